@@ -1,0 +1,84 @@
+# Everything a newcomer or CI needs, on a machine with nothing but Python 3.11+ and make.
+#   make demo     the main job, live in the terminal, on embedded defaults
+#   make test     all tests: no network, no service to start by hand
+#   make check    ruff, mypy, import-linter, generated code is current
+#   make bench    speed against a bare gRPC server, as ratios
+#   make run ARGS="serve --config cloudgraft.yaml"
+# The environment in .venv is made on first use from the locked requirements; a second run is fast.
+
+PYTHON ?= python3
+ARGS ?= --help
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
+CORE := $(VENV)/.core-installed
+DEV := $(VENV)/.dev-installed
+PROTO_VENV := .venv-proto
+PROTO := $(PROTO_VENV)/.installed
+
+.PHONY: help demo test check lint types layers proto proto-check docs bench run format clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(CORE)
+	@$(BIN)/cloudgraft demo $(ARGS_DEMO)
+
+run: $(CORE)
+	@$(BIN)/cloudgraft $(ARGS)
+
+test: $(DEV)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS_TEST)
+
+check: lint types layers proto-check docs
+
+lint: $(DEV)
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+
+types: $(DEV)
+	$(BIN)/mypy
+
+layers: $(DEV)
+	$(BIN)/lint-imports --no-cache
+
+docs: $(DEV)
+	$(BIN)/python -m scripts.generate_reference --check
+
+proto: $(PROTO)
+	$(PROTO_VENV)/bin/python scripts/generate_proto.py
+
+proto-check: $(PROTO)
+	$(PROTO_VENV)/bin/python scripts/generate_proto.py --check
+
+bench: $(DEV)
+	@$(BIN)/python -m bench $(ARGS_BENCH)
+
+format: $(DEV)
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+clean:
+	rm -rf $(VENV) $(PROTO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "cloudgraft needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.x" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "could not make $(VENV): on Debian and Ubuntu, install the package python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+$(CORE): pyproject.toml requirements/core.txt | $(BIN)/python
+	@echo "setting up $(VENV) (once) ..." >&2
+	@$(PIP) install --require-hashes -r requirements/core.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(CORE)
+	@echo "adding the test tools to $(VENV) (once) ..." >&2
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(PROTO): requirements/proto.txt
+	@$(PYTHON) -m venv $(PROTO_VENV)
+	@$(PROTO_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/proto.txt
+	@touch $@
