@@ -1,0 +1,221 @@
+"""Providers and drivers without ``async``, for clouds whose library blocks.
+
+The methods and their contracts are those of :class:`~cloudgraft.sdk.provider.Provider` and
+:class:`~cloudgraft.sdk.driver.Driver`; read them there. Calls run in a bounded pool of threads, several at once: guard
+what they share. Calls that change one group never overlap.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import UnsupportedError
+from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.threads import BlockingPool
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
+
+__all__ = ["BlockingDriver", "BlockingProvider", "as_driver", "as_provider"]
+
+
+class BlockingProvider(ABC):
+    """A :class:`Provider` whose methods are plain functions."""
+
+    @abstractmethod
+    def node_groups(self) -> Sequence[NodeGroup]:
+        """See :meth:`Provider.node_groups`."""
+
+    @abstractmethod
+    def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
+        """See :meth:`Provider.node_group_for_node`."""
+
+    @abstractmethod
+    def target_size(self, group: str) -> int:
+        """See :meth:`Provider.target_size`."""
+
+    @abstractmethod
+    def instances(self, group: str) -> Sequence[Instance]:
+        """See :meth:`Provider.instances`."""
+
+    @abstractmethod
+    def increase_size(self, group: str, delta: int) -> None:
+        """See :meth:`Provider.increase_size`."""
+
+    @abstractmethod
+    def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        """See :meth:`Provider.delete_nodes`."""
+
+    @abstractmethod
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """See :meth:`Provider.decrease_target_size`."""
+
+    def refresh(self) -> None:
+        """See :meth:`Provider.refresh`."""
+
+    def cleanup(self) -> None:
+        """See :meth:`Provider.cleanup`."""
+
+    def template(self, group: str) -> NodeTemplate:
+        """See :meth:`Provider.template`."""
+        raise UnsupportedError("this provider has no node templates")
+
+    def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
+        """See :meth:`Provider.options`."""
+        raise UnsupportedError("this provider has no options of its own")
+
+    def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
+        """See :meth:`Provider.node_price`."""
+        raise UnsupportedError("this provider knows no prices")
+
+    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        """See :meth:`Provider.pod_price`."""
+        raise UnsupportedError("this provider knows no prices")
+
+    def gpu_label(self) -> str:
+        """See :meth:`Provider.gpu_label`."""
+        return ""
+
+    def gpu_types(self) -> Collection[str]:
+        """See :meth:`Provider.gpu_types`."""
+        return ()
+
+    def start(self) -> None:
+        """See :meth:`Provider.start`."""
+
+    def close(self) -> None:
+        """See :meth:`Provider.close`."""
+
+
+class BlockingDriver(ABC):
+    """A :class:`Driver` whose methods are plain functions."""
+
+    traits: DriverTraits = DriverTraits()
+
+    @abstractmethod
+    def create(self, spec: MachineSpec) -> Machine:
+        """See :meth:`Driver.create`."""
+
+    @abstractmethod
+    def delete(self, machine: Machine) -> None:
+        """See :meth:`Driver.delete`."""
+
+    @abstractmethod
+    def list(self) -> Sequence[Machine]:
+        """See :meth:`Driver.list`."""
+
+    def shapes(self) -> Sequence[Shape]:
+        """See :meth:`Driver.shapes`."""
+        raise UnsupportedError("this driver does not know its cloud's machine types")
+
+    def prices(self) -> Sequence[Price]:
+        """See :meth:`Driver.prices`."""
+        raise UnsupportedError("this driver does not know its cloud's prices")
+
+    def start(self) -> None:
+        """See :meth:`Driver.start`."""
+
+    def close(self) -> None:
+        """See :meth:`Driver.close`."""
+
+
+def as_provider(provider: Provider | BlockingProvider, *, threads: int = 8) -> Provider:
+    """The provider itself when it is async, else one that runs its calls in threads of its own."""
+    return provider if isinstance(provider, Provider) else _OffloadedProvider(provider, threads)
+
+
+def as_driver(driver: Driver | BlockingDriver, *, threads: int = 8) -> Driver:
+    """The driver itself when it is async, else one that runs its calls in threads of its own."""
+    return driver if isinstance(driver, Driver) else _OffloadedDriver(driver, threads)
+
+
+class _OffloadedProvider(Provider):
+    def __init__(self, inner: BlockingProvider, threads: int) -> None:
+        self._inner = inner
+        self._pool = BlockingPool(type(inner).__name__, threads=threads)
+
+    async def node_groups(self) -> Sequence[NodeGroup]:
+        return await self._pool.run(self._inner.node_groups)
+
+    async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
+        return await self._pool.run(self._inner.node_group_for_node, node)
+
+    async def target_size(self, group: str) -> int:
+        return await self._pool.run(self._inner.target_size, group)
+
+    async def instances(self, group: str) -> Sequence[Instance]:
+        return await self._pool.run(self._inner.instances, group)
+
+    async def increase_size(self, group: str, delta: int) -> None:
+        await self._pool.run(self._inner.increase_size, group, delta)
+
+    async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        await self._pool.run(self._inner.delete_nodes, group, nodes)
+
+    async def decrease_target_size(self, group: str, delta: int) -> None:
+        await self._pool.run(self._inner.decrease_target_size, group, delta)
+
+    async def refresh(self) -> None:
+        await self._pool.run(self._inner.refresh)
+
+    async def cleanup(self) -> None:
+        await self._pool.run(self._inner.cleanup)
+
+    async def template(self, group: str) -> NodeTemplate:
+        return await self._pool.run(self._inner.template, group)
+
+    async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
+        return await self._pool.run(self._inner.options, group, defaults)
+
+    async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
+        return await self._pool.run(self._inner.node_price, node, start, end)
+
+    async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        return await self._pool.run(self._inner.pod_price, pod, start, end)
+
+    async def gpu_label(self) -> str:
+        return await self._pool.run(self._inner.gpu_label)
+
+    async def gpu_types(self) -> Collection[str]:
+        return await self._pool.run(self._inner.gpu_types)
+
+    async def start(self) -> None:
+        await self._pool.run(self._inner.start)
+
+    async def close(self) -> None:
+        try:
+            await self._pool.run(self._inner.close)
+        finally:
+            self._pool.close()
+
+
+class _OffloadedDriver(Driver):
+    def __init__(self, inner: BlockingDriver, threads: int) -> None:
+        self._inner = inner
+        self._pool = BlockingPool(type(inner).__name__, threads=threads)
+        self.traits = inner.traits
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        return await self._pool.run(self._inner.create, spec)
+
+    async def delete(self, machine: Machine) -> None:
+        await self._pool.run(self._inner.delete, machine)
+
+    async def list(self) -> Sequence[Machine]:
+        return await self._pool.run(self._inner.list)
+
+    async def shapes(self) -> Sequence[Shape]:
+        return await self._pool.run(self._inner.shapes)
+
+    async def prices(self) -> Sequence[Price]:
+        return await self._pool.run(self._inner.prices)
+
+    async def start(self) -> None:
+        await self._pool.run(self._inner.start)
+
+    async def close(self) -> None:
+        try:
+            await self._pool.run(self._inner.close)
+        finally:
+            self._pool.close()

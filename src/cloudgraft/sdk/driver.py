@@ -1,0 +1,143 @@
+"""The narrow interface: machines in one cloud account. Three verbs, and the engine does the rest."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from cloudgraft.sdk.errors import UnsupportedError
+from cloudgraft.sdk.quantity import Quantity
+
+__all__ = [
+    "Driver",
+    "DriverTraits",
+    "Idempotency",
+    "Machine",
+    "MachineSpec",
+    "MachineState",
+    "Ownership",
+    "Price",
+    "Shape",
+]
+
+
+class Ownership(enum.Enum):
+    """How a machine shows that it is ours: the proof that is asked for before anything is deleted."""
+
+    TAGS = "tags"  # the cloud keeps the tags of MachineSpec and gives them back in list()
+    NAME = "name"  # the cloud keeps nothing but the name
+    INVENTORY = "inventory"  # the driver itself knows which machines it may touch
+
+
+class Idempotency(enum.Enum):
+    """What a second create() with the same name does."""
+
+    TOKEN = "token"  # noqa: S105 - the cloud takes the name as a client token and answers with the first machine
+    UNIQUE_NAME = "unique_name"  # the cloud refuses a second machine of that name
+    NONE = "none"  # the cloud makes a second machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverTraits:
+    """What a driver declares about its cloud, as data."""
+
+    ownership: Ownership = Ownership.TAGS
+    idempotency: Idempotency = Idempotency.NONE
+    list_delay: timedelta = timedelta(0)  # how long a new machine may be missing from list()
+    complete_list: bool = True  # False: absence from list() proves nothing
+
+
+class MachineState(enum.Enum):
+    """What the cloud says of a machine."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DELETING = "deleting"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSpec:
+    """The machine to create. ``name`` is final and is the idempotency token: put it wherever the cloud keeps one."""
+
+    name: str
+    group: str
+    settings: Mapping[str, object] = field(default_factory=dict)  # the group's `machine:` section
+    tags: Mapping[str, str] = field(default_factory=dict)
+    user_data: str = field(default="", repr=False)  # holds secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine as its cloud shows it."""
+
+    name: str
+    machine_id: str  # the cloud's own id
+    provider_id: str | None = None  # what its node will carry; None while that is not known
+    state: MachineState = MachineState.RUNNING
+    tags: Mapping[str, str] = field(default_factory=dict)
+    created_at: datetime | None = None
+    reason: str = ""  # why it is in this state, for a person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A machine type: what a machine of that name holds."""
+
+    name: str
+    capacity: Mapping[str, Quantity]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What an hour of a shape costs."""
+
+    shape: str
+    hourly: Decimal
+    currency: str
+
+
+class Driver(ABC):
+    """Machines in one cloud account.
+
+    Raise an error of :mod:`cloudgraft.sdk.errors`: its class decides whether the call is tried again and what the
+    autoscaler is told. Every method may be called concurrently. Waiting for the cloud is fine here.
+    """
+
+    traits: DriverTraits = DriverTraits()
+
+    @abstractmethod
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Orders one machine and returns as soon as the cloud has accepted it; it need not be running yet.
+
+        Called again with the same name after a crash or a lost answer: what then happens is declared in
+        ``traits.idempotency``. Mark the machine with ``spec.tags`` in the same call that creates it.
+        """
+
+    @abstractmethod
+    async def delete(self, machine: Machine) -> None:
+        """Asks the cloud to delete the machine and everything made for it. One that is gone already is not an error."""
+
+    @abstractmethod
+    async def list(self) -> Sequence[Machine]:
+        """Every machine in the account that may be ours, all pages. Raise rather than answer with a part."""
+
+    async def shapes(self) -> Sequence[Shape]:
+        """The machine types on offer."""
+        raise UnsupportedError("this driver does not know its cloud's machine types")
+
+    async def prices(self) -> Sequence[Price]:
+        """The price of each shape, where the cloud tells it."""
+        raise UnsupportedError("this driver does not know its cloud's prices")
+
+    async def start(self) -> None:
+        """Called once before the first call."""
+
+    async def close(self) -> None:
+        """Called once after the last call."""

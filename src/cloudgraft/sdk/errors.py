@@ -1,0 +1,287 @@
+"""Every error that cloudgraft knows, and what each one means to whom.
+
+    CloudgraftError
+    ├── InvalidArgumentError     the request makes no sense; the same request will never work
+    ├── NotFoundError            the thing named is not there
+    ├── AlreadyExistsError       the thing named is there already
+    ├── PreconditionError        not now, in this state
+    ├── ConflictError            somebody else changed it meanwhile
+    ├── QuotaExceededError       the account may not have more
+    ├── OutOfStockError          the cloud has no more of this
+    ├── RateLimitedError         too many calls; slow down
+    ├── AuthenticationError      the cloud does not know who we are
+    ├── PermissionDeniedError    the cloud knows who we are, and says no
+    ├── UnavailableError         the other side is away or overloaded
+    ├── DeadlineError            no answer in time: the outcome is UNKNOWN
+    ├── UnsupportedError         this provider or driver has no such capability
+    └── InternalError            a bug, ours or the provider's
+
+An author raises these; nothing else needs to be known. Any other exception is taken for a bug: the caller sees
+``INTERNAL`` with an id, the log has the rest. The class attributes below are the one table from which the gRPC
+status, the HTTP status, the autoscaler's error class and the engine's retries all follow; the page
+``docs/reference/errors.md`` is generated from it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "AuthenticationError",
+    "CloudgraftError",
+    "ConflictError",
+    "DeadlineError",
+    "ErrorClass",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OutOfStockError",
+    "PermissionDeniedError",
+    "PreconditionError",
+    "QuotaExceededError",
+    "RateLimitedError",
+    "Retry",
+    "StatusCode",
+    "UnavailableError",
+    "UnsupportedError",
+    "error_from_slug",
+    "error_from_status",
+    "error_table",
+]
+
+
+class StatusCode(enum.IntEnum):
+    """gRPC's status codes, by their numbers on the wire."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class ErrorClass(enum.IntEnum):
+    """The autoscaler's classes of instance errors. Both make it back the group off and try another."""
+
+    OUT_OF_RESOURCES = 1
+    OTHER = 99
+
+
+class Retry(enum.Enum):
+    """Whether the same call may be made again without a person's help."""
+
+    NO = "no"
+    YES = "yes, with backoff"
+    SETTLE_FIRST = "only after a list has shown what really happened"
+
+
+class CloudgraftError(Exception):
+    """The root of the tree. Raise one of the classes below it, not this one.
+
+    The message is shown to users and to the autoscaler: say what is wrong and what to do, and keep secrets out.
+    """
+
+    status: ClassVar[StatusCode]
+    http_status: ClassVar[int]
+    error_class: ClassVar[ErrorClass] = ErrorClass.OTHER
+    retry: ClassVar[Retry] = Retry.NO
+    slug: ClassVar[str]  # its name on the wire and as an instance's error code
+    meaning: ClassVar[str]
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after  # seconds; a hint from the other side
+
+
+class InvalidArgumentError(CloudgraftError):
+    """The request makes no sense; the same request will never work."""
+
+    status = StatusCode.INVALID_ARGUMENT
+    http_status = 400
+    slug = "invalid_argument"
+    meaning = "the request makes no sense, and never will"
+
+
+class NotFoundError(CloudgraftError):
+    """The group, machine or object named does not exist."""
+
+    status = StatusCode.NOT_FOUND
+    http_status = 404
+    slug = "not_found"
+    meaning = "the thing named does not exist"
+
+
+class AlreadyExistsError(CloudgraftError):
+    """Something by that name exists already, and is not the one that was meant."""
+
+    status = StatusCode.ALREADY_EXISTS
+    http_status = 409
+    slug = "already_exists"
+    meaning = "something else by that name exists"
+
+
+class PreconditionError(CloudgraftError):
+    """The request is fine, but not in the state things are in."""
+
+    status = StatusCode.FAILED_PRECONDITION
+    http_status = 409
+    slug = "precondition"
+    meaning = "not possible in the present state"
+
+
+class ConflictError(CloudgraftError):
+    """Somebody else changed the same thing at the same time."""
+
+    status = StatusCode.ABORTED
+    http_status = 409
+    retry = Retry.YES
+    slug = "conflict"
+    meaning = "changed by somebody else meanwhile"
+
+
+class QuotaExceededError(CloudgraftError):
+    """The account is not allowed more. Another group may still work."""
+
+    status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = 403
+    error_class = ErrorClass.OUT_OF_RESOURCES
+    slug = "quota_exceeded"
+    meaning = "the account may not have more"
+
+
+class OutOfStockError(CloudgraftError):
+    """The cloud has no more machines of this kind, here and now."""
+
+    status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = 409
+    error_class = ErrorClass.OUT_OF_RESOURCES
+    slug = "out_of_stock"
+    meaning = "the cloud has no more of this kind"
+
+
+class RateLimitedError(CloudgraftError):
+    """The cloud asks for fewer calls; nothing was done."""
+
+    status = StatusCode.RESOURCE_EXHAUSTED
+    http_status = 429
+    retry = Retry.YES
+    slug = "rate_limited"
+    meaning = "too many calls, nothing was done"
+
+
+class AuthenticationError(CloudgraftError):
+    """The cloud does not accept our credentials."""
+
+    status = StatusCode.UNAUTHENTICATED
+    http_status = 401
+    slug = "unauthenticated"
+    meaning = "the credentials are not accepted"
+
+
+class PermissionDeniedError(CloudgraftError):
+    """The credentials are accepted, but do not allow this."""
+
+    status = StatusCode.PERMISSION_DENIED
+    http_status = 403
+    slug = "permission_denied"
+    meaning = "the credentials do not allow this"
+
+
+class UnavailableError(CloudgraftError):
+    """The other side is away or overloaded, and nothing was done."""
+
+    status = StatusCode.UNAVAILABLE
+    http_status = 503
+    retry = Retry.YES
+    slug = "unavailable"
+    meaning = "the other side is away or overloaded, nothing was done"
+
+
+class DeadlineError(CloudgraftError):
+    """No answer came in time. Whether the thing was done is not known."""
+
+    status = StatusCode.DEADLINE_EXCEEDED
+    http_status = 504
+    retry = Retry.SETTLE_FIRST
+    slug = "deadline"
+    meaning = "no answer in time, the outcome is unknown"
+
+
+class UnsupportedError(CloudgraftError):
+    """This provider or driver does not have the capability asked for."""
+
+    status = StatusCode.UNIMPLEMENTED
+    http_status = 501
+    slug = "unsupported"
+    meaning = "this provider or driver has no such capability"
+
+
+class InternalError(CloudgraftError):
+    """A bug: something happened that must not happen, or a provider answered nonsense."""
+
+    status = StatusCode.INTERNAL
+    http_status = 500
+    retry = Retry.SETTLE_FIRST
+    slug = "internal"
+    meaning = "a bug; the outcome is unknown"
+
+
+_TABLE: tuple[type[CloudgraftError], ...] = (
+    InvalidArgumentError,
+    NotFoundError,
+    AlreadyExistsError,
+    PreconditionError,
+    ConflictError,
+    QuotaExceededError,
+    OutOfStockError,
+    RateLimitedError,
+    AuthenticationError,
+    PermissionDeniedError,
+    UnavailableError,
+    DeadlineError,
+    UnsupportedError,
+    InternalError,
+)
+_BY_SLUG = {error.slug: error for error in _TABLE}
+# Codes that a foreign server may send and that are not the code of any class above.
+_BY_STATUS: dict[StatusCode, type[CloudgraftError]] = {
+    StatusCode.CANCELLED: DeadlineError,  # the call was given up: what it did is as unknown as after a deadline
+    StatusCode.UNKNOWN: InternalError,
+    StatusCode.OUT_OF_RANGE: InvalidArgumentError,
+    StatusCode.DATA_LOSS: InternalError,
+    StatusCode.RESOURCE_EXHAUSTED: QuotaExceededError,
+    **{error.status: error for error in _TABLE if error.status is not StatusCode.RESOURCE_EXHAUSTED},
+}
+
+
+def error_table() -> tuple[type[CloudgraftError], ...]:
+    """All error classes, in the order in which the documentation lists them."""
+    return _TABLE
+
+
+def error_from_slug(slug: str) -> type[CloudgraftError] | None:
+    """The class with that name on the wire, or None for a name of a newer or foreign program."""
+    return _BY_SLUG.get(slug)
+
+
+def error_from_status(status: int) -> type[CloudgraftError]:
+    """The class that fits a gRPC status code best; a code nobody defined counts as a bug of the other side."""
+    try:
+        return _BY_STATUS[StatusCode(status)]
+    except (KeyError, ValueError):
+        return InternalError

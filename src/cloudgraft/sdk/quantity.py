@@ -1,0 +1,186 @@
+"""Amounts of a resource, written and understood as Kubernetes does: ``500m``, ``1.5Gi``, ``1e3``."""
+
+from __future__ import annotations
+
+import re
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_UP, Context, Decimal
+from fractions import Fraction
+from functools import total_ordering
+from typing import NoReturn
+
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["InvalidQuantityError", "Quantity"]
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+# Possessive (++): a long run of digits with something wrong behind it is looked at once, not once per digit.
+_GRAMMAR = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++))"
+    r"(?:(?P<binary>[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]++)|(?P<decimal>[numkMGTPE]?))"
+)
+_LOOKS_LIKE = 'write a number with an optional unit, such as "4", "500m", "1.5Gi", "2G" or "1e3"'
+
+_NANO = Decimal("1E-9")  # Kubernetes keeps nothing finer
+_NANOS = 10**9
+_BINARY_CAP = 2**63 - 1  # what Kubernetes makes of "9Ei"
+_LARGEST_EXPONENT = 100
+_LARGEST = 10**_LARGEST_EXPONENT
+_LIMIT = "more than 1e100 is not accepted"
+_EXPONENT_LIMIT = 2**31
+# Enough digits for the largest quantity in nanos. All rounding is away from zero: to round twice is to round once.
+_EXACT = Context(prec=128, rounding=ROUND_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+class InvalidQuantityError(InvalidArgumentError, ValueError):
+    """The text is not a quantity that Kubernetes would take."""
+
+
+@total_ordering
+class Quantity:
+    """An exact amount of cpu, memory, pods or any other resource.
+
+    Takes a text or a whole number. What Kubernetes refuses is refused here too; as in Kubernetes, what is finer than
+    nano is rounded away from zero, and an amount with a binary unit ends at 2^63-1. Two things that Kubernetes lets
+    pass are refused: a unit or sign without any digit, and more than 1e100 (to compute with ``1e999999999`` would
+    take its reader down).
+
+    Equality, order and hash go by value: ``Quantity("1000m") == Quantity("1")``. ``str()`` gives the text as it was
+    written; a sum or product is written in the unit system of its left operand.
+    """
+
+    __slots__ = ("_nanos", "_text")
+
+    _nanos: int
+    _text: str
+
+    def __init__(self, amount: str | int) -> None:
+        if isinstance(amount, bool) or not isinstance(amount, (str, int)):
+            # A float would bring its rounding errors along, and True is an int to Python.
+            raise InvalidQuantityError(f"a {type(amount).__name__} is not a quantity: {_LOOKS_LIKE}")
+        object.__setattr__(self, "_nanos", _parse(amount) if isinstance(amount, str) else _whole(amount))
+        object.__setattr__(self, "_text", str(amount))
+
+    @property
+    def value(self) -> Fraction:
+        """The amount in base units (cores, bytes, pods), exactly."""
+        return Fraction(self._nanos, _NANOS)
+
+    def __float__(self) -> float:
+        return self._nanos / _NANOS
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Quantity({self._text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self._nanos == other._nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self._nanos < other._nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Quantity, self._nanos))
+
+    def __add__(self, other: Quantity | int) -> Quantity:
+        if isinstance(other, bool) or not isinstance(other, (Quantity, int)):
+            return NotImplemented
+        added = Quantity(other) if isinstance(other, int) else other
+        # Nothing has no unit: "0" + "1Gi" is "1Gi".
+        like = self if self._nanos else added
+        return Quantity(_written(self._nanos + added._nanos, like=like._text))
+
+    __radd__ = __add__  # so that sum() works, which starts with the number 0
+
+    def __sub__(self, other: Quantity | int) -> Quantity:
+        if isinstance(other, bool) or not isinstance(other, (Quantity, int)):
+            return NotImplemented
+        return self + other * -1
+
+    def __mul__(self, factor: int) -> Quantity:
+        if isinstance(factor, bool) or not isinstance(factor, int):
+            return NotImplemented
+        return Quantity(_written(self._nanos * factor, like=self._text))
+
+    __rmul__ = __mul__
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Quantity never changes; make a new one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Quantity never changes; make a new one")
+
+    def __reduce__(self) -> tuple[type[Quantity], tuple[str]]:
+        return Quantity, (self._text,)  # the default would assign the attributes one by one
+
+
+def _whole(number: int) -> int:
+    if abs(number) > _LARGEST:
+        raise InvalidQuantityError(f"the quantity is too large: {_LIMIT}")
+    return number * _NANOS
+
+
+def _parse(text: str) -> int:
+    """The quantity in nanos. Costs no more than the text is long, whatever the exponent says."""
+    match = _GRAMMAR.fullmatch(text)
+    if match is None:
+        raise InvalidQuantityError(f"{_shown(text)} is not a quantity: {_LOOKS_LIKE}")
+    if match["binary"]:
+        return _binary(Decimal(match["number"]), _BINARY[match["binary"]])
+    exponent = _DECIMAL[match["decimal"]] if match["exponent"] is None else _exponent(match["exponent"], text)
+    number = Decimal(f"{match['number']}E{exponent}")
+    if not number:
+        return 0
+    if number.adjusted() > _LARGEST_EXPONENT or abs(nanos := _in_nanos(number)) > _LARGEST * _NANOS:
+        raise InvalidQuantityError(f"{_shown(text)} is too large: {_LIMIT}")
+    return nanos
+
+
+def _binary(number: Decimal, shift: int) -> int:
+    cap = _BINARY_CAP * _NANOS
+    if not number:
+        return 0
+    if number.adjusted() >= len(str(_BINARY_CAP)):
+        return cap if number > 0 else -cap
+    nanos = _in_nanos(_EXACT.multiply(number, Decimal(1 << shift)))
+    return max(-cap, min(cap, nanos))
+
+
+def _in_nanos(number: Decimal) -> int:
+    return int(number.quantize(_NANO, context=_EXACT).scaleb(9, context=_EXACT))
+
+
+def _exponent(text: str, quantity: str) -> int:
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > len(str(_EXPONENT_LIMIT)) or int(digits or "0") >= _EXPONENT_LIMIT:
+        raise InvalidQuantityError(f"{_shown(quantity)} is not a quantity: its exponent is out of range")
+    return -int(digits or "0") if text.startswith("-") else int(digits or "0")
+
+
+def _written(nanos: int, *, like: str) -> str:
+    """The shortest exact text, in the unit system of another one."""
+    whole, rest = divmod(abs(nanos), _NANOS)
+    sign = "-" if nanos < 0 else ""
+    if like.endswith("i") and not rest and 1024 <= whole <= _BINARY_CAP:
+        number, unit = _largest_unit(whole, {unit: 1 << shift for unit, shift in _BINARY.items()})
+        return f"{sign}{number}{unit}"
+    number, unit = _largest_unit(abs(nanos), {unit: 10 ** (power + 9) for unit, power in _DECIMAL.items()})
+    if re.search("[eE][+-]?[0-9]", like):
+        unit = f"e{_DECIMAL[unit]}" if unit else ""
+    return f"{sign}{number}{unit}"
+
+
+def _largest_unit(amount: int, units: dict[str, int]) -> tuple[int, str]:
+    """The amount as a whole number of the largest unit that divides it; as it is when none does."""
+    fitting = [(size, unit) for unit, size in units.items() if amount and amount % size == 0]
+    if not fitting:
+        return amount, ""
+    size, unit = max(fitting)
+    return amount // size, unit
+
+
+def _shown(text: str) -> str:
+    """The text as an error message quotes it: escaped, and not longer than a line."""
+    return repr(text) if len(text) <= 64 else f"{text[:64]!r}… ({len(text)} characters)"

@@ -1,0 +1,1 @@
+"""The protocols, and the only place where protobuf meets our types."""

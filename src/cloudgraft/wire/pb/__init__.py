@@ -1,0 +1,1 @@
+"""The .proto files and the code generated from them (`make proto`)."""
