@@ -1,0 +1,5 @@
+"""The autoscaler's 15 calls as plain methods over a provider: no transport, no cloud."""
+
+from cloudgraft.service.cloud_provider import Call, CloudProviderService
+
+__all__ = ["Call", "CloudProviderService"]

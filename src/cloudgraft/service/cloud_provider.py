@@ -1,0 +1,313 @@
+"""The 15 calls of the autoscaler, over any provider, carried by any transport.
+
+A transport hands in a request message and what it knows of the caller, and gets a response message or a
+CloudgraftError whose status it sends. Everything between is here: validation, deadline, metrics, logs, and the
+translation of whatever a provider may do wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    NotFoundError,
+    StatusCode,
+    UnsupportedError,
+)
+from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.types import NodeGroup
+from cloudgraft.service import checks
+from cloudgraft.service.metrics import ServiceMetrics
+from cloudgraft.service.mutations import Mutations
+from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply
+from cloudgraft.wire import externalgrpc as wire
+from cloudgraft.wire.pb import externalgrpc_pb2 as pb
+
+__all__ = ["Call", "CloudProviderService"]
+
+log = logging.getLogger("cloudgraft.service")
+
+# The Go client refuses longer answers (R42).
+LONGEST_ANSWER = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a transport knows of a call beside its request."""
+
+    peer: str = ""
+    identity: str = ""  # from the client's certificate
+    seconds_left: float | None = None  # until the client gives up
+
+
+class CloudProviderService:
+    """The autoscaler's protocol over one provider."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        deadline: float = 30.0,
+        force_options: bool = False,
+        metrics: ServiceMetrics | None = None,
+    ) -> None:
+        """Serves ``provider``; no call may take longer than ``deadline`` seconds, whatever its client allows.
+
+        ``force_options`` sends option overrides also to releases where they do harm (see service/options.py).
+        """
+        self.provider = provider
+        self.metrics = metrics or ServiceMetrics()
+        self._deadline = deadline
+        self._force_options = force_options
+        self._groups: dict[str, NodeGroup] = {}
+        self._warned: set[tuple[str, str]] = set()
+        self._mutations = Mutations(lambda rpc: self.metrics.late_mutations.labels(rpc).inc())
+        self._methods: dict[str, Callable[[Any], Awaitable[Message]]] = {
+            "NodeGroups": self._node_groups,
+            "NodeGroupForNode": self._node_group_for_node,
+            "PricingNodePrice": self._pricing_node_price,
+            "PricingPodPrice": self._pricing_pod_price,
+            "GPULabel": self._gpu_label,
+            "GetAvailableGPUTypes": self._get_available_gpu_types,
+            "Cleanup": self._cleanup,
+            "Refresh": self._refresh,
+            "NodeGroupTargetSize": self._target_size,
+            "NodeGroupIncreaseSize": self._increase_size,
+            "NodeGroupDeleteNodes": self._delete_nodes,
+            "NodeGroupDecreaseTargetSize": self._decrease_target_size,
+            "NodeGroupNodes": self._nodes,
+            "NodeGroupTemplateNodeInfo": self._template_node_info,
+            "NodeGroupGetOptions": self._get_options,
+        }
+
+    async def close(self, seconds: float) -> None:
+        """Waits, at most this long, for changes whose callers have given up."""
+        await self._mutations.drain(seconds)
+
+    async def handle(self, rpc: str, request: Message, call: Call) -> Message:
+        """Answers one call; every failure is a CloudgraftError."""
+        started = time.perf_counter()
+        code = StatusCode.OK
+        try:
+            response = await self._answer(rpc, request, call)
+        except CloudgraftError as error:
+            code = error.status
+            _log_failure(rpc, call, error)
+            raise
+        except asyncio.CancelledError:
+            code = StatusCode.CANCELLED
+            raise
+        else:
+            return response
+        finally:
+            seconds = time.perf_counter() - started
+            meter = self.metrics.meter(rpc)
+            meter.seconds.observe(seconds)
+            meter.codes[code].inc()
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("call", extra=_call_details(rpc, request, call, code, seconds))
+
+    async def _answer(self, rpc: str, request: Message, call: Call) -> Message:
+        seconds = self._deadline if call.seconds_left is None else min(call.seconds_left, self._deadline)
+        timeout = asyncio.timeout(seconds)
+        try:
+            async with timeout:
+                return await self._methods[rpc](request)
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            if timeout.expired():
+                raise DeadlineError(f"the provider did not answer {rpc} within {seconds:.1f} s") from error
+            # What an unexpected exception says may be anything, a password too: only the log may have it.
+            incident = secrets.token_hex(4)
+            log.exception("the provider raised an unexpected exception", extra={"rpc": rpc, "id": incident})
+            raise InternalError(f"internal error (id {incident}): the server's log has the details") from error
+
+    # -- the provider as a whole -------------------------------------------------------------------------------------
+
+    async def _node_groups(self, _request: pb.NodeGroupsRequest) -> pb.NodeGroupsResponse:
+        groups = await self._list_groups()
+        return pb.NodeGroupsResponse(nodeGroups=[wire.node_group_to_pb(group) for group in groups.values()])
+
+    async def _node_group_for_node(self, request: pb.NodeGroupForNodeRequest) -> pb.NodeGroupForNodeResponse:
+        node = wire.node_ref_from_pb(request.node)
+        checks.check_node(node)
+        group = await self.provider.node_group_for_node(node)
+        if group is None:
+            return pb.NodeGroupForNodeResponse()
+        checks.check_group_answer(group, "node_group_for_node()")
+        if group.id not in self._groups and group.id not in await self._list_groups():
+            # R18: a group that is not listed would crash the autoscaler; "not managed" leaves the node alone.
+            self._warn_once(group.id, "a node was said to belong to a group that is not listed; it is left alone")
+            return pb.NodeGroupForNodeResponse()
+        return pb.NodeGroupForNodeResponse(nodeGroup=wire.node_group_to_pb(group))
+
+    async def _pricing_node_price(self, request: pb.PricingNodePriceRequest) -> pb.PricingNodePriceResponse:
+        node = wire.node_ref_from_pb(request.node)
+        checks.check_node(node)
+        start, end = wire.period_from_pb(request)
+        checks.check_period(start, end)
+        price = await self.provider.node_price(node, start, end)
+        return pb.PricingNodePriceResponse(price=checks.check_price_answer(price, "node_price()"))
+
+    async def _pricing_pod_price(self, request: pb.PricingPodPriceRequest) -> pb.PricingPodPriceResponse:
+        pod = wire.pod_from_pb(request)
+        start, end = wire.period_from_pb(request)
+        checks.check_period(start, end)
+        price = await self.provider.pod_price(pod, start, end)
+        return pb.PricingPodPriceResponse(price=checks.check_price_answer(price, "pod_price()"))
+
+    async def _gpu_label(self, _request: pb.GPULabelRequest) -> pb.GPULabelResponse:
+        try:
+            label = await self.provider.gpu_label()
+        except UnsupportedError:  # R78: "none" is an answer, an error costs two calls per node
+            label = ""
+        return pb.GPULabelResponse(label=checks.check_gpu_label_answer(label))
+
+    async def _get_available_gpu_types(
+        self, _request: pb.GetAvailableGPUTypesRequest
+    ) -> pb.GetAvailableGPUTypesResponse:
+        try:
+            types = await self.provider.gpu_types()
+        except UnsupportedError:
+            types = ()
+        return wire.gpu_types_to_pb(checks.check_gpu_types_answer(types))
+
+    async def _cleanup(self, _request: pb.CleanupRequest) -> pb.CleanupResponse:
+        await self.provider.cleanup()
+        return pb.CleanupResponse()
+
+    async def _refresh(self, _request: pb.RefreshRequest) -> pb.RefreshResponse:
+        await self.provider.refresh()
+        return pb.RefreshResponse()
+
+    # -- one group ---------------------------------------------------------------------------------------------------
+
+    async def _target_size(self, request: pb.NodeGroupTargetSizeRequest) -> pb.NodeGroupTargetSizeResponse:
+        group = await self._group(request.id)
+        target = await self.provider.target_size(group.id)
+        return pb.NodeGroupTargetSizeResponse(targetSize=checks.check_target_answer(target, group.id))
+
+    async def _increase_size(self, request: pb.NodeGroupIncreaseSizeRequest) -> pb.NodeGroupIncreaseSizeResponse:
+        group, delta = await self._group(request.id), request.delta
+        checks.check_increase(delta)
+
+        async def change() -> None:
+            target = checks.check_target_answer(await self.provider.target_size(group.id), group.id)
+            checks.check_within_max(group, target, delta)
+            await self.provider.increase_size(group.id, delta)
+
+        await self._mutations.run(group.id, "NodeGroupIncreaseSize", change)
+        return pb.NodeGroupIncreaseSizeResponse()
+
+    async def _delete_nodes(self, request: pb.NodeGroupDeleteNodesRequest) -> pb.NodeGroupDeleteNodesResponse:
+        group = await self._group(request.id)
+        nodes = [wire.node_ref_from_pb(node) for node in request.nodes]
+        checks.check_nodes(nodes)
+        await self._mutations.run(group.id, "NodeGroupDeleteNodes", lambda: self.provider.delete_nodes(group.id, nodes))
+        return pb.NodeGroupDeleteNodesResponse()
+
+    async def _decrease_target_size(
+        self, request: pb.NodeGroupDecreaseTargetSizeRequest
+    ) -> pb.NodeGroupDecreaseTargetSizeResponse:
+        group, delta = await self._group(request.id), request.delta
+        checks.check_decrease(delta)
+        await self._mutations.run(
+            group.id, "NodeGroupDecreaseTargetSize", lambda: self.provider.decrease_target_size(group.id, delta)
+        )
+        return pb.NodeGroupDecreaseTargetSizeResponse()
+
+    async def _nodes(self, request: pb.NodeGroupNodesRequest) -> pb.NodeGroupNodesResponse:
+        group = await self._group(request.id)
+        instances = checks.check_instances_answer(await self.provider.instances(group.id), group.id)
+        response = wire.instances_to_pb(instances)
+        if response.ByteSize() > LONGEST_ANSWER:
+            raise InternalError(
+                f"group {checks.shown(group.id)} has {len(instances)} instances, more than the autoscaler can read "
+                f"in one answer; split it into several groups"
+            )
+        return response
+
+    async def _template_node_info(
+        self, request: pb.NodeGroupTemplateNodeInfoRequest
+    ) -> pb.NodeGroupTemplateNodeInfoResponse:
+        group = await self._group(request.id)
+        template = checks.check_template_answer(await self.provider.template(group.id), group.id)
+        missing = checks.missing_resources(template)
+        if missing:
+            self._warn_once(group.id, f"the template allows no {', '.join(missing)}: no pod will ever fit on it")
+        return wire.template_to_pb(template)
+
+    async def _get_options(
+        self, request: pb.NodeGroupAutoscalingOptionsRequest
+    ) -> pb.NodeGroupAutoscalingOptionsResponse:
+        group = self._groups.get(request.id) or await self._group(request.id)
+        age = wire.client_age(request.defaults)
+        defaults = wire.options_from_pb(request.defaults) if request.HasField("defaults") else FLAG_DEFAULTS
+        try:
+            wanted = await self.provider.options(group.id, defaults)
+        except UnsupportedError:
+            if age.up_to_1_28:  # takes code 12 for a failure (R73, B9)
+                return pb.NodeGroupAutoscalingOptionsResponse()
+            raise
+        reply = decide_reply(checks.check_options_answer(wanted, group.id), defaults, age, force=self._force_options)
+        if reply.held_back:
+            self._warn_once(group.id, f"option overrides are not sent: {reply.held_back}, or set forceOptions")
+        if reply.options is None:
+            return pb.NodeGroupAutoscalingOptionsResponse()
+        return pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=wire.options_to_pb(reply.options))
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    async def _group(self, group: str) -> NodeGroup:
+        """The group of that id, or the right error."""
+        known = self._groups.get(group)
+        if known is None:
+            checks.check_group_id(group)
+            known = (await self._list_groups()).get(group)
+            if known is None:
+                raise NotFoundError(f"there is no node group {checks.shown(group)}")
+        return known
+
+    async def _list_groups(self) -> dict[str, NodeGroup]:
+        groups = checks.check_groups_answer(await self.provider.node_groups())
+        self._groups = {group.id: group for group in groups}
+        return self._groups
+
+    def _warn_once(self, group: str, message: str) -> None:
+        if (group, message) not in self._warned:
+            self._warned.add((group, message))
+            log.warning(message, extra={"group": group})
+
+
+def _log_failure(rpc: str, call: Call, error: CloudgraftError) -> None:
+    # A capability that is absent is an answer, not a failure; the autoscaler may ask for it thousands of times.
+    level = logging.DEBUG if isinstance(error, UnsupportedError) else logging.WARNING
+    log.log(
+        level,
+        "call failed",
+        extra={"rpc": rpc, "code": error.status.name, "error": error.message, "peer": call.peer},
+    )
+
+
+def _call_details(rpc: str, request: Message, call: Call, code: StatusCode, seconds: float) -> dict[str, object]:
+    details: dict[str, object] = {"rpc": rpc, "code": code.name, "ms": round(seconds * 1000, 3), "peer": call.peer}
+    if call.identity:
+        details["client"] = call.identity
+    for field in ("id", "delta"):
+        if field in request.DESCRIPTOR.fields_by_name:
+            details["group" if field == "id" else field] = getattr(request, field)
+    if isinstance(request, pb.NodeGroupForNodeRequest | pb.PricingNodePriceRequest):
+        details["node"] = request.node.name
+    return details

@@ -1,0 +1,238 @@
+"""Several providers as one: each brings its own groups, and trouble in one stays there (law 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
+from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
+from cloudgraft.service import checks
+
+__all__ = ["MergedProvider"]
+
+log = logging.getLogger("cloudgraft.merge")
+
+T = TypeVar("T")
+_TEMPLATE = "template-node-for-"
+
+
+@dataclass(slots=True)
+class _Member:
+    name: str
+    provider: Provider
+    groups: Sequence[NodeGroup] = field(default_factory=list)  # as it last listed them
+    trouble: str = ""
+
+
+class MergedProvider(Provider):
+    """Routes each call to the provider whose group it is about.
+
+    Group ids must be unique over all of them: of two groups with one id the first provider's is used, and the other is
+    left out and reported. A provider that fails keeps the groups it last listed; one that never listed any is left out.
+    """
+
+    def __init__(self, members: Mapping[str, Provider], *, member_timeout: float = 2.0) -> None:
+        """``members`` by name, in order of precedence; none may keep the others waiting for longer than the timeout."""
+        self._members = [_Member(name, provider) for name, provider in members.items()]
+        self._timeout = member_timeout
+        self._routes: dict[str, _Member] = {}
+        self._clashes: set[tuple[str, str]] = set()
+
+    # -- all of them -------------------------------------------------------------------------------------------------
+
+    async def node_groups(self) -> Sequence[NodeGroup]:
+        """The groups of all providers, in the providers' order."""
+        await self._ask_all(self._list_member)
+        merged: dict[str, NodeGroup] = {}
+        routes: dict[str, _Member] = {}
+        for member in self._members:
+            for group in member.groups:
+                if group.id in routes:
+                    self._report_clash(group.id, routes[group.id], member)
+                else:
+                    routes[group.id], merged[group.id] = member, group
+        self._routes = routes
+        return list(merged.values())
+
+    async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
+        """The first provider that claims the node."""
+        failure: CloudgraftError | None = None
+        for member in self._members:
+            try:
+                group = await self._limited(member, member.provider.node_group_for_node(node))
+            except CloudgraftError as error:
+                # Without a listed group the node cannot be its own (R18); with one, "not managed" might be wrong (R24).
+                failure = failure or (error if member.groups else None)
+                continue
+            if group is not None and self._routes.get(group.id, member) is member:
+                return group
+        if failure is not None:
+            raise failure
+        return None
+
+    async def gpu_label(self) -> str:
+        """The first label that any provider has."""
+        labels = await self._ask_all(lambda member: member.provider.gpu_label())
+        return next((label for label in labels if label), "")
+
+    async def gpu_types(self) -> Collection[str]:
+        """The types of all providers."""
+        return frozenset[str]().union(*await self._ask_all(lambda member: member.provider.gpu_types()))
+
+    async def refresh(self) -> None:
+        """Refreshes all; fails only when all of them do."""
+        await self._ask_all(lambda member: member.provider.refresh(), must=True)
+
+    async def cleanup(self) -> None:
+        """Cleans all up, whatever one of them says."""
+        await self._ask_all(lambda member: member.provider.cleanup())
+
+    async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
+        """From the provider whose group the node, or the template, belongs to."""
+        member = self._owner_of_template(node.name)
+        if member is not None:
+            return await member.provider.node_price(node, start, end)
+        group = await self.node_group_for_node(node)
+        if group is None:
+            raise NotFoundError(f"node {checks.shown(node.name)} belongs to no group: it has no price")
+        return await (await self._route(group.id)).provider.node_price(node, start, end)
+
+    async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        """The least that any provider asks."""
+        prices = await self._ask_all(lambda member: member.provider.pod_price(pod, start, end))
+        if not prices:
+            raise UnsupportedError("no provider knows a price for the pod")
+        return min(prices)
+
+    # -- one of them -------------------------------------------------------------------------------------------------
+
+    async def target_size(self, group: str) -> int:
+        """From the group's provider."""
+        return await (await self._route(group)).provider.target_size(group)
+
+    async def instances(self, group: str) -> Sequence[Instance]:
+        """From the group's provider."""
+        return await (await self._route(group)).provider.instances(group)
+
+    async def template(self, group: str) -> NodeTemplate:
+        """From the group's provider."""
+        return await (await self._route(group)).provider.template(group)
+
+    async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
+        """From the group's provider.
+
+        A provider without options answers None here, not "unsupported": the others may have some, and to the
+        autoscaler both mean its defaults.
+        """
+        try:
+            return await (await self._route(group)).provider.options(group, defaults)
+        except UnsupportedError:
+            return None
+
+    async def increase_size(self, group: str, delta: int) -> None:
+        """By the group's provider."""
+        await (await self._route(group)).provider.increase_size(group, delta)
+
+    async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        """By the group's provider."""
+        await (await self._route(group)).provider.delete_nodes(group, nodes)
+
+    async def decrease_target_size(self, group: str, delta: int) -> None:
+        """By the group's provider."""
+        await (await self._route(group)).provider.decrease_target_size(group, delta)
+
+    # -- life cycle --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Starts all, each in its own time. One that cannot start is left out, unless none can."""
+        results = await asyncio.gather(*(member.provider.start() for member in self._members), return_exceptions=True)
+        failed = [(member, r) for member, r in zip(self._members, results, strict=True) if r is not None]
+        for member, error in failed:
+            log.error("a provider cannot start and is left out", extra={"provider": member.name, "error": str(error)})
+        if len(failed) == len(self._members):
+            raise failed[0][1]
+        left_out = [member for member, _ in failed]
+        self._members = [member for member in self._members if member not in left_out]
+
+    async def close(self) -> None:
+        """Closes all."""
+        results = await asyncio.gather(*(member.provider.close() for member in self._members), return_exceptions=True)
+        for member, error in zip(self._members, results, strict=True):
+            if error is not None:
+                log.warning("a provider failed to close", extra={"provider": member.name, "error": str(error)})
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    async def _list_member(self, member: _Member) -> None:
+        member.groups = checks.check_groups_answer(await member.provider.node_groups())
+
+    async def _ask_all(self, ask: Callable[[_Member], Awaitable[T]], *, must: bool = False) -> list[T]:
+        """The answers of those that answer; with ``must``, at least one has to."""
+        calls = (self._limited(member, ask(member)) for member in self._members)
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        answers: list[T] = []
+        failures: list[BaseException] = []
+        for member, result in zip(self._members, results, strict=True):
+            if isinstance(result, BaseException):
+                failures.append(result)
+                self._note_trouble(member, result)
+            else:
+                answers.append(result)
+                self._note_trouble(member, None)
+        if must and not answers and failures:
+            raise failures[0]
+        return answers
+
+    async def _limited(self, member: _Member, call: Awaitable[T]) -> T:
+        """The call's result, or a CloudgraftError, within the time a provider may take from the others."""
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                return await call
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                raise UnavailableError(f"provider {member.name} did not answer in {self._timeout:g} s") from error
+            log.exception("a provider raised an unexpected exception", extra={"provider": member.name})
+            raise UnavailableError(f"provider {member.name} failed; the server's log has the details") from error
+
+    async def _route(self, group: str) -> _Member:
+        if group not in self._routes:
+            await self.node_groups()
+        try:
+            return self._routes[group]
+        except KeyError:
+            raise NotFoundError(f"there is no node group {checks.shown(group)}") from None
+
+    def _owner_of_template(self, name: str) -> _Member | None:
+        """R81: a template's name holds its group's id; the longest that fits, as one id may begin another."""
+        if not name.startswith(_TEMPLATE):
+            return None
+        rest = name.removeprefix(_TEMPLATE)
+        fitting = [group for group in self._routes if rest.startswith(f"{group}-")]
+        return self._routes[max(fitting, key=len)] if fitting else None
+
+    def _note_trouble(self, member: _Member, error: BaseException | None) -> None:
+        if isinstance(error, UnsupportedError):
+            return
+        trouble = "" if error is None else str(error)
+        if trouble and not member.trouble:
+            log.warning("a provider fails; the others go on", extra={"provider": member.name, "error": trouble})
+        elif member.trouble and not trouble:
+            log.info("a provider answers again", extra={"provider": member.name})
+        member.trouble = trouble
+
+    def _report_clash(self, group: str, first: _Member, second: _Member) -> None:
+        if (group, second.name) not in self._clashes:
+            self._clashes.add((group, second.name))
+            log.error(
+                "two providers have a group with the same id; the second one's is left out",
+                extra={"group": group, "used": first.name, "left_out": second.name},
+            )
