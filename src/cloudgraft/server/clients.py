@@ -1,0 +1,80 @@
+"""Which clients may call: by the names in their certificates, before any method runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import grpc
+from prometheus_client import Counter
+
+log = logging.getLogger("cloudgraft.server")
+
+
+def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> list[str]:
+    """The common name and all alternative names of a client's certificate; empty without TLS."""
+    found = [*auth_context.get("x509_common_name", ()), *auth_context.get("x509_subject_alternative_name", ())]
+    return [name.decode(errors="replace") for name in found]
+
+
+class AllowedClients(grpc.aio.ServerInterceptor):
+    """Lets a call through only when one of the names in the client's certificate is an allowed one."""
+
+    def __init__(self, allowed: Collection[str], refused: Counter) -> None:
+        self._allowed = frozenset(allowed)
+        self._refused = refused
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """The real handler, with the check in front."""
+        handler = await continuation(handler_call_details)
+        if handler is None:  # no such method: gRPC answers that by itself
+            return None
+        return self._guard(handler, handler_call_details.method)
+
+    def _guard(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
+        # One of the four is set; gRPC's types describe only the one with threads, not the asyncio one.
+        inner: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+
+        async def check(context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            names = client_names(context.auth_context())
+            if self._allowed.isdisjoint(names):
+                self._refused.inc()
+                log.warning(
+                    "refused a client that is not in allowedClients",
+                    extra={"peer": context.peer(), "certificate": names, "rpc": method},
+                )
+                await context.abort(
+                    grpc.StatusCode.PERMISSION_DENIED,
+                    f"the client certificate ({', '.join(names) or 'without a name'}) is not in the server's "
+                    "allowedClients",
+                )
+
+        async def single(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            await check(context)
+            return await inner(request, context)
+
+        async def stream(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            await check(context)
+            result = inner(request, context)
+            if hasattr(result, "__aiter__"):
+                async for message in result:
+                    yield message
+            else:  # a handler that writes to the context by itself
+                await result
+
+        return _like(handler, stream if handler.response_streaming else single)
+
+
+def _like(handler: grpc.RpcMethodHandler[Any, Any], behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler[Any, Any]:
+    make = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[bool(handler.request_streaming), bool(handler.response_streaming)]
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)

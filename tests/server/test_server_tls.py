@@ -1,0 +1,203 @@
+"""Who gets in: mTLS, allowed clients, and certificates that change while calls go on (law 9)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.certs.authority import create_bundle, issue_client, renew
+from cloudgraft.client import CloudConfig, Connection, RemoteProvider
+from cloudgraft.sdk import CloudgraftError, InvalidArgumentError, PermissionDeniedError, UnavailableError
+from cloudgraft.server.grpc_server import GrpcServer
+from cloudgraft.server.serve import ServeOptions
+from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
+from cloudgraft.service import CloudProviderService
+from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Served, serving
+from tests.conditions import until
+
+ALLOWED = "cluster-autoscaler-grpc-client"
+
+
+def memory() -> MemoryProvider:
+    return MemoryProvider(MemoryOptions(groups=[MemoryGroup(id="a")]))
+
+
+def config(served: Served, cert: Path, key: Path, ca: Path) -> CloudConfig:
+    return CloudConfig.parse(f"address: {served.address}\ncert: {cert}\nkey: {key}\ncacert: {ca}\n")
+
+
+async def failure(cloud_config: CloudConfig) -> CloudgraftError:
+    async with Connection(cloud_config) as connection:
+        with pytest.raises(CloudgraftError) as caught:
+            await RemoteProvider(connection).node_groups()
+    return caught.value
+
+
+async def test_all_calls_work_over_mtls_for_the_allowed_client(tmp_path: Path) -> None:
+    provider = memory()
+    options = ServeOptions(allowed_clients=[ALLOWED])
+    async with (
+        serving(provider, options, mtls_in=tmp_path) as served,
+        Connection(CloudConfig.parse(served.cloud_config)) as connection,
+    ):
+        assert [group.id for group in await RemoteProvider(connection).node_groups()] == ["a"]
+
+
+async def test_a_client_without_a_certificate_reaches_no_handler(tmp_path: Path) -> None:
+    provider = memory()
+    async with serving(provider, ServeOptions(allowed_clients=[ALLOWED]), mtls_in=tmp_path) as served:
+        assert isinstance(await failure(CloudConfig.parse(f"address: {served.address}\n")), UnavailableError)
+    assert provider.log.calls == []
+
+
+async def test_a_client_of_another_authority_reaches_no_handler(tmp_path: Path) -> None:
+    provider = memory()
+    async with serving(provider, ServeOptions(allowed_clients=[ALLOWED]), mtls_in=tmp_path / "ours") as served:
+        assert served.certificates is not None
+        other = create_bundle(tmp_path / "theirs", hosts=["127.0.0.1"])
+        stranger = config(served, other.client_cert, other.client_key, served.certificates.ca_cert)
+        assert isinstance(await failure(stranger), UnavailableError)
+    assert provider.log.calls == []
+
+
+async def test_an_expired_client_reaches_no_handler(tmp_path: Path) -> None:
+    provider = memory()
+    async with serving(provider, ServeOptions(allowed_clients=[ALLOWED]), mtls_in=tmp_path) as served:
+        ours = served.certificates
+        assert ours is not None
+        past = datetime.now(UTC) - timedelta(days=2)
+        cert = issue_client(tmp_path, "old", not_before=past - timedelta(days=1), not_after=past)
+        assert isinstance(await failure(config(served, *cert, ours.ca_cert)), UnavailableError)
+    assert provider.log.calls == []
+
+
+async def test_a_client_of_our_authority_that_is_not_allowed_reaches_no_handler_and_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = memory()
+    async with serving(provider, ServeOptions(allowed_clients=[ALLOWED]), mtls_in=tmp_path) as served:
+        assert served.certificates is not None
+        cert = issue_client(tmp_path, "somebody-else")
+        error = await failure(config(served, *cert, served.certificates.ca_cert))
+        assert isinstance(error, PermissionDeniedError)
+        assert "somebody-else" in error.message
+        refused = served.service.metrics.registry.get_sample_value("cloudgraft_refused_clients_total")
+        assert refused == 1
+    assert provider.log.calls == []
+    assert any("allowedClients" in record.getMessage() for record in caplog.records)
+
+
+async def test_without_a_list_every_client_of_our_authority_may_call(tmp_path: Path) -> None:
+    async with serving(memory(), mtls_in=tmp_path) as served:
+        assert served.certificates is not None
+        cert = issue_client(tmp_path, "somebody-else")
+        async with Connection(config(served, *cert, served.certificates.ca_cert)) as connection:
+            assert await RemoteProvider(connection).node_groups()
+
+
+async def test_the_servers_certificate_is_rotated_under_load_without_one_failed_call(tmp_path: Path) -> None:
+    failures: list[Exception] = []
+    done = 0
+
+    async def load(served: Served, stop: asyncio.Event) -> None:
+        nonlocal done
+        while not stop.is_set():
+            # A new connection each time, so that both certificates are used, and several calls on each.
+            async with Connection(CloudConfig.parse(served.cloud_config)) as connection:
+                for _ in range(5):
+                    try:
+                        await RemoteProvider(connection).node_groups()
+                    except CloudgraftError as error:
+                        failures.append(error)
+                    done += 1
+
+    async def steady(served: Served, stop: asyncio.Event) -> None:
+        nonlocal done
+        async with Connection(CloudConfig.parse(served.cloud_config)) as connection:
+            while not stop.is_set():
+                try:
+                    await RemoteProvider(connection).target_size("a")
+                except CloudgraftError as error:
+                    failures.append(error)
+                done += 1
+
+    async with serving(memory(), mtls_in=tmp_path) as served:
+        stop = asyncio.Event()
+        tasks = [asyncio.create_task(load(served, stop)) for _ in range(3)]
+        tasks.append(asyncio.create_task(steady(served, stop)))
+        for _ in range(3):
+            mark = done
+            await asyncio.to_thread(renew, tmp_path, what="server")
+            await until(lambda mark=mark: done > mark + 40)  # type: ignore[misc]  # bound per round
+        stop.set()
+        await asyncio.gather(*tasks)
+    assert failures == []
+    assert done > 120
+
+
+def test_new_files_are_used_and_half_a_pair_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bundle = create_bundle(tmp_path / "a", hosts=["localhost"], days=10)
+    fresh = create_bundle(tmp_path / "b", hosts=["localhost"], days=20)
+    files = TlsFiles(cert=bundle.server_cert, key=bundle.server_key, client_ca=bundle.ca_cert)
+    credentials = ReloadingCredentials(files)
+    first = credentials.expires
+    assert not credentials.reload()
+    shutil.copy(fresh.server_cert, bundle.server_cert)
+    with caplog.at_level(logging.WARNING):
+        assert not credentials.reload()  # the key is still the old one
+        assert not credentials.reload()
+    assert len(caplog.records) == 1  # told once, not at every connection
+    assert credentials.expires == first
+    shutil.copy(fresh.server_key, bundle.server_key)
+    assert credentials.reload()
+    assert credentials.expires > first
+
+
+def test_files_that_vanish_keep_the_old_certificate(tmp_path: Path) -> None:
+    bundle = create_bundle(tmp_path, hosts=["localhost"])
+    files = TlsFiles(cert=bundle.server_cert, key=bundle.server_key, client_ca=bundle.ca_cert)
+    credentials = ReloadingCredentials(files)
+    bundle.server_cert.unlink()
+    assert not credentials.reload()
+
+
+@pytest.mark.parametrize("spoiled", ["server.crt", "server.key", "ca.crt"])
+def test_files_that_cannot_be_used_are_refused_at_start_and_keys_are_not_shown(tmp_path: Path, spoiled: str) -> None:
+    bundle = create_bundle(tmp_path, hosts=["localhost"])
+    (tmp_path / spoiled).write_text("-----BEGIN nonsense hunter2")
+    files = TlsFiles(cert=bundle.server_cert, key=bundle.server_key, client_ca=bundle.ca_cert)
+    with pytest.raises(InvalidArgumentError, match=spoiled) as caught:
+        ReloadingCredentials(files)
+    assert "hunter2" not in str(caught.value)
+    (tmp_path / spoiled).unlink()
+    with pytest.raises(InvalidArgumentError, match="cannot read"):
+        ReloadingCredentials(files)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.com:0"])
+def test_without_tls_only_loopback_is_served(listen: str) -> None:
+    service = CloudProviderService(memory())
+    with pytest.raises(InvalidArgumentError, match="refusing to serve"):
+        GrpcServer(service, listen=listen)
+    GrpcServer(service, listen=listen, insecure=True)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.8.8.8:0", "[::1]:0", "localhost:0", "unix:/tmp/x.sock"])
+def test_loopback_is_served_without_tls(listen: str) -> None:
+    GrpcServer(CloudProviderService(memory()), listen=listen)
+
+
+@pytest.mark.parametrize("listen", ["", "8086", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
+def test_an_address_that_is_none_is_refused(listen: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="host:port"):
+        GrpcServer(CloudProviderService(memory()), listen=listen)
+
+
+def test_allowed_clients_without_tls_make_no_sense_and_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="allowedClients needs TLS"):
+        GrpcServer(CloudProviderService(memory()), listen="127.0.0.1:0", allowed_clients=["x"])
