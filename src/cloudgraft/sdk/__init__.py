@@ -30,8 +30,9 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import (
     AutoscalingOptions,
     Container,
@@ -65,6 +66,7 @@ __all__ = [
     "InstanceState",
     "InternalError",
     "InvalidArgumentError",
+    "InvalidQuantityError",
     "Machine",
     "MachineSpec",
     "MachineState",
@@ -87,4 +89,5 @@ __all__ = [
     "Taint",
     "UnavailableError",
     "UnsupportedError",
+    "pod_requests",
 ]

@@ -21,6 +21,7 @@ from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
     InternalError,
+    InvalidArgumentError,
     NotFoundError,
     StatusCode,
     UnsupportedError,
@@ -247,7 +248,10 @@ class CloudProviderService:
         missing = checks.missing_resources(template)
         if missing:
             self._warn_once(group.id, f"the template allows no {', '.join(missing)}: no pod will ever fit on it")
-        return wire.template_to_pb(template)
+        try:
+            return wire.template_to_pb(template)
+        except InvalidArgumentError as error:  # the provider's mistake, not the caller's
+            raise InternalError(f"the template of group {checks.shown(group.id)} is wrong: {error.message}") from error
 
     async def _get_options(
         self, request: pb.NodeGroupAutoscalingOptionsRequest

@@ -27,8 +27,8 @@ from cloudgraft.sdk import (
     Quantity,
     Taint,
     UnsupportedError,
+    pod_requests,
 )
-from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.testing.faults import CallLog, recorded
 
 __all__ = ["MemoryGroup", "MemoryOptions", "MemoryProvider"]

@@ -1,0 +1,221 @@
+"""A driver's protocol: its six calls, and the way between its messages and the types of the sdk.
+
+The other side may be a program in any language. What it leaves out is taken for the harmless default where there is
+one; what decides over deleting and creating machines (ownership, idempotency) has none and must be said.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Final, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from cloudgraft.sdk.driver import (
+    DriverTraits,
+    Idempotency,
+    Machine,
+    MachineSpec,
+    MachineState,
+    Ownership,
+    Price,
+    Shape,
+)
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.wire.pb import driver_pb2 as pb
+
+SERVICE: Final = "cloudgraft.driver.v1.Driver"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRpc:
+    """One of the six calls."""
+
+    name: str
+    request: type[Message]
+    response: type[Message]
+
+    @property
+    def path(self) -> str:
+        """Where it is found on the wire."""
+        return f"/{SERVICE}/{self.name}"
+
+
+RPCS: Final = {
+    rpc.name: rpc
+    for rpc in (
+        DriverRpc("Describe", pb.DescribeRequest, pb.DescribeResponse),
+        DriverRpc("Create", pb.CreateRequest, pb.CreateResponse),
+        DriverRpc("Delete", pb.DeleteRequest, pb.DeleteResponse),
+        DriverRpc("List", pb.ListRequest, pb.ListResponse),
+        DriverRpc("Shapes", pb.ShapesRequest, pb.ShapesResponse),
+        DriverRpc("Prices", pb.PricesRequest, pb.PricesResponse),
+    )
+}
+
+Word = TypeVar("Word", bound=enum.Enum)
+
+
+# -- traits ------------------------------------------------------------------------------------------------------------
+
+
+def traits_to_pb(traits: DriverTraits) -> pb.DescribeResponse:
+    message = pb.DescribeResponse(
+        ownership=traits.ownership.value,
+        idempotency=traits.idempotency.value,
+        complete_list=traits.complete_list,
+    )
+    message.list_delay.FromTimedelta(traits.list_delay)
+    return message
+
+
+def traits_from_pb(message: pb.DescribeResponse) -> DriverTraits:
+    """What a driver says of its cloud; ownership and idempotency must be said, for machines are deleted by them."""
+    return DriverTraits(
+        ownership=_word(Ownership, message.ownership, "ownership"),
+        idempotency=_word(Idempotency, message.idempotency, "idempotency"),
+        list_delay=_duration(message.list_delay),
+        complete_list=message.complete_list,
+    )
+
+
+def _duration(message: Duration) -> timedelta:
+    delay = timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    if delay < timedelta(0):
+        raise InternalError(f"the driver declares a list delay of {delay}: it cannot be negative")
+    return delay
+
+
+# -- machines ----------------------------------------------------------------------------------------------------------
+
+
+def spec_to_pb(spec: MachineSpec) -> pb.CreateRequest:
+    return pb.CreateRequest(
+        name=spec.name,
+        group=spec.group,
+        settings_json=encode_settings(spec.settings),
+        tags=spec.tags,
+        user_data=spec.user_data,
+    )
+
+
+def spec_from_pb(message: pb.CreateRequest) -> MachineSpec:
+    if not message.name:
+        raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
+    return MachineSpec(
+        name=message.name,
+        group=message.group,
+        settings=decode_settings(message.settings_json),
+        tags=dict(message.tags),
+        user_data=message.user_data,
+    )
+
+
+def encode_settings(settings: Mapping[str, object]) -> str:
+    """Settings as JSON: whole numbers stay whole, and every language can read it."""
+    try:
+        return json.dumps(dict(settings), allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        # The message of json names a type, never a value: settings may hold secrets.
+        reason = str(error) if isinstance(error, TypeError) else "a number is not finite, or they contain themselves"
+        raise InvalidArgumentError(
+            f"these settings cannot be written as JSON ({reason}): use text, numbers, true/false, lists and mappings"
+        ) from None
+
+
+def decode_settings(text: str) -> dict[str, object]:
+    try:
+        settings = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        raise InvalidArgumentError("settings_json is not JSON") from None
+    if not isinstance(settings, dict):
+        raise InvalidArgumentError(f"settings_json is a JSON {type(settings).__name__}, not an object")
+    return settings
+
+
+def machine_to_pb(machine: Machine) -> pb.Machine:
+    return pb.Machine(
+        name=machine.name,
+        machine_id=machine.machine_id,
+        provider_id=machine.provider_id,
+        state=machine.state.value,
+        tags=machine.tags,
+        created_at=_timestamp(machine.created_at),
+        reason=machine.reason,
+    )
+
+
+def machine_from_pb(message: pb.Machine) -> Machine:
+    if not message.machine_id:
+        raise InternalError(f"the machine {message.name!r} has no machine_id: without one it cannot be deleted")
+    return Machine(
+        name=message.name,
+        machine_id=message.machine_id,
+        provider_id=message.provider_id if message.HasField("provider_id") else None,
+        state=_word(MachineState, message.state, "machine state") if message.state else MachineState.RUNNING,
+        tags=dict(message.tags),
+        created_at=_time(message.created_at) if message.HasField("created_at") else None,
+        reason=message.reason,
+    )
+
+
+def _timestamp(time: datetime | None) -> Timestamp | None:
+    if time is None:
+        return None
+    message = Timestamp()
+    # A time without a zone would be taken for UTC by protobuf and for local time by Python: Python's reading counts.
+    message.FromDatetime(time.astimezone(UTC))
+    return message
+
+
+def _time(message: Timestamp) -> datetime:
+    try:
+        return message.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise InternalError(f"created_at is out of range: {message.seconds}s {message.nanos}ns") from error
+
+
+# -- shapes and prices -------------------------------------------------------------------------------------------------
+
+
+def shape_to_pb(shape: Shape) -> pb.Shape:
+    capacity = {resource: str(quantity) for resource, quantity in shape.capacity.items()}
+    return pb.Shape(name=shape.name, capacity=capacity, labels=shape.labels)
+
+
+def shape_from_pb(message: pb.Shape) -> Shape:
+    try:
+        capacity = {resource: Quantity(text) for resource, text in message.capacity.items()}
+    except InvalidQuantityError as error:
+        raise InternalError(f"the shape {message.name!r} has a capacity that is not a quantity: {error}") from error
+    return Shape(name=message.name, capacity=capacity, labels=dict(message.labels))
+
+
+def price_to_pb(price: Price) -> pb.Price:
+    return pb.Price(shape=price.shape, hourly=str(price.hourly), currency=price.currency)
+
+
+def price_from_pb(message: pb.Price) -> Price:
+    try:
+        hourly = Decimal(message.hourly)
+    except InvalidOperation:
+        hourly = Decimal("NaN")
+    if not hourly.is_finite() or hourly < 0:
+        raise InternalError(f"the price of {message.shape!r} is not an amount of money: {message.hourly!r}")
+    return Price(shape=message.shape, hourly=hourly, currency=message.currency)
+
+
+def _word(words: type[Word], text: str, what: str) -> Word:
+    try:
+        return words(text)
+    except ValueError:
+        known = ", ".join(repr(word.value) for word in words)
+        raise InternalError(f"the driver answers with the {what} {text!r}; it must be one of {known}") from None
