@@ -1,0 +1,174 @@
+"""Answers of a server for people and for programs.
+
+Whatever a server says is shown as text: control characters are escaped, so that no answer can play with a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+import yaml
+from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cloudgraft.sdk.duration import format_duration
+from cloudgraft.sdk.errors import ErrorClass
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeTemplate
+from cloudgraft.wire import externalgrpc as wire
+from cloudgraft.wire.kubernetes import decode_node
+from cloudgraft.wire.pb import externalgrpc_pb2 as pb
+
+__all__ = ["clean", "notes", "print_table", "to_json", "to_people"]
+
+_PIPE_WIDTH: Final = 100_000  # in a pipe nothing is cut or wrapped
+_ERROR_CLASSES: Final[dict[int, str]] = {ErrorClass.OUT_OF_RESOURCES: "out of resources", ErrorClass.OTHER: "other"}
+
+
+def clean(text: str) -> str:
+    """The text with control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table; on a terminal long values are folded, in a pipe they stay on one line."""
+    table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*(Text(clean(str(value))) for value in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPE_WIDTH)
+    console.print(table)
+
+
+# -- for programs ------------------------------------------------------------------------------------------------------
+
+
+def to_json(answer: Message) -> str:
+    """The answer in protobuf JSON, every field of it; a template's node is decoded beside its bytes."""
+    if isinstance(answer, pb.GetAvailableGPUTypesResponse):
+        # Only the names mean something, and the values may be of types that nobody here knows.
+        answer = pb.GetAvailableGPUTypesResponse(gpuTypes={name: AnyMessage() for name in answer.gpuTypes})
+    data = json_format.MessageToDict(answer, always_print_fields_with_no_presence=True)
+    if isinstance(answer, pb.NodeGroupTemplateNodeInfoResponse) and (answer.nodeBytes or answer.nodeInfo):
+        data["node"] = _node(wire.template_from_pb(answer))
+    return json.dumps(data, indent=2)
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def to_people(answer: Message) -> None:  # noqa: PLR0911 - one line per kind of answer is the clearest form
+    """Prints the answer as a table, as YAML or as a sentence."""
+    match answer:
+        case pb.NodeGroupsResponse():
+            return _groups(answer.nodeGroups)
+        case pb.NodeGroupForNodeResponse():
+            return _groups([answer.nodeGroup]) if answer.nodeGroup.id else click.echo("no group manages this node")
+        case pb.NodeGroupNodesResponse():
+            return _instances([wire.instance_from_pb(instance) for instance in answer.instances])
+        case pb.NodeGroupTemplateNodeInfoResponse():
+            return _template(answer)
+        case pb.NodeGroupAutoscalingOptionsResponse():
+            return _options(answer)
+        case pb.GetAvailableGPUTypesResponse():
+            return print_table(["GPU TYPE"], [[name] for name in sorted(answer.gpuTypes)])
+        case pb.NodeGroupTargetSizeResponse():
+            return print_table(["TARGET SIZE"], [[answer.targetSize]])
+        case pb.PricingNodePriceResponse() | pb.PricingPodPriceResponse():
+            return print_table(["PRICE"], [[answer.price]])
+        case pb.GPULabelResponse():
+            return print_table(["GPU LABEL"], [[answer.label or "(empty: there are no GPUs)"]])
+        case _:
+            return click.echo("OK")
+
+
+def notes(answer: Message) -> list[str]:
+    """What some releases of the autoscaler will make of the answer, where that is not what it looks like."""
+    if not isinstance(answer, pb.NodeGroupTemplateNodeInfoResponse):
+        return []
+    if not answer.nodeInfo and not answer.nodeBytes:
+        return ["the answer has no node: the autoscaler crashes on that (answer UNIMPLEMENTED instead)"]
+    if not answer.nodeBytes:
+        return ["only nodeInfo is filled: autoscalers from 1.35 on see no node in this and crash"]
+    if not answer.nodeInfo:
+        return ["only nodeBytes is filled: autoscalers up to 1.34.1 see no node in this and crash"]
+    if decode_node(answer.nodeInfo) != decode_node(answer.nodeBytes):
+        return ["nodeInfo and nodeBytes differ: old and new autoscalers see different nodes; nodeBytes is shown"]
+    return []
+
+
+def _groups(groups: Iterable[pb.NodeGroup]) -> None:
+    print_table(["ID", "MIN", "MAX", "DEBUG"], [[g.id, g.minSize, g.maxSize, g.debug] for g in groups])
+
+
+def _instances(instances: Sequence[Instance]) -> None:
+    rows = []
+    for each in instances:
+        error = each.error
+        kind = "" if error is None else _ERROR_CLASSES.get(error.error_class, str(error.error_class))
+        rows.append([each.id, each.state.name.lower(), *((error.code, kind, error.message) if error else ("", "", ""))])
+    print_table(["ID", "STATE", "ERROR", "CLASS", "MESSAGE"], rows)
+
+
+def _template(answer: pb.NodeGroupTemplateNodeInfoResponse) -> None:
+    if answer.nodeBytes or answer.nodeInfo:
+        click.echo(yaml.safe_dump(_node(wire.template_from_pb(answer)), sort_keys=False), nl=False)
+    else:
+        click.echo("no node")
+
+
+def _options(answer: pb.NodeGroupAutoscalingOptionsResponse) -> None:
+    if not answer.HasField("nodeGroupAutoscalingOptions"):
+        click.echo("no options of its own: the autoscaler's flags hold for this group")
+        return
+    options = wire.options_from_pb(answer.nodeGroupAutoscalingOptions)
+    names = [field.name for field in fields(AutoscalingOptions) if field.name != "source"]
+    print_table(["OPTION", "VALUE"], [[name.replace("_", "-"), _value(getattr(options, name))] for name in names])
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _node(template: NodeTemplate) -> dict[str, Any]:
+    """The template as a Kubernetes manifest; empty parts are left out."""
+    spec = {
+        "providerID": template.provider_id,
+        "unschedulable": template.unschedulable,
+        "taints": [_filled({"key": t.key, "value": t.value, "effect": t.effect}) for t in template.taints],
+    }
+    status = {
+        "capacity": {name: str(amount) for name, amount in sorted(template.capacity.items())},
+        "allocatable": {name: str(amount) for name, amount in sorted(template.allocatable.items())},
+        "conditions": [
+            _filled({"type": c.type, "status": c.status, "reason": c.reason, "message": c.message})
+            for c in template.conditions
+        ],
+    }
+    metadata = {
+        "name": template.name,
+        "labels": dict(sorted(template.labels.items())),
+        "annotations": dict(sorted(template.annotations.items())),
+    }
+    parts = {"metadata": _filled(metadata), "spec": _filled(spec), "status": _filled(status)}
+    return {"apiVersion": "v1", "kind": "Node", **parts}
+
+
+def _filled(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if value}

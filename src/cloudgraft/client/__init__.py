@@ -1,0 +1,35 @@
+"""The autoscaler's side of the protocol: call any externalgrpc server from Python.
+
+- :class:`CloudProvider` behaves as the autoscaler's own Go client does, with its caches; :class:`SyncCloudProvider` is
+  the same for programs without an event loop.
+- :class:`RemoteProvider` is a server as a plain :class:`cloudgraft.sdk.Provider`, without caches.
+- :class:`Connection` makes single calls, message by message.
+"""
+
+from cloudgraft.client.address import Address
+from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.cloud_provider import CloudProvider, PricingModel
+from cloudgraft.client.connection import Connection
+from cloudgraft.client.errors import NotImplementedByProtocolError, error_from_rpc
+from cloudgraft.client.gpu import GpuConfig
+from cloudgraft.client.node_group import NodeGroup
+from cloudgraft.client.remote import RemoteProvider
+from cloudgraft.client.resource_limiter import ResourceLimiter
+from cloudgraft.client.sync import SyncCloudProvider, SyncNodeGroup, SyncPricingModel
+
+__all__ = [
+    "Address",
+    "CloudConfig",
+    "CloudProvider",
+    "Connection",
+    "GpuConfig",
+    "NodeGroup",
+    "NotImplementedByProtocolError",
+    "PricingModel",
+    "RemoteProvider",
+    "ResourceLimiter",
+    "SyncCloudProvider",
+    "SyncNodeGroup",
+    "SyncPricingModel",
+    "error_from_rpc",
+]

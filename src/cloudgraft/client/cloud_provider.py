@@ -1,0 +1,202 @@
+"""The autoscaler's side of the protocol: Go's ``CloudProvider``, method by method, with its caches.
+
+What is cached, and until when (R12, R17, R78):
+
+    node_groups                until refresh(); an error is an empty list, not cached
+    node_group_for_node        until refresh(), by name and provider id; "not managed" and errors are not cached
+    gpu_label                  for ever; an error is "", not cached
+    get_available_gpu_types    for ever; an error is None, not cached
+    a group's id, min, max, debug    for the life of the group object
+    a group's template         at its first answer, for the life of the group object
+    all the rest               never
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn, Self
+
+from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.errors import NotImplementedByProtocolError
+from cloudgraft.client.gpu import GpuConfig, node_gpu_config
+from cloudgraft.client.node_group import NodeGroup
+from cloudgraft.client.remote import RemoteProvider
+from cloudgraft.client.resource_limiter import ResourceLimiter
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import NodeRef, NodeTemplate, Pod, Taint
+
+__all__ = ["CloudProvider", "PricingModel"]
+
+_NAME: Final = "externalgrpc"
+_log = logging.getLogger("cloudgraft.client")
+
+
+class PricingModel:
+    """Go's ``PricingModel``: prices, each asked for anew."""
+
+    def __init__(self, remote: RemoteProvider) -> None:
+        self._remote = remote
+
+    async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
+        """Go's ``NodePrice``. UnsupportedError from a server without prices."""
+        return await self._remote.node_price(node, start, end)
+
+    async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        """Go's ``PodPrice``. UnsupportedError from a server without prices."""
+        return await self._remote.pod_price(pod, start, end)
+
+
+class CloudProvider:
+    """What the autoscaler makes of a server. The module's docstring says what is cached.
+
+    One lock is held during every cached call, as in Go: a slow NodeGroupForNode makes NodeGroups wait.
+    """
+
+    def __init__(self, remote: RemoteProvider, *, resource_limiter: ResourceLimiter | None = None) -> None:
+        """Takes ``remote`` over: :meth:`close` closes it."""
+        self._remote = remote
+        self._resource_limiter = resource_limiter or ResourceLimiter()
+        self._lock = asyncio.Lock()
+        self._node_groups: list[NodeGroup] | None = None
+        self._group_of_node: dict[str, NodeGroup] = {}
+        self._gpu_label: str | None = None
+        self._gpu_types: frozenset[str] | None = None
+
+    @classmethod
+    def connect(
+        cls, config: CloudConfig | str | Path, *, resource_limiter: ResourceLimiter | None = None
+    ) -> CloudProvider:
+        """A provider for the server of a config, or of a cloud-config file; the first call dials."""
+        read = config if isinstance(config, CloudConfig) else CloudConfig.load(config)
+        return cls(RemoteProvider.connect(read), resource_limiter=resource_limiter)
+
+    @property
+    def name(self) -> str:
+        """Go's ``Name``: always ``externalgrpc``."""
+        return _NAME
+
+    async def node_groups(self) -> list[NodeGroup]:
+        """Go's ``NodeGroups``. Cached until :meth:`refresh`. An error becomes an empty list and is not cached."""
+        async with self._lock:
+            if self._node_groups is not None:
+                _log_hit("NodeGroups")
+            else:
+                try:
+                    groups = await self._remote.node_groups()
+                except CloudgraftError:  # logged where the call was made
+                    return []
+                self._node_groups = [NodeGroup(self._remote, group) for group in groups]
+            return list(self._node_groups)
+
+    async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
+        """Go's ``NodeGroupForNode``: None for a node that no group owns.
+
+        Cached until :meth:`refresh`, under the node's name and provider id together, for the latter may be empty. A
+        node without a group and an error are not cached.
+        """
+        key = node.name + node.provider_id
+        async with self._lock:
+            cached = self._group_of_node.get(key)
+            if cached is not None:
+                _log_hit("NodeGroupForNode", node=node.name, provider_id=node.provider_id)
+                return cached
+            found = await self._remote.node_group_for_node(node)
+            if found is None:
+                return None
+            group = self._group_of_node[key] = NodeGroup(self._remote, found)
+            return group
+
+    async def has_instance(self, node: NodeRef) -> bool:
+        """Go's ``HasInstance``: not on the wire (R86)."""
+        raise NotImplementedByProtocolError(f"no call tells whether node {node.name!r} has an instance")
+
+    def pricing(self) -> PricingModel:
+        """Go's ``Pricing``: always there; a server without prices tells so when it is asked for one."""
+        return PricingModel(self._remote)
+
+    async def get_available_machine_types(self) -> list[str]:
+        """Go's ``GetAvailableMachineTypes``: not on the wire."""
+        raise NotImplementedByProtocolError("no call lists the machine types")
+
+    async def new_node_group(
+        self,
+        machine_type: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        system_labels: Mapping[str, str] | None = None,
+        taints: Sequence[Taint] = (),
+        extra_resources: Mapping[str, Quantity] | None = None,
+    ) -> NoReturn:
+        """Go's ``NewNodeGroup``: not on the wire (R14)."""
+        del labels, system_labels, taints, extra_resources
+        raise NotImplementedByProtocolError(f"no call makes a node group of machine type {machine_type!r}")
+
+    def get_resource_limiter(self) -> ResourceLimiter:
+        """Go's ``GetResourceLimiter``: what the constructor was given."""
+        return self._resource_limiter
+
+    async def gpu_label(self) -> str:
+        """Go's ``GPULabel``. Cached for ever. An error becomes an empty label and is not cached (R78)."""
+        async with self._lock:
+            if self._gpu_label is not None:
+                _log_hit("GPULabel")
+            else:
+                try:
+                    self._gpu_label = await self._remote.gpu_label()
+                except CloudgraftError:
+                    return ""
+            return self._gpu_label
+
+    async def get_available_gpu_types(self) -> frozenset[str] | None:
+        """Go's ``GetAvailableGPUTypes``. Cached for ever. An error becomes None and is not cached."""
+        async with self._lock:
+            if self._gpu_types is not None:
+                _log_hit("GetAvailableGPUTypes")
+            else:
+                try:
+                    self._gpu_types = frozenset(await self._remote.gpu_types())
+                except CloudgraftError:
+                    return None
+            return self._gpu_types
+
+    async def get_node_gpu_config(self, node: NodeRef | NodeTemplate) -> GpuConfig | None:
+        """Go's ``GetNodeGpuConfig``: worked out here, from :meth:`gpu_label` and the node."""
+        return node_gpu_config(await self.gpu_label(), node)
+
+    async def cleanup(self) -> None:
+        """Go's ``Cleanup``: tells the server that the autoscaler is going away. Does not close the connection."""
+        await self._remote.cleanup()
+
+    async def refresh(self) -> None:
+        """Go's ``Refresh``: forgets the groups and the nodes' groups first, then calls.
+
+        So the caches are empty even when the call fails.
+        """
+        async with self._lock:
+            self._node_groups = None
+            self._group_of_node = {}
+        await self._remote.refresh()
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._remote.close()
+
+    async def __aenter__(self) -> Self:
+        """The provider itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the connection."""
+        await self.close()
+
+
+def _log_hit(rpc: str, **about: str) -> None:
+    _log.debug("returning cached %s", rpc, extra={"rpc": rpc, **about})

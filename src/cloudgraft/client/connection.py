@@ -1,0 +1,165 @@
+"""One connection to a server, and the 15 calls over it.
+
+It behaves as the autoscaler's own connection does (R6, R9): dialled at the first call, one deadline per call, no
+retries, no waiting for a server that is away, answers of up to 4 MiB.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.errors import error_from_rpc, status_of
+from cloudgraft.client.tls import channel_credentials
+from cloudgraft.sdk.duration import format_duration
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, StatusCode
+from cloudgraft.wire.externalgrpc import RPCS, Rpc
+
+__all__ = ["MAX_ANSWER_BYTES", "Connection"]
+
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024  # what the Go client takes
+# For these calls code 12 is an answer and not a failure (R8), so it is not logged as one.
+_OPTIONAL: Final = frozenset(
+    {"NodeGroupTemplateNodeInfo", "NodeGroupGetOptions", "PricingNodePrice", "PricingPodPrice"}
+)
+_GRPC_GAVE_UP: Final = re.compile(r"(Stream removed \()?Deadline Exceeded\)?|", re.IGNORECASE)
+_log = logging.getLogger("cloudgraft.client")
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+class Connection:
+    """A gRPC channel as the autoscaler would open it.
+
+    Making one reads the certificates and fails if they cannot be used; nothing is dialled before the first call. A
+    connection belongs to the event loop of its first call. Close it, or use it with ``async with``.
+
+    Every call is logged at DEBUG, every failed one at WARNING: levels 5 and 1 of the autoscaler.
+    """
+
+    def __init__(self, config: CloudConfig, *, channel: grpc.aio.Channel | None = None) -> None:
+        """Prepares a connection.
+
+        ``channel`` is a ready-made one, to a plugin for instance: it is used instead of dialling, and closed with the
+        connection. The config then only says the time limit, and the address for messages.
+        """
+        self.config = config
+        self._credentials = channel_credentials(config) if channel is None else None
+        self._channel = channel
+        self._methods: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self._closed = False
+
+    async def call(self, rpc: Rpc, request: Message) -> Message:
+        """Makes one call and returns its answer, a message of ``rpc.response``; raises an error of the sdk."""
+        about = _subject(request) if _log.isEnabledFor(logging.DEBUG) else {}
+        _log.debug("performing gRPC call %s", rpc.name, extra={"rpc": rpc.name, **about})
+        try:
+            return await self._perform(rpc, request)
+        except CloudgraftError as error:
+            _log_failure(rpc, request, error)
+            raise
+
+    async def ask(self, rpc_name: str, request: Message, answer: type[_Answer]) -> _Answer:
+        """Like :meth:`call`, with the answer's type known to the type checker."""
+        response = await self.call(RPCS[rpc_name], request)
+        assert isinstance(response, answer)  # noqa: S101 - both come from the same table
+        return response
+
+    async def close(self) -> None:
+        """Gives up calls under way and closes the connection. A second time is fine; another call is not."""
+        self._closed = True
+        channel, self._channel = self._channel, None
+        self._methods.clear()
+        if channel is not None:
+            await channel.close()
+
+    async def __aenter__(self) -> Self:
+        """The connection itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes it."""
+        await self.close()
+
+    async def _perform(self, rpc: Rpc, request: Message) -> Message:
+        method, limit = self._method(rpc), self.config.grpc_timeout
+        try:
+            answer = await method(request.SerializeToString(), timeout=limit.total_seconds())
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and _GRPC_GAVE_UP.fullmatch(error.details() or ""):
+                # gRPC's own words, so it was our clock and not the server that gave up.
+                message = f"{self.config.address} did not answer {rpc.name} within {format_duration(limit)}"
+                raise DeadlineError(message) from error
+            raise error_from_rpc(error) from error
+        try:
+            # Decoded here and not by gRPC, which answers None to bytes that it cannot decode.
+            return rpc.response.FromString(answer)
+        except DecodeError as error:
+            raise InternalError(f"{self.config.address} answered {rpc.name} with bytes that make no sense") from error
+
+    def _method(self, rpc: Rpc) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+        if self._closed:
+            raise InternalError(f"the connection to {self.config.address} is closed already")
+        method = self._methods.get(rpc.name)
+        if method is None:
+            if self._channel is None:
+                self._channel = self._dial()
+            method = self._methods[rpc.name] = self._channel.unary_unary(rpc.path)
+        return method
+
+    def _dial(self) -> grpc.aio.Channel:
+        target, options = self.config.address.target, _channel_options(self.config)
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, self._credentials, options=options)
+
+
+def _channel_options(config: CloudConfig) -> list[tuple[str, int | str]]:
+    options: list[tuple[str, int | str]] = [
+        ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+        ("grpc.enable_retries", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        # Go waits up to two minutes between attempts to reach a server that was away. The autoscaler asks every ten
+        # seconds, so a longer wait than that would only lengthen an outage.
+        ("grpc.initial_reconnect_backoff_ms", 250),
+        ("grpc.max_reconnect_backoff_ms", 10_000),
+        # Otherwise two connections to one address share their attempts, and one's failures become the other's.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if config.is_encrypted:
+        # The name that the server's certificate must carry: as in Go the host of the address, unless told otherwise.
+        options.append(("grpc.ssl_target_name_override", config.server_name or config.address.host))
+    if config.address.is_loopback:
+        # Go never sends calls to this machine through a proxy of the environment; gRPC's library would.
+        options.append(("grpc.enable_http_proxy", 0))
+    return options
+
+
+def _subject(request: Message) -> dict[str, str]:
+    """What a request is about, for the log: its node group, node or nodes by name."""
+    about: dict[str, str] = {}
+    group = getattr(request, "id", "")
+    if group:
+        about["node_group"] = group
+    node = getattr(request, "node", None)
+    if node is not None:
+        about["node"] = node.name
+        about["provider_id"] = node.providerID
+    return about
+
+
+def _log_failure(rpc: Rpc, request: Message, error: CloudgraftError) -> None:
+    status = status_of(error)
+    extra = {"rpc": rpc.name, "code": status.name, **_subject(request)}
+    if status is StatusCode.UNIMPLEMENTED and rpc.name in _OPTIONAL:
+        _log.debug("the server does not implement %s", rpc.name, extra=extra)
+    else:
+        _log.warning("error on gRPC call %s: %s: %s", rpc.name, status.name, error.message, extra=extra)

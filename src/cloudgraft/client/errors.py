@@ -1,0 +1,90 @@
+"""What a failed call means: from gRPC's status to an error of the sdk.
+
+A cloudgraft server sends, beside the status, the exact name of its error and the time after which to try again; a
+foreign server sends the status alone. Both become an error of :mod:`cloudgraft.sdk.errors`. Plugins and drivers use
+the same translation as the client.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    InternalError,
+    InvalidArgumentError,
+    StatusCode,
+    UnsupportedError,
+    error_from_slug,
+    error_from_status,
+)
+
+__all__ = [
+    "ERROR_KEY",
+    "RETRY_AFTER_KEY",
+    "NotImplementedByProtocolError",
+    "error_from_rpc",
+    "status_of",
+]
+
+ERROR_KEY: Final = "cloudgraft-error"
+RETRY_AFTER_KEY: Final = "cloudgraft-retry-after"
+_TOO_LARGE: Final = "received message larger than max"
+
+
+class NotImplementedByProtocolError(UnsupportedError):
+    """The autoscaler's interface has this method, but its protocol has no call for it, so no server can answer it.
+
+    It stands where the Go client returns ``ErrNotImplemented`` without asking anybody.
+    """
+
+
+def error_from_rpc(error: grpc.aio.AioRpcError) -> CloudgraftError:
+    """The error of the sdk that a failed call stands for, with the other side's message.
+
+    The name in the trailing metadata decides, if it is known and fits the status; else the status does.
+    """
+    status = status_of(error)
+    message = error.details() or f"the call failed with status {status.name} and without a message"
+    if status is StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in message.lower():
+        return _too_large(message)
+    metadata = _metadata(error)
+    named = error_from_slug(metadata.get(ERROR_KEY, ""))
+    kind = named if named is not None and named.status is status else error_from_status(status)
+    return kind(message, retry_after=_seconds(metadata.get(RETRY_AFTER_KEY)))
+
+
+def status_of(error: BaseException) -> StatusCode:
+    """The status that was on the wire, for an error of gRPC or for what was made of it.
+
+    The sdk has fewer errors than gRPC has codes, so the class alone does not tell.
+    """
+    if isinstance(error, grpc.aio.AioRpcError):
+        return StatusCode(error.code().value[0])
+    if isinstance(error.__cause__, grpc.aio.AioRpcError):
+        return status_of(error.__cause__)
+    return error.status if isinstance(error, CloudgraftError) else StatusCode.UNKNOWN
+
+
+def _too_large(message: str) -> CloudgraftError:
+    # gRPC's code for it is the one for quotas, but nobody's quota is used up.
+    if "CLIENT:" in message:
+        return InternalError(f"the server's answer is too large for the autoscaler, which takes 4 MiB: {message}")
+    return InvalidArgumentError(f"the request is too large for the server: {message}")
+
+
+def _metadata(error: grpc.aio.AioRpcError) -> dict[str, str]:
+    return {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
+
+
+def _seconds(text: str | None) -> float | None:
+    """A number of seconds that makes sense, or nothing: the hint is the other side's and may be anything."""
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

@@ -1,0 +1,231 @@
+"""The same client for programs without an event loop. Usable from any thread.
+
+    with SyncCloudProvider.connect("cloud-config.yaml") as provider:
+        provider.refresh()
+        for group in provider.node_groups():
+            print(group.id, group.target_size())
+
+Every method does what its async twin does and waits for it; caches and errors are the twin's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.cloud_provider import CloudProvider, PricingModel
+from cloudgraft.client.gpu import GpuConfig
+from cloudgraft.client.loop_thread import LoopThread
+from cloudgraft.client.node_group import NodeGroup
+from cloudgraft.client.resource_limiter import ResourceLimiter
+from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeRef, NodeTemplate, Pod, Taint
+
+__all__ = ["SyncCloudProvider", "SyncNodeGroup", "SyncPricingModel"]
+
+
+class SyncNodeGroup:
+    """A :class:`~cloudgraft.client.node_group.NodeGroup`, waited for."""
+
+    def __init__(self, thread: LoopThread, group: NodeGroup) -> None:
+        self._run = thread.run
+        self._group = group
+
+    def __repr__(self) -> str:
+        """The group's id and limits."""
+        return f"Sync{self._group!r}"
+
+    @property
+    def id(self) -> str:
+        """See NodeGroup."""
+        return self._group.id
+
+    @property
+    def min_size(self) -> int:
+        """See NodeGroup."""
+        return self._group.min_size
+
+    @property
+    def max_size(self) -> int:
+        """See NodeGroup."""
+        return self._group.max_size
+
+    @property
+    def debug(self) -> str:
+        """See NodeGroup."""
+        return self._group.debug
+
+    @property
+    def exist(self) -> bool:
+        """See NodeGroup."""
+        return self._group.exist
+
+    @property
+    def autoprovisioned(self) -> bool:
+        """See NodeGroup."""
+        return self._group.autoprovisioned
+
+    def target_size(self) -> int:
+        """See NodeGroup."""
+        return self._run(self._group.target_size())
+
+    def increase_size(self, delta: int) -> None:
+        """See NodeGroup."""
+        self._run(self._group.increase_size(delta))
+
+    def atomic_increase_size(self, delta: int) -> None:
+        """See NodeGroup."""
+        self._run(self._group.atomic_increase_size(delta))
+
+    def delete_nodes(self, nodes: Sequence[NodeRef]) -> None:
+        """See NodeGroup."""
+        self._run(self._group.delete_nodes(nodes))
+
+    def force_delete_nodes(self, nodes: Sequence[NodeRef]) -> None:
+        """See NodeGroup."""
+        self._run(self._group.force_delete_nodes(nodes))
+
+    def decrease_target_size(self, delta: int) -> None:
+        """See NodeGroup."""
+        self._run(self._group.decrease_target_size(delta))
+
+    def nodes(self) -> list[Instance]:
+        """See NodeGroup."""
+        return self._run(self._group.nodes())
+
+    def template_node_info(self) -> NodeTemplate | None:
+        """See NodeGroup."""
+        return self._run(self._group.template_node_info())
+
+    def create(self) -> NoReturn:
+        """See NodeGroup."""
+        self._run(self._group.create())
+
+    def delete(self) -> None:
+        """See NodeGroup."""
+        self._run(self._group.delete())
+
+    def get_options(self, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
+        """See NodeGroup."""
+        return self._run(self._group.get_options(defaults))
+
+
+class SyncPricingModel:
+    """A :class:`~cloudgraft.client.cloud_provider.PricingModel`, waited for."""
+
+    def __init__(self, thread: LoopThread, model: PricingModel) -> None:
+        self._run = thread.run
+        self._model = model
+
+    def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
+        """See PricingModel."""
+        return self._run(self._model.node_price(node, start, end))
+
+    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        """See PricingModel."""
+        return self._run(self._model.pod_price(pod, start, end))
+
+
+class SyncCloudProvider:
+    """A :class:`~cloudgraft.client.cloud_provider.CloudProvider`, waited for. Close it, or use it with ``with``."""
+
+    def __init__(self, make: Callable[[], CloudProvider]) -> None:
+        """Calls ``make`` for the provider to wrap, which is closed with this one."""
+        self._provider = make()  # first: when it raises, no thread is left behind
+        self._thread = LoopThread("cloudgraft-client")
+        self._run = self._thread.run
+
+    @classmethod
+    def connect(
+        cls, config: CloudConfig | str | Path, *, resource_limiter: ResourceLimiter | None = None
+    ) -> SyncCloudProvider:
+        """A provider for the server of a config, or of a cloud-config file; the first call dials."""
+        return cls(lambda: CloudProvider.connect(config, resource_limiter=resource_limiter))
+
+    @property
+    def name(self) -> str:
+        """See CloudProvider."""
+        return self._provider.name
+
+    def node_groups(self) -> list[SyncNodeGroup]:
+        """See CloudProvider."""
+        return [SyncNodeGroup(self._thread, group) for group in self._run(self._provider.node_groups())]
+
+    def node_group_for_node(self, node: NodeRef) -> SyncNodeGroup | None:
+        """See CloudProvider."""
+        group = self._run(self._provider.node_group_for_node(node))
+        return None if group is None else SyncNodeGroup(self._thread, group)
+
+    def has_instance(self, node: NodeRef) -> bool:
+        """See CloudProvider."""
+        return self._run(self._provider.has_instance(node))
+
+    def pricing(self) -> SyncPricingModel:
+        """See CloudProvider."""
+        return SyncPricingModel(self._thread, self._provider.pricing())
+
+    def get_available_machine_types(self) -> list[str]:
+        """See CloudProvider."""
+        return self._run(self._provider.get_available_machine_types())
+
+    def new_node_group(
+        self,
+        machine_type: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        system_labels: Mapping[str, str] | None = None,
+        taints: Sequence[Taint] = (),
+        extra_resources: Mapping[str, Quantity] | None = None,
+    ) -> NoReturn:
+        """See CloudProvider."""
+        self._run(
+            self._provider.new_node_group(
+                machine_type,
+                labels=labels,
+                system_labels=system_labels,
+                taints=taints,
+                extra_resources=extra_resources,
+            )
+        )
+
+    def get_resource_limiter(self) -> ResourceLimiter:
+        """See CloudProvider."""
+        return self._provider.get_resource_limiter()
+
+    def gpu_label(self) -> str:
+        """See CloudProvider."""
+        return self._run(self._provider.gpu_label())
+
+    def get_available_gpu_types(self) -> frozenset[str] | None:
+        """See CloudProvider."""
+        return self._run(self._provider.get_available_gpu_types())
+
+    def get_node_gpu_config(self, node: NodeRef | NodeTemplate) -> GpuConfig | None:
+        """See CloudProvider."""
+        return self._run(self._provider.get_node_gpu_config(node))
+
+    def cleanup(self) -> None:
+        """See CloudProvider."""
+        self._run(self._provider.cleanup())
+
+    def refresh(self) -> None:
+        """See CloudProvider."""
+        self._run(self._provider.refresh())
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread; calls of other threads end with an error. Twice is fine."""
+        self._thread.close(self._provider.close)
+
+    def __enter__(self) -> Self:
+        """The provider itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the connection and ends the thread."""
+        self.close()
