@@ -408,7 +408,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], reason: str
         (["--cloud-config", "/no/such/file"], "cannot read the cloud-config /no/such/file"),
         (
             ["--address", "x:1", "--cert", "/no/c", "--key", "/no/k", "--cacert", "/no/ca"],
-            "cannot read the cacert file",
+            "does not exist",
         ),
         (["--address", "x:1", "--cert", "/no/c", "--key", "/no/k"], "cacert is not"),
     ],

@@ -12,7 +12,13 @@ import pytest
 
 from cloudgraft.certs.authority import create_bundle, issue_client, renew
 from cloudgraft.client import CloudConfig, Connection, RemoteProvider
-from cloudgraft.sdk import CloudgraftError, InvalidArgumentError, PermissionDeniedError, UnavailableError
+from cloudgraft.sdk import (
+    CloudgraftError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
@@ -140,6 +146,25 @@ async def test_the_servers_certificate_is_rotated_under_load_without_one_failed_
     assert done > 120
 
 
+async def test_a_front_uses_a_client_certificate_that_was_replaced_on_disk(tmp_path: Path) -> None:
+    async with serving(memory(), mtls_in=tmp_path) as served:
+        assert served.certificates is not None
+        async with Connection(CloudConfig.parse(served.cloud_config)) as connection:
+            remote = RemoteProvider(connection)
+            await remote.refresh()
+            first = connection._channel
+            await remote.refresh()
+            assert connection._channel is first  # nothing changed, nothing dialled
+            await asyncio.to_thread(renew, tmp_path, what="client")
+            served.certificates.client_key.write_text("half a rotation")
+            await remote.refresh()
+            assert connection._channel is first
+            await asyncio.to_thread(renew, tmp_path, what="client")
+            await asyncio.gather(remote.node_groups(), remote.refresh(), remote.node_groups())
+            await remote.refresh()
+            assert connection._channel is not first
+
+
 def test_new_files_are_used_and_half_a_pair_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     bundle = create_bundle(tmp_path / "a", hosts=["localhost"], days=10)
     fresh = create_bundle(tmp_path / "b", hosts=["localhost"], days=20)
@@ -175,7 +200,7 @@ def test_files_that_cannot_be_used_are_refused_at_start_and_keys_are_not_shown(t
         ReloadingCredentials(files)
     assert "hunter2" not in str(caught.value)
     (tmp_path / spoiled).unlink()
-    with pytest.raises(InvalidArgumentError, match="cannot read"):
+    with pytest.raises(NotFoundError, match=spoiled):
         ReloadingCredentials(files)
 
 

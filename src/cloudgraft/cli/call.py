@@ -193,7 +193,7 @@ def _connection(where: _Where, timeout: timedelta | None) -> Connection:
     try:
         config = where.config()
         return Connection(config if timeout is None else config.with_timeout(timeout))
-    except InvalidArgumentError as error:
+    except CloudgraftError as error:
         _fail(error.message)
 
 

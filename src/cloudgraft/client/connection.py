@@ -6,6 +6,7 @@ retries, no waiting for a server that is away, answers of up to 4 MiB.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from types import TracebackType
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.errors import error_from_rpc, status_of
-from cloudgraft.client.tls import channel_credentials
+from cloudgraft.client.tls import channel_credentials, credentials_stamp
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, StatusCode
 from cloudgraft.wire.externalgrpc import RPCS, Rpc
@@ -50,8 +51,10 @@ class Connection:
         connection. The config then only says the time limit, and the address for messages.
         """
         self.config = config
+        self._stamp = credentials_stamp(config)
         self._credentials = channel_credentials(config) if channel is None else None
         self._channel = channel
+        self._retired: set[asyncio.Task[None]] = set()
         self._methods: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
         self._closed = False
 
@@ -71,6 +74,27 @@ class Connection:
         assert isinstance(response, answer)  # noqa: S101 - both come from the same table
         return response
 
+    def reload_certificates(self) -> None:
+        """Reads certificates that were replaced on disk, and uses them from the next call on.
+
+        Calls under way end on the old connection. The autoscaler does not do this; a front that runs for months must.
+        """
+        now = credentials_stamp(self.config)
+        if self._credentials is None or now == self._stamp:
+            return
+        self._stamp = now
+        try:
+            self._credentials = channel_credentials(self.config)
+        except CloudgraftError as error:  # half of a rotation: the other half changes the stamp again
+            _log.warning("new certificates cannot be used, the old ones stay: %s", error.message)
+            return
+        old, self._channel = self._channel, None
+        self._methods.clear()
+        if old is not None:
+            task = asyncio.create_task(old.close(self.config.grpc_timeout.total_seconds()))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+
     async def close(self) -> None:
         """Gives up calls under way and closes the connection. A second time is fine; another call is not."""
         self._closed = True
@@ -78,6 +102,7 @@ class Connection:
         self._methods.clear()
         if channel is not None:
             await channel.close()
+        await asyncio.gather(*self._retired)
 
     async def __aenter__(self) -> Self:
         """The connection itself."""

@@ -78,7 +78,8 @@ class RemoteProvider(Provider):
         await self.connection.ask("NodeGroupDecreaseTargetSize", request, pb.NodeGroupDecreaseTargetSizeResponse)
 
     async def refresh(self) -> None:
-        """Refresh."""
+        """Refresh; before it, certificates that were replaced on disk are read again."""
+        self.connection.reload_certificates()
         await self.connection.ask("Refresh", pb.RefreshRequest(), pb.RefreshResponse)
 
     async def cleanup(self) -> None:

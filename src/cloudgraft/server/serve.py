@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
@@ -15,6 +16,7 @@ from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service import CloudProviderService
+from cloudgraft.service.metrics import ServiceMetrics
 
 log = logging.getLogger("cloudgraft.server")
 
@@ -43,9 +45,20 @@ class Running:
 
 
 @asynccontextmanager
-async def running(provider: Provider, options: ServeOptions) -> AsyncIterator[Running]:
-    """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully."""
-    service = CloudProviderService(provider, deadline=options.deadline, force_options=options.force_options)
+async def running(
+    provider: Provider,
+    options: ServeOptions,
+    *,
+    metrics: ServiceMetrics | None = None,
+    trouble: Callable[[], str] = str,
+) -> AsyncIterator[Running]:
+    """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully.
+
+    ``trouble`` gives the reason why the provider cannot be used yet, for ``/readyz``; an empty string for none.
+    """
+    service = CloudProviderService(
+        provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics
+    )
     server = GrpcServer(
         service,
         listen=options.listen,
@@ -56,53 +69,62 @@ async def running(provider: Provider, options: ServeOptions) -> AsyncIterator[Ru
     tls = server.tls
     if tls is not None:
         service.metrics.certificate_expiry.set_function(lambda: tls.expires)
-    state = _State()
-    ops = OpsServer(options.ops, service.metrics.registry, state.trouble) if options.ops else None
-    try:
-        if ops is not None:
+    phase = "starting"
+    async with AsyncExitStack() as stack:
+        ops = None
+        if options.ops:
+            ops = OpsServer(options.ops, service.metrics.registry, lambda: phase or trouble())
             await ops.start()  # first, so that a probe gets "not ready" instead of a refused connection
+            stack.push_async_callback(ops.stop)
+        stack.push_async_callback(provider.close)
         await provider.start()
         await server.start()
-        state.reason = ""
-        log.info("serving", extra={"address": server.address, "tls": options.tls is not None})
-        yield Running(server.address, ops.address if ops else None, service)
-    finally:
-        state.reason = "stopping"
-        await server.stop(options.grace)
-        await provider.close()
-        if ops is not None:
-            await ops.stop()
-        log.info("stopped")
+        stack.push_async_callback(server.stop, options.grace)
+        phase = ""
+        up = Running(server.address, ops.address if ops else None, service)
+        log.info("serving", extra={"address": up.address, "tls": tls is not None, "ops": up.ops_address})
+        try:
+            yield up
+        finally:
+            phase = "stopping"
+            log.info("stopping")
+    log.info("stopped")
 
 
-@dataclass(slots=True)
-class _State:
-    reason: str = "starting"
-
-    def trouble(self) -> str:
-        return self.reason
-
-
-async def serve_until_told(provider: Provider, options: ServeOptions) -> None:
+async def serve_until_told(
+    provider: Provider,
+    options: ServeOptions,
+    *,
+    metrics: ServiceMetrics | None = None,
+    trouble: Callable[[], str] = str,
+    on_serving: Callable[[Running], None] | None = None,
+) -> None:
     """Serves until SIGTERM or SIGINT; a second signal does not wait for calls in flight."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
         loop.add_signal_handler(number, stop.set)
     try:
-        async with running(provider, options):
+        async with running(provider, options, metrics=metrics, trouble=trouble) as server:
+            if on_serving is not None:
+                on_serving(server)
             await stop.wait()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in signals:
                 loop.remove_signal_handler(number)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in signals:
             loop.remove_signal_handler(number)
 
 
 def serve(provider: Provider | BlockingProvider, options: ServeOptions | None = None) -> None:
-    """Serves a provider until the process is told to stop. Blocks.
+    """Serves a provider until the process is told to stop, and says where on standard error. Blocks.
 
     >>> from cloudgraft.server import serve
     >>> serve(MyProvider())  # doctest: +SKIP
     """
-    asyncio.run(serve_until_told(as_provider(provider), options or ServeOptions()))
+
+    def tell(server: Running) -> None:
+        print(f"serving {type(provider).__name__} on {server.address}; Ctrl-C stops it", file=sys.stderr, flush=True)  # noqa: T201
+
+    asyncio.run(serve_until_told(as_provider(provider), options or ServeOptions(), on_serving=tell))

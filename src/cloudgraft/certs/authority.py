@@ -1,0 +1,213 @@
+"""A certificate authority in a directory: `ca`, `server`, `client` and further clients, each a `.crt` and a `.key`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from cloudgraft.certs.files import NewFile, create_files, locked, replace_files
+from cloudgraft.certs.issue import Pair, Validity, client_pair, new_authority, reissue, server_pair
+from cloudgraft.certs.names import Host, parse_client_name, parse_host, parse_hosts
+from cloudgraft.certs.pem import load_certificate, load_key
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+
+__all__ = [
+    "DEFAULT_CLIENT",
+    "DEFAULT_HOSTS",
+    "Bundle",
+    "Renewal",
+    "What",
+    "create_bundle",
+    "issue_client",
+    "renew",
+]
+
+DEFAULT_CLIENT = "cluster-autoscaler-grpc-client"  # what the autoscaler's own example manifests call it
+DEFAULT_HOSTS = ("localhost", "127.0.0.1", "::1")
+What = Literal["server", "client", "all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """Where the files of one directory are."""
+
+    directory: Path
+    ca_cert: Path
+    ca_key: Path
+    server_cert: Path
+    server_key: Path
+    client_cert: Path
+    client_key: Path
+
+    @classmethod
+    def at(cls, directory: Path) -> Bundle:
+        """The names are fixed; whether the files exist is another matter."""
+        paths = {
+            f"{who}_{what}": directory / f"{who}.{suffix}"
+            for who in ("ca", "server", "client")
+            for what, suffix in (("cert", "crt"), ("key", "key"))
+        }
+        return cls(directory=directory, **paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """What `renew` did: the certificates it replaced, until when they hold now, and what to know about it."""
+
+    renewed: tuple[Path, ...]
+    not_after: datetime
+    warnings: tuple[str, ...] = ()
+
+
+def create_bundle(
+    directory: Path,
+    *,
+    hosts: Sequence[str],
+    client_name: str = DEFAULT_CLIENT,
+    days: int = 365,
+    ca_days: int = 3650,
+    not_before: datetime | None = None,
+    not_after: datetime | None = None,
+) -> Bundle:
+    """Makes an authority, a server's certificate for ``hosts`` and a client's certificate.
+
+    Never overwrites: AlreadyExistsError when one of the files exists. ``not_before`` and ``not_after`` override the
+    times of server and client, not those of the authority: that is for tests that need an expired certificate.
+    """
+    parsed, name = parse_hosts(hosts), parse_client_name(client_name)
+    validity = _overridden(Validity.days(days), not_before, not_after)
+    ca_validity = Validity.days(ca_days)
+    if ca_validity.not_after < validity.not_after:
+        raise InvalidArgumentError(
+            f"the authority would end before its certificates do: give it more than {ca_days} days"
+        )
+    ca = new_authority(ca_validity)
+    bundle = Bundle.at(directory)
+    files = [
+        *_files(bundle.ca_cert, ca),
+        *_files(bundle.server_cert, server_pair(ca, parsed, validity)),
+        *_files(bundle.client_cert, client_pair(ca, name, validity)),
+    ]
+    with locked(directory):
+        create_files(files)
+    return bundle
+
+
+def issue_client(
+    directory: Path,
+    name: str,
+    *,
+    days: int = 365,
+    not_before: datetime | None = None,
+    not_after: datetime | None = None,
+) -> tuple[Path, Path]:
+    """Makes a certificate for one more client, in ``NAME.crt`` and ``NAME.key``; returns the two paths."""
+    client = parse_client_name(name)
+    if client in {"ca", "server", "client"}:
+        raise InvalidArgumentError(f"{client!r} is the name of other files here: choose another")
+    path = directory / f"{client}.crt"
+    ca = _load_ca(directory)
+    validity, _ = _within(ca, _overridden(Validity.days(days), not_before, not_after))
+    with locked(directory):
+        create_files(_files(path, client_pair(ca, client, validity)))
+    return path, path.with_suffix(".key")
+
+
+def renew(
+    directory: Path,
+    *,
+    what: What = "all",
+    days: int = 365,
+    add_hosts: Sequence[str] = (),
+    keep_keys: bool = False,
+) -> Renewal:
+    """Issues server and clients again, by the same authority and for the same names, from now on for so many days.
+
+    ``add_hosts`` go into the server's certificate beside those it has. A running server and old clients notice
+    nothing, because the authority stays. With ``keep_keys`` only the certificates change, and no reader can ever see a
+    pair that does not match; otherwise each key is replaced an instant before its certificate. When that instant is
+    cut short by a crash, the next renewal mends it.
+    """
+    hosts = [parse_host(host) for host in add_hosts]
+    if hosts and what == "client":
+        raise InvalidArgumentError("hosts belong into the server's certificate: renew `server` or `all`")
+    if not directory.is_dir():
+        raise NotFoundError(f"{directory} is not a directory; make one with `cloudgraft certs init {directory}`")
+    ca = _load_ca(directory)
+    validity, warnings = _within(ca, Validity.days(days))
+    with locked(directory):
+        paths = _selected(directory, what, ca)
+        files: list[NewFile] = []
+        for path in paths:
+            pair = _renewed(ca, path, validity, hosts if path.name == "server.crt" else [], keep_keys=keep_keys)
+            certificate, key = _files(path, pair)
+            files += [certificate] if keep_keys else [key, certificate]
+        replace_files(files)
+    return Renewal(renewed=tuple(paths), not_after=validity.not_after, warnings=tuple(warnings))
+
+
+def _renewed(ca: Pair, path: Path, validity: Validity, hosts: Sequence[Host], *, keep_keys: bool) -> Pair:
+    key = load_key(path.with_suffix(".key")) if keep_keys else None
+    return reissue(ca, load_certificate(path), validity, add_hosts=hosts, key=key)
+
+
+def _selected(directory: Path, what: What, ca: Pair) -> list[Path]:
+    """The certificates to renew: the server's, and every client's that this authority has signed."""
+    server = directory / "server.crt"
+    clients = [
+        path
+        for path in sorted(directory.glob("*.crt"))
+        if path.name not in {"ca.crt", "server.crt"} and path.with_suffix(".key").exists() and _is_from(ca, path)
+    ]
+    servers = [server] if server.exists() else []
+    chosen = {"server": servers, "client": clients, "all": [*servers, *clients]}[what]
+    if not chosen:
+        wanted = "certificate" if what == "all" else f"{what} certificate"
+        raise NotFoundError(f"there is no {wanted} to renew in {directory}")
+    return chosen
+
+
+def _is_from(ca: Pair, path: Path) -> bool:
+    return load_certificate(path).issuer == ca.certificate.subject
+
+
+def _within(ca: Pair, validity: Validity) -> tuple[Validity, list[str]]:
+    """The validity, cut to the authority's own end: nobody accepts a certificate for longer than its issuer."""
+    end = ca.certificate.not_valid_after_utc
+    if end <= datetime.now(UTC):
+        raise PreconditionError(
+            f"the authority itself ended on {end:%Y-%m-%d}, so nothing it signs is accepted any more: make a new one "
+            "with `cloudgraft certs init` in another directory, and give its ca.crt to server and clients"
+        )
+    if end >= validity.not_after:
+        return validity, []
+    cut = Validity(not_before=min(validity.not_before, ca.certificate.not_valid_before_utc), not_after=end)
+    return cut, [f"the authority ends on {end:%Y-%m-%d}, so this certificate does too: plan for a new authority"]
+
+
+def _overridden(validity: Validity, not_before: datetime | None, not_after: datetime | None) -> Validity:
+    return Validity(not_before=not_before or validity.not_before, not_after=not_after or validity.not_after)
+
+
+def _files(certificate: Path, pair: Pair) -> tuple[NewFile, NewFile]:
+    return (
+        NewFile(path=certificate, content=pair.certificate_pem, secret=False),
+        NewFile(path=certificate.with_suffix(".key"), content=pair.key_pem, secret=True),
+    )
+
+
+def _load_ca(directory: Path) -> Pair:
+    bundle = Bundle.at(directory)
+    for path in (bundle.ca_cert, bundle.ca_key):
+        if not path.exists():
+            raise NotFoundError(
+                f"{path} does not exist, and nothing can be signed without it: "
+                "run this where `cloudgraft certs init` was run"
+            )
+    ca = Pair(certificate=load_certificate(bundle.ca_cert), key=load_key(bundle.ca_key))
+    if ca.certificate.public_key() != ca.key.public_key():
+        raise PreconditionError(f"{bundle.ca_key} is not the key of {bundle.ca_cert}: bring back the right one")
+    return ca

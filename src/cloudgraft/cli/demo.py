@@ -1,0 +1,101 @@
+"""`cloudgraft demo`: a short day of an autoscaled cluster, with nothing to set up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import signal
+import sys
+
+import click
+from rich.console import Console
+
+from cloudgraft.cli import logs
+from cloudgraft.demo.frame import Pace, Presenter, Summary
+from cloudgraft.demo.live import LivePresenter, has_room
+from cloudgraft.demo.plain import PlainPresenter
+from cloudgraft.demo.run import play
+from cloudgraft.demo.summary import print_summary
+
+__all__ = ["command"]
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal is closed
+_SLOWEST, _FASTEST = 0.1, 1000.0
+
+
+def _checked_speed(_context: click.Context, _option: click.Parameter, speed: float | None) -> float | None:
+    if speed is not None and not _SLOWEST <= speed <= _FASTEST:
+        raise click.BadParameter(f"must be between {_SLOWEST:g} and {_FASTEST:g}.")
+    return speed
+
+
+@click.command("demo")
+@click.option("--plain", is_flag=True, help="Plain lines, as in a pipe, without any waiting.")
+@click.option(
+    "--speed",
+    type=float,
+    callback=_checked_speed,
+    help="How fast the day goes by, 2 for twice as fast; with --plain, lets it wait.  [default: 1]",
+)
+@click.pass_context
+def command(context: click.Context, *, plain: bool, speed: float | None) -> None:
+    """Play a short day of an autoscaled cluster: no Kubernetes, no cloud, no configuration.
+
+    A real server on a port of loopback, with mTLS, and the real client: work comes, groups grow from zero, the cheap
+    group runs out of stock and another one steps in, work ends, and everything shrinks to zero again. Takes half a
+    minute on a terminal. Exit code 1 if anything does not happen as it should.
+
+    \b
+    Example:
+      cloudgraft demo
+      cloudgraft demo --speed 2
+      cloudgraft demo --plain | less
+    """  # noqa: D301 - the backspace is click's mark for a paragraph that is not to be wrapped
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has arrows and boxes
+    console = Console(highlight=False)
+    try:
+        summary = _play_live(console, speed) if has_room(console) and not plain else _play_plain(console, speed)
+    except KeyboardInterrupt:
+        summary = signal.SIGINT
+    if isinstance(summary, signal.Signals):
+        click.echo("interrupted; the server is stopped", err=True)
+        context.exit(128 + summary)
+    print_summary(console, summary)
+
+
+def _play_plain(console: Console, speed: float | None) -> Summary | signal.Signals:
+    logs.configure(1, "console")
+    return asyncio.run(_play(PlainPresenter(console, Pace(speed))))
+
+
+def _play_live(console: Console, speed: float | None) -> Summary | signal.Signals:
+    held_back = io.StringIO()  # a line of the log would tear the screen apart
+    logs.configure(1, "console", held_back)
+    try:
+        with LivePresenter(console, Pace(speed or 1.0)) as presenter:
+            return asyncio.run(_play(presenter))
+    finally:
+        click.echo(held_back.getvalue(), err=True, nl=False)
+
+
+async def _play(presenter: Presenter) -> Summary | signal.Signals:
+    """Plays the demo to its end, or until a signal comes: then the server is stopped first."""
+    loop, told = asyncio.get_running_loop(), list[signal.Signals]()
+    playing = asyncio.ensure_future(play(presenter))
+
+    def stop(number: signal.Signals) -> None:
+        told.append(number)
+        playing.cancel()
+
+    for number in _ENDING:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await playing
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        return told[0]
+    finally:
+        for number in _ENDING:
+            loop.remove_signal_handler(number)

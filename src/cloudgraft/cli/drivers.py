@@ -1,0 +1,69 @@
+"""`cloudgraft drivers`: which drivers and providers are installed, and why one of them cannot be used."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.table import Column, Table
+
+from cloudgraft.plugins.registry import Kind, Listing, list_all
+
+__all__ = ["command"]
+
+
+@click.command("drivers", epilog="\b\nExample:\n  cloudgraft drivers\n  cloudgraft drivers -o json")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or programs.",
+)
+def command(output: str) -> None:
+    """List the drivers and providers that installed Python packages offer.
+
+    One that cannot be used is listed with the reason; it does not disturb the others. Plugins, which are programs of
+    their own, need no installation and are not listed: a configuration names their command.
+    """
+    found = list_all()
+    if output == "json":
+        click.echo(json.dumps([_as_json(listing) for listing in found], indent=2))
+    else:
+        _print(found)
+
+
+def _print(found: list[Listing]) -> None:
+    table = Table("kind", "name", "package", Column("what it is", overflow="fold"), Column("options", overflow="fold"))
+    for listing in found:
+        about = "[red]cannot be used[/red]" if listing.error else _plain(listing.summary)
+        package = _plain(f"{listing.distribution} {listing.version}".strip())
+        table.add_row(listing.kind.word, _plain(listing.name), package, about, ", ".join(listing.options))
+    Console().print(table)
+    for listing in found:
+        if listing.error:
+            click.echo(listing.error)
+    if not any(listing.kind is Kind.DRIVER for listing in found):
+        click.echo("No driver is installed. `cloudgraft new driver NAME` writes one to start from.")
+    if any(name.endswith("*") for listing in found for name in listing.options):
+        click.echo("* must be set")
+
+
+def _plain(text: str) -> str:
+    """Text that rich does not take for markup."""
+    return text.replace("[", r"\[")
+
+
+def _as_json(listing: Listing) -> dict[str, object]:
+    return {
+        "kind": listing.kind.word,
+        "name": listing.name,
+        "target": listing.target,
+        "distribution": listing.distribution,
+        "version": listing.version,
+        "summary": listing.summary,
+        "options": [{"name": name.removesuffix("*"), "required": name.endswith("*")} for name in listing.options],
+        "error": listing.error or None,
+    }

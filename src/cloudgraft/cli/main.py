@@ -1,0 +1,65 @@
+"""The ``cloudgraft`` command. Each verb has a module of its own, which is read only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from cloudgraft._version import __version__
+from cloudgraft.sdk.errors import CloudgraftError
+
+# gRPC's C library writes lines of its own to standard error, for each failed handshake for instance; we tell what
+# matters ourselves. It reads this once, when it is loaded.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+# verb -> what it does, in the order in which the help shows them. The module is cloudgraft.cli.<verb>.
+VERBS = {
+    "demo": "A short day of an autoscaled cluster, live, with nothing to set up.",
+    "serve": "Serve the autoscaler: the providers of a configuration file.",
+    "call": "Make one of the 15 calls to any server, as the autoscaler would.",
+    "certs": "Make, renew and check the certificates for mTLS.",
+    "drivers": "List the drivers and providers that are installed.",
+    "new": "Write a new driver or provider package to start from.",
+}
+
+
+class _Verbs(click.Group):
+    """Loads a verb's module when the verb is called: the others cost nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"cloudgraft.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="cloudgraft")
+def cloudgraft() -> None:
+    r"""Grafts any cloud onto the Kubernetes Cluster Autoscaler.
+
+    \b
+    Try it:      cloudgraft demo
+    Serve:       cloudgraft serve --config cloudgraft.yaml
+    Look inside: cloudgraft call NodeGroups --address 127.0.0.1:8086
+    """
+
+
+def main() -> None:
+    """Entry point. An expected failure is one line on standard error and exit code 1."""
+    try:
+        cloudgraft(standalone_mode=True)
+    except CloudgraftError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)

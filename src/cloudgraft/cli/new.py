@@ -1,0 +1,104 @@
+"""`cloudgraft new`: a driver or provider package to start from, which installs, passes its tests and serves."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from pathlib import Path
+from string import Template
+
+import click
+
+from cloudgraft._version import __version__
+from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
+
+__all__ = ["command"]
+
+# Where each template goes; {package} and {module} are filled in. The suffix keeps tools from taking them for code.
+_COMMON = {
+    "common/pyproject.toml.tmpl": "pyproject.toml",
+    "common/gitignore.tmpl": ".gitignore",
+    "common/main.py.tmpl": "src/{package}/__main__.py",
+}
+_OWN = {
+    "README.md.tmpl": "README.md",
+    "init.py.tmpl": "src/{package}/__init__.py",
+    "{kind}.py.tmpl": "src/{package}/{kind}.py",
+    "test.py.tmpl": "tests/test_{kind}.py",
+}
+_EXAMPLE = "\b\nExample:\n  cloudgraft new driver acme\n  cloudgraft new provider acme --directory ~/src/acme"
+
+_name = click.argument("name")
+_directory = click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to write it (default: cloudgraft-NAME in this directory).",
+)
+
+
+@click.group("new", epilog=_EXAMPLE)
+def command() -> None:
+    """Write a new package to start from: installable, tested, and ready to serve.
+
+    Write a driver when your cloud knows machines, and a provider when it knows node groups of its own.
+    """
+
+
+@command.command("driver", epilog="\b\nExample:\n  cloudgraft new driver acme")
+@_name
+@_directory
+def _driver(name: str, directory: Path | None) -> None:
+    """Write a driver package: create, delete and list machines of the cloud NAME."""
+    _write_package("driver", name, directory)
+
+
+@command.command("provider", epilog="\b\nExample:\n  cloudgraft new provider acme")
+@_name
+@_directory
+def _provider(name: str, directory: Path | None) -> None:
+    """Write a provider package: the node groups of the cloud NAME."""
+    _write_package("provider", name, directory)
+
+
+def _write_package(kind: str, name: str, directory: Path | None) -> None:
+    words = _words(kind, name)
+    target = directory or Path(words["distribution"])
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise AlreadyExistsError(f"{target} exists and is not empty: choose another place with --directory")
+    sources = {**_COMMON, **{f"{kind}/{source}": place for source, place in _OWN.items()}}
+    try:
+        for source, place in sources.items():
+            path = target / place.format(**words)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(Template(_template(source.format(**words))).substitute(words), encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(f"cannot write {error.filename}: {error.strerror}") from error
+    click.echo(
+        f"Wrote the {kind} {words['name']} to {target}. Next:\n"
+        f"  pip install -e {target}\n"
+        f"  python -m pytest {target}\n"
+        f"  cloudgraft drivers\n"
+        f"Then put your cloud's calls into {target}/src/{words['package']}/{kind}.py."
+    )
+
+
+def _template(source: str) -> str:
+    folder = importlib.resources.files("cloudgraft.cli") / "scaffold"
+    return folder.joinpath(*source.split("/")).read_text(encoding="utf-8")
+
+
+def _words(kind: str, name: str) -> dict[str, str]:
+    """What the templates speak of; raises InvalidArgumentError for a name that cannot be a package's."""
+    package = f"cloudgraft_{name.replace('-', '_')}"
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise InvalidArgumentError(
+            f"{name!r} cannot be the name of a {kind}: use small letters, digits and single hyphens, such as my-cloud"
+        )
+    return {
+        "kind": kind,
+        "name": name,
+        "distribution": f"cloudgraft-{name}",
+        "package": package,
+        "class": "".join(part.capitalize() for part in name.split("-")) + kind.capitalize(),
+        "version": __version__,
+    }

@@ -1,0 +1,155 @@
+"""From the configuration to objects: which provider stands behind which entry of the file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, assert_never
+
+from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
+from cloudgraft.config import (
+    Config,
+    ConfigError,
+    EntryPointProvider,
+    ExternalGrpcProvider,
+    PluginProvider,
+    Problem,
+    Snapshot,
+    Where,
+    parse_options,
+)
+from cloudgraft.plugins import provider as plugin_provider
+from cloudgraft.plugins.registry import Kind, find
+from cloudgraft.plugins.spec import PluginSpec, Timing
+from cloudgraft.sdk.blocking import as_provider
+from cloudgraft.sdk.provider import Provider
+from cloudgraft.server.serve import ServeOptions
+from cloudgraft.server.tls import TlsFiles
+from cloudgraft.service.merge import MergedProvider
+from cloudgraft.service.metrics import ServiceMetrics
+from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """All providers of the file as one."""
+
+    provider: Provider
+    members: Mapping[str, Provider]
+
+    def trouble(self) -> str:
+        """Why there is nothing to serve yet: none of the providers has ever answered. Else empty."""
+        reasons = [
+            f"{name}: {member.trouble}"
+            for name, member in self.members.items()
+            if isinstance(member, SnapshotProvider) and math.isinf(member.age)
+        ]
+        return "; ".join(reasons) if len(reasons) == len(self.members) else ""
+
+
+def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
+    """Makes the providers. Raises ConfigError with what is wrong with the options of all of them."""
+    members: dict[str, Provider] = {}
+    problems: list[Problem] = []
+    for index, (name, entry) in enumerate(zip(config.names(), config.providers, strict=True)):
+        try:
+            members[name] = _member(name, entry, config.where("providers", index, "options"), metrics)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return Assembly(MergedProvider(members) if len(members) > 1 else next(iter(members.values())), members)
+
+
+def serve_options(config: Config) -> ServeOptions:
+    """How the file wants it to be served."""
+    server, tls = config.server, config.server.tls
+    return ServeOptions(
+        listen=server.listen,
+        tls=TlsFiles(cert=tls.cert, key=tls.key, client_ca=tls.client_ca) if tls else None,
+        allowed_clients=tls.allowed_clients if tls else (),
+        insecure=server.insecure,
+        ops=server.ops,
+        deadline=server.deadline.total_seconds(),
+        grace=server.grace.total_seconds(),
+        force_options=server.force_options,
+    )
+
+
+def _member(
+    name: str,
+    entry: ExternalGrpcProvider | PluginProvider | EntryPointProvider,
+    options: Where,
+    metrics: ServiceMetrics,
+) -> Provider:
+    if isinstance(entry, ExternalGrpcProvider):
+        return _behind_snapshot(name, _remote(entry), entry.snapshot, metrics, call_timeout=entry.timeout)
+    if isinstance(entry, PluginProvider):
+        return _behind_snapshot(name, _plugin(name, entry), entry.snapshot, metrics)
+    if isinstance(entry, EntryPointProvider):
+        provider = _installed(entry, options)
+        return _behind_snapshot(name, provider, entry.snapshot, metrics) if entry.snapshot else provider
+    assert_never(entry)
+
+
+def _remote(entry: ExternalGrpcProvider) -> RemoteProvider:
+    tls = entry.tls
+    return RemoteProvider(
+        Connection(
+            CloudConfig(
+                address=Address.parse(entry.address),
+                cert=str(tls.cert) if tls else "",
+                key=str(tls.key) if tls else "",
+                cacert=str(tls.ca) if tls else "",
+                grpc_timeout=entry.timeout,
+                server_name=(tls.server_name or "") if tls else "",
+            )
+        )
+    )
+
+
+def _plugin(name: str, entry: PluginProvider) -> plugin_provider.PluginProvider:
+    spec = PluginSpec(
+        name=name,
+        command=entry.command,
+        env=entry.env,
+        cwd=str(entry.working_directory) if entry.working_directory else None,
+        options=entry.options,
+    )
+    timing = Timing(
+        handshake=entry.start_timeout.total_seconds(),
+        backoff_first=entry.backoff.initial.total_seconds(),
+        backoff_max=entry.backoff.max.total_seconds(),
+    )
+    return plugin_provider.PluginProvider(spec, timing=timing)
+
+
+def _installed(entry: EntryPointProvider, where: Where) -> Provider:
+    cls: Any = find(Kind.PROVIDER, entry.type).load()
+    options_type = getattr(cls, "Options", None)
+    if options_type is not None:
+        return as_provider(cls(parse_options(options_type, entry.options, where)))
+    if entry.options:
+        raise ConfigError([where.document.problem(where.path, f"the provider {entry.type} takes no options")])
+    return as_provider(cls())
+
+
+def _behind_snapshot(
+    name: str,
+    provider: Provider,
+    snapshot: Snapshot,
+    metrics: ServiceMetrics,
+    *,
+    call_timeout: timedelta = timedelta(seconds=5),
+) -> SnapshotProvider:
+    settings = SnapshotSettings(
+        refresh_every=snapshot.refresh_every.total_seconds(),
+        max_staleness=snapshot.max_staleness.total_seconds(),
+        call_timeout=call_timeout.total_seconds(),
+    )
+    wrapped = SnapshotProvider(provider, name=name, settings=settings)
+    metrics.provider_up.labels(name).set_function(lambda: 0.0 if wrapped.trouble else 1.0)
+    metrics.snapshot_age.labels(name).set_function(lambda: wrapped.age)
+    return wrapped
