@@ -48,11 +48,7 @@ def main() -> None:
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as directory:
         generated = generate(Path(directory))
-    committed = {
-        path.relative_to(SOURCE)
-        for pattern in ("*_pb2.py", "*_pb2.pyi")
-        for path in SOURCE.rglob(pattern)
-    }
+    committed = {path.relative_to(SOURCE) for pattern in ("*_pb2.py", "*_pb2.pyi") for path in SOURCE.rglob(pattern)}
     stale = [
         path
         for path, content in generated.items()
