@@ -219,8 +219,10 @@ async def test_an_ipv6_address_with_and_without_a_zone_is_dialled(form: str) -> 
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
+    except OSError:  # without IPv6 it is as a server that is away
+        with pytest.raises(UnavailableError):
+            await refresh(CloudConfig(address=Address.parse(form.format(9))))
+        return
     with CountingServer(listen="[::1]:0") as six:
         await refresh(CloudConfig(address=Address.parse(form.format(six.port))))
         assert six.calls["Refresh"] == 1

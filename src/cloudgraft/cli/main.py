@@ -47,7 +47,7 @@ class _Verbs(click.Group):
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="cloudgraft")
 def cloudgraft() -> None:
-    r"""Grafts any cloud onto the Kubernetes Cluster Autoscaler.
+    """Grafts any cloud onto the Kubernetes Cluster Autoscaler.
 
     \b
     Try it:      cloudgraft demo

@@ -32,7 +32,7 @@ from cloudgraft.service.metrics import ServiceMetrics
 def command(
     path: Path, listen: str | None, verbosity: int | None, log_format: str | None, *, insecure: bool, check: bool
 ) -> None:
-    r"""Serve the Cluster Autoscaler until told to stop.
+    """Serve the Cluster Autoscaler until told to stop.
 
     \b
     The smallest configuration, for a first try:

@@ -1,0 +1,272 @@
+"""A YAML file as plain values, with the place of each of them.
+
+PyYAML's nodes know their line and column; pydantic's errors know a key path. A :class:`Document` brings the two
+together. It also refuses what makes YAML dangerous or surprising: duplicate keys, tags, aliases that contain
+themselves, and aliases that expand into more than anybody would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from cloudgraft.config.problems import ConfigError, KeyPath, Problem, dotted, printable
+
+__all__ = ["Document", "Entry", "read_yaml"]
+
+MAX_DEPTH = 50
+MAX_VALUES = 50_000
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null")}
+_UNUSUAL = {f"{_TAG}timestamp", f"{_TAG}value"}  # a date and a lone "=" are text to us
+COMMAND_LINE = "command line"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A value in the file and where it stands. ``raw`` is the text of a value without quotes, before YAML reads it."""
+
+    value: Any
+    line: int
+    column: int
+    raw: str | None = None
+    children: dict[str | int, Entry] = field(default_factory=dict)
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)  # where each key of a mapping stands
+
+
+@dataclass(slots=True, kw_only=True)
+class Document:
+    """A file's content. ``problems`` are those that YAML itself has; the rest can be checked all the same.
+
+    ``unread`` are the paths of values that could not be read: nothing more is to be said about those.
+    """
+
+    name: str
+    root: Entry
+    problems: list[Problem] = field(default_factory=list)
+    unread: set[KeyPath] = field(default_factory=set)
+    overridden: set[KeyPath] = field(default_factory=set)
+
+    @classmethod
+    def without_file(cls, name: str = "configuration") -> Document:
+        """For values that come from a program and have no place."""
+        return cls(name=name, root=Entry({}, 0, 0))
+
+    def override(self, path: KeyPath, value: object) -> None:
+        """Puts a value from the command line over the one in the file, if any."""
+        target = self.root.value
+        for part in path[:-1]:
+            if not isinstance(target, dict):
+                return  # the file is wrong there, and that will be told
+            target = target.setdefault(part, {})
+        if isinstance(target, dict):
+            target[path[-1]] = value
+            self.overridden.add(path)
+
+    def find(self, path: KeyPath) -> Entry | None:
+        """The entry at a path, or None when the file has nothing there."""
+        entry: Entry | None = self.root
+        for part in path:
+            entry = entry.children.get(part) if entry else None
+        return None if any(path[: len(own)] == own for own in self.overridden) else entry
+
+    def problem(self, path: KeyPath, message: str, suggestion: str = "", *, at_key: bool = False) -> Problem:
+        """A problem at a path: its own place, or that of the nearest thing around it that is in the file."""
+        key = dotted(path)
+        if any(path[: len(own)] == own for own in self.overridden):
+            return Problem(file=COMMAND_LINE, key=key, message=message, suggestion=suggestion)
+        line, column = self._place(path, at_key=at_key)
+        return Problem(file=self.name, line=line, column=column, key=key, message=message, suggestion=suggestion)
+
+    def _place(self, path: KeyPath, *, at_key: bool) -> tuple[int, int]:
+        entry = self.root
+        for index, part in enumerate(path):
+            if at_key and index == len(path) - 1 and part in entry.keys:
+                return entry.keys[str(part)]
+            if part not in entry.children:
+                break
+            entry = entry.children[part]
+        return entry.line, entry.column
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes up to a depth and a number: a file must not decide how long that takes."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the name and the form are PyYAML's
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _UNUSUAL]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        too_deep, too_many = self._depth > MAX_DEPTH, self._nodes > MAX_VALUES
+        if too_deep or too_many:
+            message = f"nested more than {MAX_DEPTH} levels deep" if too_deep else f"more than {MAX_VALUES} values"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # the stubs leave it out
+            raise yaml.composer.ComposerError(None, None, message, mark)
+        self._depth += 1
+        self._nodes += 1
+        try:
+            node: yaml.Node | None = super().compose_node(parent, index)
+            return node
+        finally:
+            self._depth -= 1
+
+
+def read_yaml(text: str, name: str) -> Document:
+    """Reads a file's text. Raises ConfigError when it is no YAML at all; smaller problems are in the document."""
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise ConfigError([_syntax_problem(error, text, name)]) from None
+    if node is None:
+        return Document(name=name, root=Entry(None, 1, 1))
+    document = Document(name=name, root=Entry(None, 1, 1))
+    document.root = _Builder(loader, document).entry(node, ())
+    return document
+
+
+class _Builder:
+    """Turns nodes into entries, and collects what is wrong with them."""
+
+    def __init__(self, loader: _Loader, document: Document) -> None:
+        self._loader = loader
+        self._document = document
+        self._count = 0
+        self._told: set[tuple[int, int, str]] = set()
+        self._open: set[int] = set()  # the nodes around the present one, to find an alias that contains itself
+
+    def entry(self, node: yaml.Node, path: KeyPath) -> Entry:
+        entry = Entry(None, node.start_mark.line + 1, node.start_mark.column + 1)
+        self._count += 1
+        if self._count > MAX_VALUES:
+            problem = self._problem(node, path, f"the file expands to more than {MAX_VALUES} values")
+            raise ConfigError([*self._document.problems, problem])
+        if id(node) in self._open:
+            self._tell_unread(node, path, "this alias contains itself")
+            return entry
+        self._open.add(id(node))
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            self._fill_mapping(entry, node, path)
+        elif isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            entry.children = {i: self.entry(child, (*path, i)) for i, child in enumerate(node.value)}
+            entry.value = [child.value for child in entry.children.values()]
+        elif isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            self._fill_scalar(entry, node, path)
+        else:
+            self._tell_unread(node, path, f"the tag {printable(node.tag)} cannot be used here", "leave it out")
+        self._open.discard(id(node))
+        return entry
+
+    def _fill_mapping(self, entry: Entry, node: yaml.MappingNode, path: KeyPath) -> None:
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_TAG}merge":
+                merged.append(value_node)
+            elif not isinstance(key_node, yaml.ScalarNode) or not _is_text(key_node.value):
+                self._tell(key_node, path, "a key must be plain text", "write key: value")
+            elif key_node.value in entry.keys:
+                line = entry.keys[key_node.value][0]
+                message = f"this key is there twice, first in line {line}"
+                self._tell(key_node, (*path, key_node.value), message, "remove one of the two")
+            else:
+                # A key is text, whatever YAML makes of it: `on` and `1` are names here.
+                entry.keys[key_node.value] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+                entry.children[key_node.value] = self.entry(value_node, (*path, key_node.value))
+        for value_node in merged:
+            self._merge(entry, value_node, path)
+        entry.value = {key: child.value for key, child in entry.children.items()}
+
+    def _merge(self, entry: Entry, node: yaml.Node, path: KeyPath) -> None:
+        """`<<: *base`: what is not said here is taken from there."""
+        many = isinstance(node, yaml.SequenceNode)
+        for part in node.value if many else [node]:
+            base = self.entry(part, path)
+            if not isinstance(base.value, dict):
+                self._tell(part, path, "only a mapping can be merged with <<")
+                continue
+            for key, child in base.children.items():
+                if key not in entry.children:
+                    entry.children[key] = child
+                    entry.keys[str(key)] = base.keys[str(key)]
+
+    def _fill_scalar(self, entry: Entry, node: yaml.ScalarNode, path: KeyPath) -> None:
+        entry.raw = node.value if node.style is None else None
+        try:
+            entry.value = self._loader.construct_object(node)
+            is_readable = _is_text(node.value)
+        except (ValueError, KeyError, IndexError, OverflowError, yaml.YAMLError):
+            is_readable = False
+        if not is_readable:
+            entry.value = None
+            self._tell_unread(node, path, "this value cannot be read", "put text into quotes")
+
+    def _tell_unread(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> None:
+        self._document.unread.add(path)
+        self._tell(node, path, message, suggestion)
+
+    def _tell(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> None:
+        problem = self._problem(node, path, message, suggestion)
+        place = (problem.line, problem.column, message)
+        if place not in self._told:  # an alias brings the same place here again
+            self._told.add(place)
+            self._document.problems.append(problem)
+
+    def _problem(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> Problem:
+        return Problem(
+            file=self._document.name,
+            line=node.start_mark.line + 1,
+            column=node.start_mark.column + 1,
+            key=dotted(path),
+            message=message,
+            suggestion=suggestion,
+        )
+
+
+def _is_text(value: str) -> bool:
+    """False for half a surrogate pair, which an escape may produce and which no terminal or file takes."""
+    return not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+_HINTS: Mapping[str, str] = {
+    "'\\t'": "indent with spaces, not with tabs",
+    "mapping values are not allowed": "is the line indented too far, or a quote missing?",
+    "could not find expected ':'": "write key: value",
+    "expected <block end>": "is the line indented differently from its neighbours?",
+    "expected a single document": "leave out the line with ---",
+    "undefined alias": "define it before with &name, or put the text into quotes",
+    "that cannot start any token": "put the text into quotes",
+    "while scanning a quoted scalar": "is the closing quote missing?",
+}
+
+
+def _syntax_problem(error: Exception, text: str, name: str) -> Problem:
+    line, column, parts = 1, 1, ["it cannot be read"]
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        parts = [part for part in (error.context, error.problem) if part]
+    elif isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, error.position - before.rfind("\n")
+        parts = [f"the character #x{ord(text[error.position]):04x} is not allowed"]
+    message = printable(", ".join(parts), 200)
+    return Problem(
+        file=name, line=line, column=column, message=f"not valid YAML: {message}", suggestion=_hint(", ".join(parts))
+    )
+
+
+def _hint(message: str) -> str:
+    hints: Iterator[str] = (hint for part, hint in _HINTS.items() if part in message)
+    return next(hints, "")

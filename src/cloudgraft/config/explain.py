@@ -1,0 +1,156 @@
+"""From pydantic's errors to ours: place, what is wrong, and what to write instead.
+
+Values are repeated only where they help and cannot be a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from cloudgraft.config.document import Document
+from cloudgraft.config.problems import KeyPath, Problem, printable
+from cloudgraft.config.schema import follow, keys_of
+
+__all__ = ["explain", "unknown_key"]
+
+_SECRET = re.compile(r"(?i)pass|token|secret|credential|private|key|pin$")
+_NEVER_SHOWN = {"env", "options"}  # whatever their keys are called
+_YAML_BOOLEAN = re.compile(r"(?i)y|n|yes|no|on|off|true|false")
+_WANTED = {
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "mapping_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "model_attributes_type": "a mapping of keys to values",
+    "dataclass_type": "a mapping of keys to values",
+}
+_LIMITS = {
+    "greater_than_equal": ("ge", "at least"),
+    "less_than_equal": ("le", "at most"),
+    "greater_than": ("gt", "more than"),
+    "less_than": ("lt", "less than"),
+}
+
+
+def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, prefix: KeyPath = ()) -> Iterator[Problem]:
+    """All problems behind the errors of one validation. ``prefix`` is where in the file the model begins."""
+    for error in errors:
+        own, holder = follow(model, error["loc"])
+        path = (*prefix, *own)
+        if any(path[: len(unread)] == unread for unread in document.unread):
+            continue
+        if error["type"] == "extra_forbidden":
+            yield unknown_key(document, path, list(keys_of(holder)))
+        elif error["type"] != "too_short" or not error["input"]:  # entries that are wrong are told one by one
+            yield _problem(error, document, path, holder)
+
+
+def unknown_key(document: Document, path: KeyPath, known: Sequence[str]) -> Problem:
+    """A key that is not known here, at the key's own place."""
+    suggestion = _did_you_mean(str(path[-1]), known) or f"known here: {', '.join(sorted(known)) or 'none'}"
+    return document.problem(path, "unknown key", suggestion, at_key=True)
+
+
+def _problem(error: ErrorDetails, document: Document, path: KeyPath, holder: Any) -> Problem:
+    kind, value = error["type"], error["input"]
+    context: Mapping[str, Any] = error.get("ctx", {})
+    if kind == "union_tag_not_found":
+        return _no_type(document, path, value)
+    if kind == "missing":
+        message, suggestion = _missing(path, holder)
+    elif kind in _WANTED:
+        message, suggestion = _wrong_type(_WANTED[kind], document, path, value)
+    elif kind in {"literal_error", "enum", "choice"}:
+        message, suggestion = _wrong_choice(context, value, path)
+    elif kind in _LIMITS:
+        limit, words = _LIMITS[kind]
+        message, suggestion = f"must be {words} {context[limit]}", ""
+    elif kind == "too_short":
+        message, suggestion = "needs at least one entry", ""
+    elif kind == "cloudgraft":
+        path, message, suggestion = (*path, *context["at"]), context["message"], context["suggestion"]
+    else:
+        message, suggestion = _foreign(error, path), ""
+    return document.problem(path, message, suggestion)
+
+
+def _foreign(error: ErrorDetails, path: KeyPath) -> str:
+    """The library's own words, or those of an author's validator, which may repeat the value."""
+    if error["type"] in {"value_error", "assertion_error"} and _may_hold_secret(path):
+        return "is not valid"
+    text = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _missing(path: KeyPath, holder: Any) -> tuple[str, str]:
+    key = keys_of(holder).get(str(path[-1]))
+    return "is missing", f"for example {path[-1]}: {key.example}" if key and key.example else ""
+
+
+def _no_type(document: Document, path: KeyPath, value: Any) -> Problem:
+    """A provider that does not say what it is."""
+    if not isinstance(value, Mapping):
+        return document.problem(path, *_wrong_type(_WANTED["dict_type"], document, path, value))
+    at = (*path, "type")
+    if "type" not in value:
+        return document.problem(at, "is missing", "externalgrpc, plugin, or the name of an installed provider")
+    return document.problem(at, *_wrong_type("a string", document, at, value["type"]))
+
+
+def _wrong_type(wanted: str, document: Document, path: KeyPath, value: Any) -> tuple[str, str]:
+    entry = document.find(path)
+    raw = entry.raw if entry else None
+    if value is None:
+        return f"must be {wanted}, but has no value", "remove the key, or write a value"
+    if wanted == "a string" and raw is not None and isinstance(value, bool | int | float):
+        # The Norway problem: `no` is false, `1.10` is 1.1, `0755` is 493.
+        harmless = _YAML_BOOLEAN.fullmatch(raw) is not None or not _may_hold_secret(path)
+        shown = printable(raw) if harmless else "it"
+        quoted = f'write "{printable(raw)}"' if harmless else "put it into quotes"
+        return f"must be a string, but YAML reads {shown} as {_kind(value)}", quoted
+    return f"must be {wanted}, not {_kind(value)}", ""
+
+
+def _wrong_choice(context: Mapping[str, Any], value: Any, path: KeyPath) -> tuple[str, str]:
+    if "choices" in context:
+        choices = list(context["choices"])
+        message = f"no provider of the type {printable(str(value))} is installed"
+    else:
+        choices = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        message = f"must be one of {', '.join(choices)}" if choices else f"must be {context.get('expected')}"
+    close = "" if _may_hold_secret(path) else _did_you_mean(str(value), choices)
+    return message, close or (f"there is: {', '.join(choices)}" if "choices" in context else "")
+
+
+def _did_you_mean(given: str, known: Sequence[str]) -> str:
+    """The nearest known word, case aside: `listenAddress`, `Listen`, `lsiten` and `force_options` all have one."""
+    folded = {name.lower(): name for name in known}
+    wanted = given.lower().replace("_", "").replace("-", "")[:100]
+    close = difflib.get_close_matches(wanted, list(folded), n=1, cutoff=0.7)
+    close += [name for name in folded if len(wanted) > 2 and (name.startswith(wanted) or wanted.startswith(name))]
+    close += [name for name in folded if sorted(name) == sorted(wanted)]
+    return f"did you mean {folded[close[0]]}?" if close else ""
+
+
+def _may_hold_secret(path: KeyPath) -> bool:
+    return any(isinstance(part, str) and (part in _NEVER_SHOWN or _SECRET.search(part)) for part in path)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    names = {int: "a number", float: "a number", str: "a string", list: "a list", dict: "a mapping"}
+    return names.get(type(value), "something else")

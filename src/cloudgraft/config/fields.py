@@ -1,0 +1,211 @@
+"""The kinds of values that a configuration file may hold: durations, addresses, files, names."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StrictStr, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from cloudgraft.config.problems import KeyPath, printable
+from cloudgraft.sdk.duration import format_duration, parse_duration
+
+__all__ = [
+    "Directory",
+    "Duration",
+    "Kind",
+    "ListenAddress",
+    "LoadContext",
+    "Name",
+    "PositiveDuration",
+    "ReadableFile",
+    "RemoteAddress",
+    "Text",
+    "is_loopback",
+    "refuse",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadContext:
+    """What validation needs to know about the world: where the file is, and which providers are installed."""
+
+    base_dir: Path
+    provider_types: frozenset[str] | None = None  # None: do not check
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the reference page calls a type."""
+
+    text: str
+
+
+def refuse(message: str, suggestion: str = "", *, at: KeyPath = ()) -> PydanticCustomError:
+    """A validator's error, in our own words; ``at`` is a path below the field, for a place within its value."""
+    return PydanticCustomError("cloudgraft", "{message}", {"message": message, "suggestion": suggestion, "at": at})
+
+
+# -- durations ---------------------------------------------------------------------------------------------------------
+
+
+def _duration(value: Any) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            message, _, suggestion = str(error).partition(": ")
+            raise refuse(message, suggestion) from None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise refuse("a duration needs a unit", f"seconds? write {value:g}s")
+    raise refuse("must be a duration", "for example 5s, 1m30s or 250ms")
+
+
+def _not_negative(value: timedelta) -> timedelta:
+    if value < timedelta(0):
+        raise refuse("must not be negative", "for example 5s")
+    return value
+
+
+def _positive(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise refuse("must be more than zero", "for example 5s")
+    return value
+
+
+_Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(format_duration), Kind("duration")]
+Duration = Annotated[_Duration, AfterValidator(_not_negative)]
+PositiveDuration = Annotated[_Duration, AfterValidator(_positive)]
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _name(value: str) -> str:
+    if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value):
+        return value
+    wish = re.sub(r"[^a-z0-9]+", "-", value[:63].lower()).strip("-")
+    hint = f"for example {wish}" if wish else "for example prod-1"
+    raise refuse("must be lower-case letters, digits and hyphens, at most 63, with no hyphen at the ends", hint)
+
+
+def _text(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise refuse("must not be empty and must not hold control characters")
+    return value
+
+
+Name = Annotated[StrictStr, AfterValidator(_name), Kind("name")]
+Text = Annotated[StrictStr, AfterValidator(_text), Kind("string")]
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+_HOST_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^\s:\[\]/]*)):(?P<port>[0-9]{1,5})")
+
+
+def _address(example: str, lowest_port: int) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value.startswith("unix:"):
+            if not value.startswith("unix:/"):
+                raise refuse("the path of a unix socket must be absolute", "for example unix:/run/cloudgraft.sock")
+            return value
+        match = _HOST_PORT.fullmatch(value)
+        if match is None:
+            if "://" in value:
+                raise refuse("is an address without scheme and path", f"for example {example}")
+            if value.count(":") > 1 and not value.startswith("["):
+                raise refuse("an IPv6 address goes into brackets", "for example [::1]:8086")
+            raise refuse("must be host:port", f"for example {example}")
+        if not match["bracketed"] and not match["plain"]:
+            raise refuse(
+                "has no host", f"0.0.0.0:{match['port']} for all addresses, 127.0.0.1:{match['port']} for this host"
+            )
+        if not lowest_port <= int(match["port"]) <= 65535:
+            raise refuse(f"the port must be between {lowest_port} and 65535", f"for example {example}")
+        return value
+
+    return check
+
+
+ListenAddress = Annotated[StrictStr, AfterValidator(_address("127.0.0.1:8086", 0)), Kind("address to listen on")]
+RemoteAddress = Annotated[StrictStr, AfterValidator(_address("provider.example:8086", 1)), Kind("address")]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this host can reach an address that a server listens on."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _path(value: Any, info: ValidationInfo) -> Path:
+    """A path, relative to the file. What is no path at all may be the secret itself, and is not repeated."""
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str):
+        raise PydanticCustomError("string_type", "must be a string")
+    if "-----BEGIN" in value or "\n" in value or "\0" in value or len(value) > 1000 or _looks_like_base64(value):
+        raise refuse("this is not a path; the content belongs into a file", "write the path of that file here")
+    if not value.strip():
+        raise refuse("must not be empty", "write the path of a file")
+    return (info.context.base_dir if isinstance(info.context, LoadContext) else Path()) / value
+
+
+def _looks_like_base64(value: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9+/]{80,}={0,2}", value) is not None
+
+
+def _readable_file(path: Path, info: ValidationInfo) -> Path:
+    if not isinstance(info.context, LoadContext):
+        return path
+    try:
+        if path.is_dir():
+            raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
+        if not path.exists():
+            raise refuse(f"no such file: {_shown(path)}", _nearby(path))
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise refuse(f"cannot be read: {_shown(path)}: {error.strerror}", "it must be readable for this user") from None
+
+
+def _directory(path: Path, info: ValidationInfo) -> Path:
+    if isinstance(info.context, LoadContext) and not path.is_dir():
+        raise refuse(f"no such directory: {_shown(path)}", "paths are relative to the directory of this file")
+    return path
+
+
+def _nearby(path: Path) -> str:
+    """A file of nearly that name beside it, else where the path was looked for."""
+    try:
+        names = [other.name for other in path.parent.iterdir()]
+    except OSError:
+        names = []
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {printable(close[0])}?" if close else "paths are relative to the directory of this file"
+
+
+def _shown(path: Path) -> str:
+    text = str(path)
+    return printable(text) if len(text) <= 80 else "…" + printable(text[-79:])
+
+
+ReadableFile = Annotated[Path, BeforeValidator(_path), AfterValidator(_readable_file), Kind("file")]
+Directory = Annotated[Path, BeforeValidator(_path), AfterValidator(_directory), Kind("directory")]

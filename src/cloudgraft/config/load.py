@@ -1,0 +1,84 @@
+"""Reading the configuration file. Whatever is in it, the outcome is a Config or a ConfigError with all problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from cloudgraft.config.document import Document, read_yaml
+from cloudgraft.config.explain import explain
+from cloudgraft.config.fields import LoadContext
+from cloudgraft.config.model import Config
+from cloudgraft.config.problems import ConfigError, Problem
+
+__all__ = ["installed_provider_types", "load", "parse"]
+
+MAX_BYTES = 1 << 20
+_SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"
+
+
+def load(path: Path, *, overrides: Mapping[str, object] | None = None) -> Config:
+    """Reads and checks a file.
+
+    Relative paths in it start at its own directory. ``overrides`` are values from the command line by dotted key,
+    such as ``{"server.listen": "127.0.0.1:0"}``; they stand above those in the file and are checked with them.
+    """
+    name = str(path)
+    try:
+        if path.is_dir():
+            raise ConfigError([Problem(file=name, message="is a directory", suggestion="name the file in it")])
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError([Problem(file=name, message="no such file", suggestion=_SMALLEST)]) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a file name"
+        raise ConfigError([Problem(file=name, message=f"cannot be read: {reason}")]) from None
+    if len(content) > MAX_BYTES:
+        message = f"is larger than {MAX_BYTES >> 20} MiB, so it cannot be a configuration file"
+        raise ConfigError([Problem(file=name, message=message)])
+    return parse(_decode(content, name), path.absolute().parent, name=name, overrides=overrides)
+
+
+def parse(
+    text: str, base_dir: Path, *, name: str = "cloudgraft.yaml", overrides: Mapping[str, object] | None = None
+) -> Config:
+    """As :func:`load`, for a text; ``name`` is what its problems are told of."""
+    document = read_yaml(text, name)
+    if document.root.value is None and not document.problems:
+        raise ConfigError([document.problem((), "the file is empty", _SMALLEST)])
+    for key, value in (overrides or {}).items():
+        document.override(tuple(key.split(".")), value)
+    return _validate(document, base_dir)
+
+
+def installed_provider_types() -> frozenset[str]:
+    """The names that installed packages offer in the entry-point group `cloudgraft.providers`."""
+    return frozenset(point.name for point in entry_points(group="cloudgraft.providers"))
+
+
+def _validate(document: Document, base_dir: Path) -> Config:
+    context = LoadContext(base_dir=base_dir, provider_types=installed_provider_types())
+    try:
+        config = Config.model_validate(document.root.value, context=context)
+    except ValidationError as error:
+        found = explain(error.errors(include_url=False), document, Config)
+        raise ConfigError([*document.problems, *found]) from None  # the cause would carry the values
+    if document.problems:
+        raise ConfigError(document.problems)
+    return config.read_from(document, base_dir)
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        problem = Problem(
+            file=name, line=line, column=column, message="is not UTF-8", suggestion="save the file as UTF-8"
+        )
+        raise ConfigError([problem]) from None

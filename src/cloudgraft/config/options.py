@@ -1,0 +1,103 @@
+"""The options of a provider or driver: free for its author to choose, and checked like the rest of the file.
+
+An author describes them by a dataclass or a pydantic model; the file says them in camelCase. Unknown keys are
+refused, at any depth. A ``Path``, or a string in a field named ``…_file`` or ``…_dir``, is relative to the file; a
+``timedelta`` is written as a duration. An author without options declares a dataclass without fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+
+from cloudgraft.config.explain import explain, unknown_key
+from cloudgraft.config.model import Where
+from cloudgraft.config.problems import ConfigError, KeyPath, Problem
+from cloudgraft.config.schema import item_type, keys_of, unwrap
+from cloudgraft.sdk.duration import parse_duration
+from cloudgraft.sdk.errors import CloudgraftError, InternalError
+
+__all__ = ["parse_options"]
+
+T = TypeVar("T")
+
+
+def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) -> T:
+    """An object of ``options_type``, made from what the file says at ``where``.
+
+    Raises ConfigError with all problems, each with its file and line.
+    """
+    try:
+        adapter: TypeAdapter[T] = TypeAdapter(options_type)
+        reader = _Reader(where)
+        prepared = reader.prepare(options_type, dict(data), ())
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+        name = options_type.__qualname__
+        raise InternalError(f"the options type {name} cannot be read from a file: {error}") from error
+    try:
+        options = adapter.validate_python(prepared)
+    except ValidationError as error:
+        found = explain(error.errors(include_url=False), where.document, options_type, where.path)
+        raise ConfigError([*reader.problems, *found]) from None  # the cause would carry the values
+    except CloudgraftError as error:  # what a __post_init__ may raise
+        raise ConfigError([*reader.problems, where.document.problem(where.path, str(error))]) from None
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return options
+
+
+class _Reader:
+    """Walks values and types side by side and brings the values into the form that pydantic expects."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self.problems: list[Problem] = []
+
+    def prepare(self, annotation: Any, value: Any, path: KeyPath, field: str = "") -> Any:
+        kind = unwrap(annotation)
+        if isinstance(value, str):
+            return self._text(kind, value, path, field)
+        if kind is timedelta and isinstance(value, int | float) and not isinstance(value, bool):
+            self._tell(path, "a duration needs a unit", "for example 5s")
+        elif isinstance(value, list):
+            return [self.prepare(item_type(kind), item, (*path, i)) for i, item in enumerate(value)]
+        elif isinstance(value, dict):
+            return self._mapping(kind, value, path)
+        return value
+
+    def _text(self, kind: Any, value: str, path: KeyPath, field: str) -> Any:
+        if kind is timedelta:
+            try:
+                return parse_duration(value)
+            except ValueError:
+                self._tell(path, "is not a duration", "for example 5s, 1m30s or 250ms")
+                return timedelta(0)  # told already; anything valid will do
+        if kind is Path:
+            return self._where.base_dir / value
+        if kind is str and value and field.endswith(("_file", "_dir")):
+            return str(self._where.base_dir / value)
+        return value
+
+    def _mapping(self, kind: Any, value: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+        keys = keys_of(kind)
+        if not isinstance(kind, type) or not (dataclasses.is_dataclass(kind) or issubclass(kind, BaseModel)):
+            return {name: self.prepare(item_type(kind), item, (*path, name)) for name, item in value.items()}
+        prepared: dict[str, Any] = {}
+        for name, item in value.items():
+            if name in keys:
+                key = keys[name]
+                # A model knows its own aliases; a dataclass has none.
+                own = key.field if dataclasses.is_dataclass(kind) else name
+                prepared[own] = self.prepare(key.annotation, item, (*path, name), key.field)
+            else:
+                full = (*self._where.path, *path, name)
+                self.problems.append(unknown_key(self._where.document, full, list(keys)))
+        return prepared
+
+    def _tell(self, path: KeyPath, message: str, suggestion: str) -> None:
+        self.problems.append(self._where.document.problem((*self._where.path, *path), message, suggestion))

@@ -1,0 +1,58 @@
+"""What is wrong with a configuration file: every problem with its place and what to write instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["ConfigError", "KeyPath", "Problem", "dotted", "printable"]
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong. ``line`` and ``column`` count from 1; 0 means that there is no such place."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+    key: str = ""
+    message: str
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        key = f" {self.key}:" if self.key else ""
+        suggestion = f" ({self.suggestion})" if self.suggestion else ""
+        return f"{place}:{key} {self.message}{suggestion}"
+
+
+class ConfigError(InvalidArgumentError):
+    """The configuration cannot be used. Holds all problems, not only the first one; ``str()`` is one line for each."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """A key path for people: ``providers[0].tls.cert``. A key that is not a plain word is put into quotes."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            plain = re.fullmatch(r"[A-Za-z0-9_/-]{1,80}", part)
+            text += ("." if text else "") + (part if plain else json.dumps(printable(part), ensure_ascii=False))
+    return text
+
+
+def printable(text: str, limit: int = 80) -> str:
+    """Somebody else's text, short and without anything that a terminal would act on."""
+    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[: limit + 1])
+    return shown if len(shown) <= limit else shown[:limit] + "…"
