@@ -93,10 +93,10 @@ def accepts(port: int) -> bool:
 
 
 @contextmanager
-def started(tmp_path: Path, **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """The demo in a pipe, so slow that it does not end by itself, and what it prints."""
+def started(tmp_path: Path, speed: str = "0.1", **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """The demo in a pipe, by default so slow that it does not end by itself, and what it prints."""
     with subprocess.Popen(
-        [*COMMAND, "--plain", "--speed", "0.1"],
+        [*COMMAND, "--plain", "--speed", speed],
         env={**environment(tmp_path), **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -125,7 +125,7 @@ def test_an_interrupted_demo_stops_its_server_and_leaves_nothing_behind(tmp_path
 
 
 def test_an_output_that_knows_no_arrows_gets_question_marks(tmp_path: Path) -> None:
-    with started(tmp_path, PYTHONIOENCODING="ascii") as (_, lines):
+    with started(tmp_path, "1000", PYTHONIOENCODING="ascii") as (_, lines):
         told = next((line for line in lines if "scale-up" in line), "")
     assert "small 0 ? 2" in told
 

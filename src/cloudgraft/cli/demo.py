@@ -50,7 +50,7 @@ def command(context: click.Context, *, plain: bool, speed: float | None) -> None
       cloudgraft demo
       cloudgraft demo --speed 2
       cloudgraft demo --plain | less
-    """  # noqa: D301 - the backspace is click's mark for a paragraph that is not to be wrapped
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has arrows and boxes
     console = Console(highlight=False)

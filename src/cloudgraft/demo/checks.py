@@ -1,0 +1,76 @@
+"""What must hold in the demo. It fails loudly, rather than tell a story that did not happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from cloudgraft.demo.events import Event, GroupState, Kind, short_name
+from cloudgraft.sdk import InstanceState
+from cloudgraft.sdk.errors import InternalError
+
+__all__ = ["StoryError", "check_end", "check_groups", "check_story", "check_target"]
+
+
+class StoryError(InternalError):
+    """The demo did not go as it should: cloudgraft, or the demo, has a bug."""
+
+
+def check_groups(groups: Sequence[GroupState], deleted: Collection[str]) -> None:
+    """The invariants of every answer (T10): sizes in range, ids unique, and nothing deleted comes back (R33, R38)."""
+    listed = [instance for group in groups for instance in group.instances]
+    if len({instance.id for instance in listed}) != len(listed):
+        raise StoryError("two instances have the same id")
+    for group in groups:
+        if not 0 <= group.target <= group.max_size:
+            raise StoryError(f"the target of {group.id} is {group.target}, not within 0 and {group.max_size}")
+        alive = sum(instance.state is not InstanceState.DELETING for instance in group.instances)
+        if alive > group.target:
+            raise StoryError(f"{group.id} lists {alive} instances that stay, but its target is {group.target}")
+    back = [one.id for one in listed if one.id in deleted and one.state is not InstanceState.DELETING]
+    if back:
+        raise StoryError(f"{short_name(back[0])} was deleted, but is listed as if it were not")
+
+
+def check_target(group: str, *, expected: int, actual: int) -> None:
+    """A change of the target must show at once, and be exact (R27, R45, R53)."""
+    if actual != expected:
+        raise StoryError(f"the target of {group} should be {expected} now, but it is {actual}")
+
+
+# What must have happened, in this order, and how to say that it did not.
+_Chapter = tuple[Callable[[Event], bool], str]
+_CHAPTERS: tuple[_Chapter, ...] = (
+    (lambda event: event.kind is Kind.WORK, "no work ever came"),
+    (lambda event: event.kind is Kind.SCALE_UP, "no group was scaled up from zero"),
+    (lambda event: event.kind is Kind.REGISTERED, "no node registered after the first scale-up"),
+    (lambda event: event.kind is Kind.OUT_OF_STOCK, "the stock-out did not happen"),
+    (lambda event: event.kind is Kind.FALLBACK, "there was no fallback to another group after the stock-out"),
+    (lambda event: event.kind is Kind.REGISTERED, "no node registered after the fallback"),
+    (lambda event: event.kind is Kind.SCALE_DOWN, "no node was removed"),
+    (lambda event: event.kind is Kind.GONE, "no machine went away"),
+)
+
+
+def check_story(events: Sequence[Event]) -> None:
+    """The story must have been told from beginning to end, and the fallback in the loop that saw the stock-out."""
+    rest = iter(events)
+    for happened, missing in _CHAPTERS:
+        if not any(happened(event) for event in rest):
+            raise StoryError(missing)
+    short = next(event for event in events if event.kind is Kind.OUT_OF_STOCK)
+    fallback = next(event for event in events if event.kind is Kind.FALLBACK)
+    if fallback.time != short.time:
+        raise StoryError("the fallback came later than in the loop that saw the stock-out")
+    if fallback.group == short.group:
+        raise StoryError(f"{short.group} was out of stock, and yet it was asked again")
+
+
+def check_end(groups: Sequence[GroupState], *, pods_left: int, nodes_left: int, machines_left: int) -> None:
+    """At night nothing may be left: no pod, no node, no machine, and every group is at its minimum."""
+    for count, what in ((pods_left, "pods"), (nodes_left, "nodes"), (machines_left, "machines")):
+        if count:
+            raise StoryError(f"{count} {what} are left at the end of the day")
+    for group in groups:
+        check_target(group.id, expected=group.min_size, actual=group.target)
+        if len(group.instances) != group.min_size:
+            raise StoryError(f"{group.id} still lists {len(group.instances)} instances at the end of the day")

@@ -1,0 +1,215 @@
+"""The day: work comes and goes, machines follow, and every step is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from cloudgraft.client import CloudProvider
+from cloudgraft.demo.autoscaler import Autoscaler
+from cloudgraft.demo.calls import CallRecorder
+from cloudgraft.demo.checks import StoryError, check_end, check_story
+from cloudgraft.demo.cluster import Changes, Cluster, Node
+from cloudgraft.demo.events import Event, GroupState, Kind, plural
+from cloudgraft.demo.frame import Frame, NodeRow, Presenter, Summary
+from cloudgraft.demo.ledger import Ledger, hourly_cost
+from cloudgraft.demo.times import MINUTE, clock_time, seconds_at
+from cloudgraft.demo.workload import Wave
+from cloudgraft.demo.world import World
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["Day"]
+
+_END: Final = seconds_at("23:00")
+_BUSY_STEP: Final = 5 * MINUTE
+_QUIET_STEP: Final = 30 * MINUTE
+
+
+class Day:
+    """Plays one day in a world, through a client of its provider's server."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        client: CloudProvider,
+        calls: CallRecorder,
+        presenter: Presenter,
+        address: str,
+        waves: Sequence[Wave],
+    ) -> None:
+        self.events: list[Event] = []
+        self._world = world
+        self._client = client
+        self._calls = calls
+        self._presenter = presenter
+        self._address = address
+        self._waves = {wave.name: wave for wave in waves}
+        self._arrived: set[str] = set()
+        self._ending: set[str] = set()  # waves of which a pod has finished
+        self._begins = world.now()
+        self._cluster = Cluster()
+        self._autoscaler = Autoscaler(client, self._cluster, self._tell)
+        self._ledger = Ledger()
+
+    async def play(self) -> Summary:
+        """From morning to night; raises StoryError, with the time of day, when anything is not as it should be."""
+        started = time.monotonic()
+        try:
+            await self._play()
+        except CloudgraftError as error:
+            clock = clock_time(self._world.now())
+            raise StoryError(f"the demo went wrong at {clock}: {error.message}") from error
+        return self._summary(time.monotonic() - started)
+
+    async def _play(self) -> None:
+        await self._client.get_available_gpu_types()
+        await self._look()
+        await self._say(Kind.START, *_start(self._autoscaler.groups))
+        while self._world.now() < _END:
+            await self._step()
+            await self._pass_time()
+        await self._step()
+        check_story(self.events)
+        check_end(
+            self._autoscaler.groups,
+            pods_left=len(self._cluster.pending) + self._cluster.running,
+            nodes_left=len(self._cluster.nodes),
+            machines_left=len(await self._world.machines()),
+        )
+        await self._say(Kind.NIGHT, "every group is back at zero", "no pod, no node, no machine is left")
+        await self._client.cleanup()
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        """Work comes and goes, machines come and go, then the autoscaler looks and acts."""
+        now = self._world.now()
+        await self._work_ends(now)
+        await self._work_comes(now)
+        changes = self._cluster.follow(await self._world.machines())
+        self._cluster.schedule()
+        await self._look()
+        await self._tell_changes(changes)
+        await self._autoscaler.act()
+        await self._presenter.show(self._frame(is_news=False))
+
+    async def _look(self) -> None:
+        await self._autoscaler.look(self._world.now())
+        self._ledger.note(self._autoscaler.groups)
+
+    async def _pass_time(self) -> None:
+        """On to the next loop: soon while something is on its way, else when the next pods come or finish."""
+        now = self._world.now()
+        coming = [moment for moment in (*self._arrivals(), *self._cluster.ends()) if moment > now]
+        step = _BUSY_STEP if self._is_busy() else min([_QUIET_STEP, *(moment - now for moment in coming)])
+        step = min(step, _END - now)
+        self._ledger.pass_time(self._autoscaler.groups, step)
+        await self._world.advance(step)
+
+    def _arrivals(self) -> list[float]:
+        return [wave.arrives for wave in self._waves.values() if wave.name not in self._arrived]
+
+    def _is_busy(self) -> bool:
+        groups = self._autoscaler.groups
+        on_their_way = not all(group.is_settled for group in groups)
+        unregistered = sum(len(group.instances) for group in groups) != len(self._cluster.nodes)
+        return bool(self._cluster.pending or self._autoscaler.unneeded) or on_their_way or unregistered
+
+    async def _work_comes(self, now: float) -> None:
+        for wave in self._waves.values():
+            if wave.name in self._arrived or wave.arrives > now:
+                continue
+            self._arrived.add(wave.name)
+            self._cluster.submit(wave.pods())
+            self._cluster.schedule()
+            pods = f"{plural(wave.count, 'pod')} of {wave.milli_cpu / 1000:g} cpu"
+            needs = "".join(f", only for nodes with {key}={value}" for key, value in wave.selector.items())
+            nodes = plural(len(self._cluster.nodes), "node")
+            detail = f"{len(self._cluster.pending)} pending{needs}; there are {nodes}"
+            await self._say(Kind.WORK, f"{wave.coming}: {pods}", detail)
+
+    async def _work_ends(self, now: float) -> None:
+        for pod in self._cluster.finish_until(now):
+            wave = pod.name.rpartition("-")[0]
+            if wave not in self._ending:
+                self._ending.add(wave)
+                count = self._waves[wave].count
+                how = f"its {count} pods finish one after the other" if count > 1 else "its pod has finished"
+                await self._say(Kind.DONE, self._waves[wave].ending, how)
+
+    async def _tell_changes(self, changes: Changes) -> None:
+        if changes.left:
+            verb = "is" if len(changes.left) == 1 else "are"
+            await self._say(Kind.GONE, f"{_names(changes.left)} {verb} gone", "the machine and its node")
+        if changes.joined:
+            running, pending = self._cluster.running, len(self._cluster.pending)
+            detail = f"providerID = instance id; {plural(running, 'pod')} running, {pending} pending"
+            await self._say(Kind.REGISTERED, f"{_names(changes.joined)} registered", detail)
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    async def _say(self, kind: Kind, headline: str, detail: str) -> None:
+        await self._tell(Event(kind=kind, time=self._world.now(), headline=headline, detail=detail))
+
+    async def _tell(self, event: Event) -> None:
+        self.events.append(event)
+        await self._presenter.show(self._frame(is_news=True))
+
+    def _frame(self, *, is_news: bool) -> Frame:
+        groups, cluster = self._autoscaler.groups, self._cluster
+        return Frame(
+            time=self._world.now(),
+            begins=self._begins,
+            ends=_END,
+            address=self._address,
+            events=tuple(self.events),
+            is_news=is_news,
+            is_busy=self._is_busy(),
+            groups=groups,
+            nodes=tuple(self._node_row(node) for node in cluster.nodes.values()),
+            pods_pending=len(cluster.pending),
+            pods_running=cluster.running,
+            pods_finished=cluster.finished,
+            calls=tuple(self._calls.latest),
+            calls_total=self._calls.total,
+            cost=self._ledger.cost,
+            cost_per_hour=hourly_cost(groups),
+        )
+
+    def _node_row(self, node: Node) -> NodeRow:
+        pods = self._cluster.pods_on(node.name)
+        return NodeRow(
+            name=node.name,
+            used_milli_cpu=sum(pod.milli_cpu for pod in pods),
+            milli_cpu=node.shape.milli_cpu,
+            pods=len(pods),
+            leaving=node.leaving,
+            unneeded=node.name in self._autoscaler.unneeded,
+        )
+
+    def _summary(self, seconds: float) -> Summary:
+        ledger = self._ledger
+        return Summary(
+            loops=self._autoscaler.loops,
+            calls=self._calls.figures(),
+            machines_created=ledger.created,
+            machines_failed=ledger.failed,
+            machines_deleted=ledger.deleted,
+            most_machines=ledger.most_machines,
+            most_milli_cpu=ledger.most_milli_cpu,
+            pods_finished=self._cluster.finished,
+            cost=ledger.cost,
+            seconds=seconds,
+            events=tuple(self.events),
+        )
+
+
+def _start(groups: Sequence[GroupState]) -> tuple[str, str]:
+    described = ", ".join(f"{group.id} {group.shape.milli_cpu / 1000:g} cpu {group.price:.2f}/h" for group in groups)
+    return f"the cluster sleeps: {len(groups)} node groups, no node", described
+
+
+def _names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

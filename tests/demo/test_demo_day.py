@@ -1,0 +1,179 @@
+"""The whole day over a real socket, and what happens when the world does not play along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import pytest
+
+from cloudgraft.demo.checks import StoryError
+from cloudgraft.demo.cluster import Machine
+from cloudgraft.demo.events import Kind
+from cloudgraft.demo.run import play
+from cloudgraft.demo.times import seconds_at
+from cloudgraft.demo.workload import Wave, waves_of_the_day
+from cloudgraft.demo.world import GROUPS, MemoryWorld
+from cloudgraft.sdk import InstanceState, NodeGroup, NodeRef, Provider
+from cloudgraft.testing.memory import MemoryOptions, MemoryProvider
+from tests.demo.playing import Keeper, PlayedDay
+
+
+def test_the_day_happens_as_told(day: PlayedDay) -> None:
+    told = [kind for kind, _ in groupby(frame.events[-1].kind for frame in day.news)]
+    assert told[:6] == [Kind.START, Kind.WORK, Kind.SCALE_UP, Kind.REGISTERED, Kind.WORK, Kind.SCALE_UP]
+    assert told[6:9] == [Kind.OUT_OF_STOCK, Kind.FALLBACK, Kind.REGISTERED]
+    assert told[-2:] == [Kind.GONE, Kind.NIGHT]
+
+
+def test_the_figures_of_the_day_are_those_of_the_story(day: PlayedDay) -> None:
+    summary = day.summary
+    assert (summary.machines_created, summary.machines_failed, summary.machines_deleted) == (6, 4, 6)
+    assert (summary.most_machines, summary.most_milli_cpu, summary.pods_finished) == (6, 24000, 19)
+    assert summary.cost > 0
+    assert not any(figures.failed for figures in summary.calls)
+    # All calls but DecreaseTargetSize, which is for machines that were asked for and never came.
+    assert len(summary.calls) == 14
+
+
+def test_a_loop_makes_its_calls_in_the_order_of_the_autoscaler(day: PlayedDay) -> None:
+    rpcs = [call.rpc for call in day.first(Kind.REGISTERED).calls]
+    last_loop = rpcs[len(rpcs) - 1 - rpcs[::-1].index("Refresh") :]
+    assert [rpc for rpc, _ in groupby(last_loop)] == [
+        "Refresh",
+        "NodeGroups",
+        "NodeGroupForNode",
+        "NodeGroupTemplateNodeInfo",
+        "NodeGroupTargetSize",
+        "NodeGroupNodes",
+        "NodeGroupGetOptions",
+    ]
+
+
+def test_the_targets_are_read_back_right_after_a_scale_up(day: PlayedDay) -> None:
+    """T1."""
+    calls = [call.rpc for call in day.first(Kind.SCALE_UP).calls]
+    assert calls[-4:] == ["NodeGroupIncreaseSize", *["NodeGroupTargetSize"] * 3]
+
+
+def test_a_stock_out_is_seen_and_taken_back_in_one_loop(day: PlayedDay) -> None:
+    """T3: listed as creating with an error, and after DeleteNodes neither listed nor counted."""
+    short, fallback = day.first(Kind.OUT_OF_STOCK), day.first(Kind.FALLBACK)
+    small = {group.id: group for group in short.groups}["small"]
+    assert (small.target, len(small.failed)) == (8, 4)
+    assert all(instance.state is InstanceState.CREATING for instance in small.failed)
+    small = {group.id: group for group in fallback.groups}["small"]
+    assert (small.target, small.failed, small.backed_off) == (4, (), True)
+    assert fallback.time == short.time
+
+
+def test_a_deleted_machine_is_deleting_at_once(day: PlayedDay) -> None:
+    """T6."""
+    removed = day.first(Kind.SCALE_DOWN)
+    gpu = {group.id: group for group in removed.groups}["gpu"]
+    assert gpu.target == 0
+    assert [instance.state for instance in gpu.instances] == [InstanceState.DELETING]
+
+
+def test_every_state_of_a_machine_is_shown_at_some_moment(day: PlayedDay) -> None:
+    seen = {
+        (instance.state, instance.error is not None)
+        for frame in day.frames
+        for group in frame.groups
+        for instance in group.instances
+    }
+    creating, running, deleting = InstanceState.CREATING, InstanceState.RUNNING, InstanceState.DELETING
+    assert seen == {(creating, False), (creating, True), (running, False), (deleting, False)}
+
+
+# -- when the world does not play along --------------------------------------------------------------------------------
+
+
+def late_waves() -> list[Wave]:
+    """A day that begins so late that there is no time left to tidy up; short, as a test should be."""
+    web, lunch, _ = waves_of_the_day()
+    done = seconds_at("22:35")
+    return [
+        replace(web, arrives=seconds_at("22:00"), first_ends=done, ends_every=0.0),
+        replace(lunch, arrives=seconds_at("22:15"), first_ends=done, ends_every=0.0),
+    ]
+
+
+async def test_a_day_without_a_stock_out_fails() -> None:
+    world = MemoryWorld([replace(group, stock=None) for group in GROUPS], begins=seconds_at("22:00"))
+    with pytest.raises(StoryError, match="wrong at 23:00: the stock-out did not happen"):
+        await play(Keeper(), world, late_waves())
+
+
+async def test_a_day_that_leaves_something_behind_fails() -> None:
+    with pytest.raises(StoryError, match=r"wrong at 23:00: \d nodes are left at the end of the day"):
+        await play(Keeper(), MemoryWorld(begins=seconds_at("22:00")), late_waves())
+
+
+class NobodyRegisters(MemoryWorld):
+    """Machines run, but no kubelet ever starts."""
+
+    async def machines(self) -> Sequence[Machine]:
+        return ()
+
+
+async def test_machines_that_never_register_fail_the_day_with_the_time_at_which_it_was_noticed() -> None:
+    """R47: 15 minutes after they were first listed, at 07:05."""
+    with pytest.raises(StoryError, match="wrong at 07:25: small-1 did not register within"):
+        await play(Keeper(), NobodyRegisters())
+
+
+class OneTooFew(MemoryProvider):
+    """Orders one machine less than it was asked to."""
+
+    async def increase_size(self, group: str, delta: int) -> None:
+        await super().increase_size(group, delta - 1)
+
+
+class Forgetful(MemoryProvider):
+    """Says yes to every deletion and deletes nothing."""
+
+    async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        return
+
+
+class Amnesiac(MemoryProvider):
+    """Lists its machines, and does not know whose they are."""
+
+    async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
+        return None
+
+
+class Broken(MemoryProvider):
+    """Has a bug."""
+
+    async def refresh(self) -> None:
+        raise RuntimeError("a secret that must not leave the server")
+
+
+class Other(MemoryWorld):
+    """The demo's world with another provider in it."""
+
+    def __init__(self, kind: type[MemoryProvider]) -> None:
+        super().__init__()
+        self._provider = kind(MemoryOptions(groups=GROUPS), clock=self.now)
+
+    @property
+    def provider(self) -> Provider:
+        return self._provider
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (OneTooFew, "wrong at 07:00: the target of small should be 2 now, but it is 1"),
+        (Forgetful, "wrong at 12:05: the target of small should be 4 now, but it is 8"),
+        (Amnesiac, "wrong at 07:05: the server lists small-1 in small, but then says otherwise"),
+        (Broken, r"wrong at 06:00: internal error \(id "),
+    ],
+)
+async def test_a_provider_that_breaks_the_contract_fails_the_day(kind: type[MemoryProvider], reason: str) -> None:
+    """R45, R53, R19, and a bug."""
+    with pytest.raises(StoryError, match=reason):
+        await play(Keeper(), Other(kind))
