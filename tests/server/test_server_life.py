@@ -25,6 +25,7 @@ from cloudgraft.sdk import (
     UnavailableError,
 )
 from cloudgraft.server.grpc_server import GrpcServer
+from cloudgraft.server.listener import Access
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.service import CloudProviderService
@@ -115,7 +116,7 @@ async def test_errors_that_share_a_status_arrive_as_what_they_are() -> None:
 async def test_a_stop_lets_calls_in_flight_end_and_refuses_new_ones() -> None:
     provider = memory()
     service = CloudProviderService(provider)
-    server = GrpcServer(service, listen="127.0.0.1:0")
+    server = GrpcServer(service, Access(listen="127.0.0.1:0"))
     await server.start()
     hold = provider.log.hold_next("increase_size")
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -142,7 +143,7 @@ async def test_a_stop_lets_calls_in_flight_end_and_refuses_new_ones() -> None:
 
 async def test_a_port_that_is_taken_is_a_clear_error() -> None:
     async with serving(memory()) as served:
-        second = GrpcServer(CloudProviderService(memory()), listen=served.address)
+        second = GrpcServer(CloudProviderService(memory()), Access(listen=served.address))
         with pytest.raises(UnavailableError, match="is another program using it"):
             await second.start()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.grpc_server import GrpcServer
+from cloudgraft.server.listener import Access
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service import CloudProviderService
@@ -59,13 +60,13 @@ async def running(
     service = CloudProviderService(
         provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics
     )
-    server = GrpcServer(
-        service,
+    access = Access(
         listen=options.listen,
         tls=options.tls,
         allowed_clients=options.allowed_clients,
         insecure=options.insecure,
     )
+    server = GrpcServer(service, access)
     tls = server.tls
     if tls is not None:
         service.metrics.certificate_expiry.set_function(lambda: tls.expires)

@@ -1,0 +1,121 @@
+"""A gRPC listener for any service of ours: mTLS, allowed clients, health, reflection, a graceful stop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import Counter
+
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
+from cloudgraft.server.clients import AllowedClients
+from cloudgraft.server.listen import check_exposure, has_port
+from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
+
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+_LONGEST_DETAILS = 4000  # they travel in a header, and clients refuse headers of more than 8 KiB or so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where a listener is, and who may call it.
+
+    ``tls`` turns mTLS on, and ``allowed_clients`` names who may call (empty: everyone with a certificate of the client
+    authority). Without TLS only a loopback address is accepted, unless ``insecure`` says otherwise. ``credentials``
+    are ready-made ones instead of ``tls``.
+    """
+
+    listen: str
+    tls: TlsFiles | None = None
+    credentials: grpc.ServerCredentials | None = None
+    allowed_clients: Collection[str] = ()
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses what would be open by accident."""
+        secure = self.tls is not None or self.credentials is not None
+        check_exposure(self.listen, secure=secure, insecure=self.insecure)
+        if self.allowed_clients and self.tls is None:
+            raise InvalidArgumentError("allowedClients needs TLS: without it a client has no name")
+
+
+class Listener:
+    """One listening address."""
+
+    def __init__(
+        self,
+        handler: grpc.GenericRpcHandler,
+        access: Access,
+        *,
+        service_name: str,
+        refused_clients: Counter,
+        longest_message: int = 4 * 1024 * 1024,
+    ) -> None:
+        """Prepares a listener; :meth:`start` opens it."""
+        self._handler = handler
+        self._service_name = service_name
+        self._listen = access.listen
+        self._port = 0
+        self.tls = ReloadingCredentials(access.tls) if access.tls else None
+        self._credentials = self.tls.server_credentials() if self.tls else access.credentials
+        allowed = access.allowed_clients
+        self._interceptors = (AllowedClients(allowed, refused_clients),) if allowed else ()
+        self._options = (
+            # Without this a second server on the same port would start, and each would get a part of the calls.
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", longest_message),
+            # Clients may idle for minutes between calls; do not take their pings for an attack.
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        )
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port."""
+        return self._listen.rpartition(":")[0] + f":{self._port}" if has_port(self._listen) else self._listen
+
+    @property
+    def is_secure(self) -> bool:
+        """True with TLS of either kind."""
+        return self._credentials is not None
+
+    async def start(self) -> None:
+        """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
+        server = grpc.aio.server(options=self._options, interceptors=self._interceptors)
+        server.add_generic_rpc_handlers((self._handler,))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names: Sequence[str] = (self._service_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        try:
+            if self._credentials is None:
+                self._port = server.add_insecure_port(self._listen)
+            else:
+                self._port = server.add_secure_port(self._listen, self._credentials)
+        except RuntimeError as error:
+            raise UnavailableError(
+                f"cannot listen on {self._listen}: is another program using it, or is it not an address of this host?"
+            ) from error
+        await server.start()
+        self._server = server
+        for name in ("", "plugin", self._service_name):  # "plugin" is what go-plugin's hosts ask for
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self, grace: float) -> None:
+        """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
+        if self._server is not None:
+            await self._health.enter_graceful_shutdown()
+            await self._server.stop(grace)
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: CloudgraftError) -> None:
+    """Ends a call with an error's status; its name goes along, since some errors share a status."""
+    metadata = [("cloudgraft-error", error.slug)]
+    if error.retry_after is not None:
+        metadata.append(("cloudgraft-retry-after", f"{error.retry_after:g}"))
+    message = error.message if len(error.message) <= _LONGEST_DETAILS else error.message[: _LONGEST_DETAILS - 1] + "…"
+    await context.abort(_STATUS[StatusCode(error.status).value], message, tuple(metadata))
