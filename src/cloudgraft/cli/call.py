@@ -39,7 +39,8 @@ Examples:
 """
 _HINTS: Final = {
     StatusCode.DEADLINE_EXCEEDED: "give it longer with --timeout; a change may have been made all the same",
-    StatusCode.UNIMPLEMENTED: "this server does not have that call, or it is no externalgrpc server at all",
+    StatusCode.UNIMPLEMENTED: "the provider cannot do this (templates, options and prices are optional), "
+    "or this is no externalgrpc server at all",
     StatusCode.NOT_FOUND: "`cloudgraft call NodeGroups` shows the ids that exist",
     StatusCode.INVALID_ARGUMENT: "look at --data; `cloudgraft call --list` has an example",
     StatusCode.UNAUTHENTICATED: "give a client certificate with --cert and --key",

@@ -15,7 +15,7 @@ log = logging.getLogger("cloudgraft.server")
 def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> list[str]:
     """The common name and all alternative names of a client's certificate; empty without TLS."""
     found = [*auth_context.get("x509_common_name", ()), *auth_context.get("x509_subject_alternative_name", ())]
-    return [name.decode(errors="replace") for name in found]
+    return list(dict.fromkeys(name.decode(errors="replace") for name in found))  # each once: they are often the same
 
 
 class AllowedClients(grpc.aio.ServerInterceptor):

@@ -1,0 +1,282 @@
+"""The manifests in deploy/ fit together: with each other, with the code, and with the page that explains them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cloudgraft._version import __version__
+from cloudgraft.certs.authority import create_bundle
+from cloudgraft.certs.inspect import inspect_path
+from cloudgraft.client import CloudConfig
+from cloudgraft.sdk.duration import parse_duration
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEPLOY = ROOT / "deploy"
+PAGE = (ROOT / "docs/how-to/serve-the-autoscaler.md").read_text()
+NAMES = ("cloudgraft", "cluster-autoscaler")
+both = pytest.mark.parametrize("name", NAMES)
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The objects of one file."""
+
+    objects: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, name: str) -> Manifests:
+        return cls([found for found in yaml.safe_load_all((DEPLOY / f"{name}.yaml").read_text()) if found])
+
+    def one(self, kind: str) -> dict[str, Any]:
+        (found,) = [found for found in self.objects if found["kind"] == kind]
+        return found
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        template: dict[str, Any] = self.one("Deployment")["spec"]["template"]
+        return template
+
+    @property
+    def container(self) -> dict[str, Any]:
+        container: dict[str, Any]
+        (container,) = self.pod["spec"]["containers"]
+        return container
+
+    def mounted(self, path: str) -> dict[str, Any]:
+        """The volume in which a file of the container lies."""
+        mounts = {mount["mountPath"]: mount["name"] for mount in self.container["volumeMounts"]}
+        name = mounts[str(Path(path).parent)]
+        volume: dict[str, Any]
+        (volume,) = [volume for volume in self.pod["spec"]["volumes"] if volume["name"] == name]
+        return volume
+
+
+CLOUDGRAFT = Manifests.of("cloudgraft")
+AUTOSCALER = Manifests.of("cluster-autoscaler")
+CONFIG_TEXT: str = CLOUDGRAFT.one("ConfigMap")["data"]["cloudgraft.yaml"]
+CONFIG: dict[str, Any] = yaml.safe_load(CONFIG_TEXT)
+CLOUD_CONFIG = CloudConfig.parse(AUTOSCALER.one("ConfigMap")["data"]["cloud-config.yaml"])
+
+
+def _flags(container: dict[str, Any]) -> dict[str, str]:
+    return dict(argument.removeprefix("--").split("=", 1) for argument in container["command"] if "=" in argument)
+
+
+def _secrets_of_the_page() -> dict[str, dict[str, str]]:
+    """The Secrets that the page tells to make: name, then key and file."""
+    found = {}
+    for command in re.findall(r"^kubectl .* create secret generic (.+)$", PAGE.replace("\\\n", " "), re.MULTILINE):
+        name, *options = shlex.split(command)
+        found[name] = dict(option.removeprefix("--from-file=").split("=") for option in options)
+    return found
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+# -- what the programs will read ---------------------------------------------------------------------------------------
+
+
+def test_the_configuration_is_accepted_with_real_certificates_in_place_of_the_mounts(tmp_path: Path) -> None:
+    bundle = create_bundle(tmp_path / "certs", hosts=[CLOUD_CONFIG.address.host])
+    text = CONFIG_TEXT
+    for key, file in (("tls.crt", bundle.server_cert), ("tls.key", bundle.server_key), ("ca.crt", bundle.ca_cert)):
+        shutil.copy(file, tmp_path / key)
+        text = text.replace(f"/etc/cloudgraft/tls/{key}", str(tmp_path / key))
+    assert "/etc/" not in text
+    path = tmp_path / "cloudgraft.yaml"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "cloudgraft.cli", "serve", "--check", "--config", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "good" in done.stdout
+
+
+def test_the_cloud_config_asks_for_mtls() -> None:
+    assert CLOUD_CONFIG.is_encrypted
+    assert {CLOUD_CONFIG.key, CLOUD_CONFIG.cert, CLOUD_CONFIG.cacert} == {
+        "/etc/cloudgraft/tls/tls.key",
+        "/etc/cloudgraft/tls/tls.crt",
+        "/etc/cloudgraft/tls/ca.crt",
+    }
+
+
+def test_the_arguments_name_files_that_are_mounted() -> None:
+    _, flag, config = CLOUDGRAFT.container["args"]
+    assert (CLOUDGRAFT.container["args"][0], flag) == ("serve", "--config")
+    assert CLOUDGRAFT.mounted(config)["configMap"]["name"] == CLOUDGRAFT.one("ConfigMap")["metadata"]["name"]
+    assert Path(config).name in CLOUDGRAFT.one("ConfigMap")["data"]
+    flags = _flags(AUTOSCALER.container)
+    assert flags["cloud-provider"] == "externalgrpc"
+    volume = AUTOSCALER.mounted(flags["cloud-config"])
+    assert volume["configMap"]["name"] == AUTOSCALER.one("ConfigMap")["metadata"]["name"]
+    assert Path(flags["cloud-config"]).name in AUTOSCALER.one("ConfigMap")["data"]
+
+
+def test_the_secrets_of_the_page_are_the_ones_that_are_mounted_with_the_keys_that_are_read() -> None:
+    secrets = _secrets_of_the_page()
+    assert set(secrets) == {"cloudgraft-server-tls", "cloudgraft-client-tls"}
+    tls = CONFIG["server"]["tls"]
+    for manifests, paths, role in (
+        (CLOUDGRAFT, {tls["cert"], tls["key"], tls["clientCA"]}, "server"),
+        (AUTOSCALER, {CLOUD_CONFIG.cert, CLOUD_CONFIG.key, CLOUD_CONFIG.cacert}, "client"),
+    ):
+        mounted = {manifests.mounted(path)["secret"]["secretName"] for path in paths}
+        assert mounted == {f"cloudgraft-{role}-tls"}
+        made = secrets[f"cloudgraft-{role}-tls"]
+        assert {Path(path).name for path in paths} == set(made)
+        assert made == {"tls.crt": f"certs/{role}.crt", "tls.key": f"certs/{role}.key", "ca.crt": "certs/ca.crt"}
+
+
+def test_the_certificate_of_the_page_has_the_name_that_the_autoscaler_looks_for(tmp_path: Path) -> None:
+    """R9: the host of `address`, which is the Service."""
+    hosts = re.findall(r"^\$ cloudgraft certs init certs --host (\S+)$", PAGE, re.MULTILINE)
+    service = CLOUDGRAFT.one("Service")["metadata"]
+    assert hosts == [CLOUD_CONFIG.address.host] == [f"{service['name']}.{service['namespace']}.svc"]
+    create_bundle(tmp_path, hosts=hosts)
+    report = inspect_path(tmp_path, address=str(CLOUD_CONFIG.address))
+    assert report.ok, report.findings
+    clients = [info.common_name for info in report.certificates if info.purpose == "client"]
+    assert clients == CONFIG["server"]["tls"]["allowedClients"]
+
+
+# -- the objects among each other --------------------------------------------------------------------------------------
+
+
+def test_the_ports_agree() -> None:
+    ports = {port["name"]: port["containerPort"] for port in CLOUDGRAFT.container["ports"]}
+    server = CONFIG["server"]
+    assert ports == {"grpc": _port(server["listen"]), "ops": _port(server["ops"])}
+    (served,) = CLOUDGRAFT.one("Service")["spec"]["ports"]
+    assert (served["targetPort"], served["port"]) == ("grpc", int(CLOUD_CONFIG.address.port))
+    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+        assert CLOUDGRAFT.container[probe]["httpGet"] == {"path": path, "port": "ops"}
+    assert CLOUDGRAFT.pod["metadata"]["annotations"]["prometheus.io/port"] == str(ports["ops"])
+    assert all(not server[key].startswith("127.") for key in ("listen", "ops"))
+
+
+@both
+def test_everything_is_in_one_namespace_and_selected_by_its_labels(name: str) -> None:
+    manifests = Manifests.of(name)
+    namespaces = {found["metadata"].get("namespace") for found in manifests.objects}
+    assert namespaces - {None} == {"kube-system"}
+    labels = manifests.pod["metadata"]["labels"]
+    assert manifests.one("Deployment")["spec"]["selector"]["matchLabels"] == labels == {"app.kubernetes.io/name": name}
+    assert manifests.pod["spec"]["serviceAccountName"] == manifests.one("ServiceAccount")["metadata"]["name"]
+    if name == "cloudgraft":
+        assert manifests.one("Service")["spec"]["selector"] == labels
+
+
+def test_the_rights_are_bound_to_the_autoscaler_and_name_no_wildcard() -> None:
+    for kind in ("ClusterRole", "Role"):
+        role, binding = AUTOSCALER.one(kind), AUTOSCALER.one(f"{kind}Binding")
+        assert binding["roleRef"] == {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": kind,
+            "name": role["metadata"]["name"],
+        }
+        account = AUTOSCALER.one("ServiceAccount")["metadata"]
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+        ]
+        assert all("*" not in rule[key] for rule in role["rules"] for key in ("apiGroups", "resources", "verbs"))
+
+
+def test_there_is_one_server_at_a_time_and_it_has_time_to_end() -> None:
+    spec = CLOUDGRAFT.one("Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+    grace = parse_duration(CONFIG["server"].get("grace", "10s")).total_seconds()
+    assert CLOUDGRAFT.pod["spec"]["terminationGracePeriodSeconds"] > grace
+
+
+# -- closed by default -------------------------------------------------------------------------------------------------
+
+
+@both
+def test_the_containers_may_do_as_little_as_possible(name: str) -> None:
+    manifests = Manifests.of(name)
+    pod = manifests.pod["spec"]["securityContext"]
+    assert pod["runAsNonRoot"] is True
+    assert pod["runAsUser"] > 0
+    assert pod["runAsGroup"] == pod["fsGroup"] > 0
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert manifests.container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(manifests.pod["spec"])
+    assert not any("hostPath" in volume for volume in manifests.pod["spec"]["volumes"])
+
+
+@both
+def test_keys_can_be_read_by_the_group_only_and_are_renewed_in_place(name: str) -> None:
+    manifests = Manifests.of(name)
+    secrets = [volume["secret"] for volume in manifests.pod["spec"]["volumes"] if "secret" in volume]
+    assert [secret["defaultMode"] for secret in secrets] == [0o440]
+    # A file that is mounted with subPath never changes.
+    assert not any("subPath" in mount for mount in manifests.container["volumeMounts"])
+    writable = [mount["name"] for mount in manifests.container["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == (["tmp"] if name == "cloudgraft" else [])
+
+
+def test_cloudgraft_has_no_token_for_the_kubernetes_api() -> None:
+    assert CLOUDGRAFT.one("ServiceAccount")["automountServiceAccountToken"] is False
+    assert CLOUDGRAFT.pod["spec"]["automountServiceAccountToken"] is False
+
+
+@both
+def test_no_secret_lies_in_the_manifests(name: str) -> None:
+    assert all(found["kind"] != "Secret" for found in Manifests.of(name).objects)
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_images_have_tags_of_a_release() -> None:
+    assert CLOUDGRAFT.container["image"] == f"cloudgraft:{__version__}"
+    assert re.fullmatch(r"\S+/cluster-autoscaler:v1\.(2[5-9]|3[0-7])\.\d+", AUTOSCALER.container["image"])
+
+
+def test_the_dockerfile_and_the_page_build_the_image_that_is_deployed() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    build = f"docker build -f deploy/Dockerfile -t {CLOUDGRAFT.container['image']} ."
+    assert build in dockerfile
+    assert build in PAGE
+    user = CLOUDGRAFT.pod["spec"]["securityContext"]
+    assert f"USER {user['runAsUser']}:{user['runAsGroup']}" in dockerfile.splitlines()
+    sources = [word for line in re.findall(r"^COPY (.+)$", dockerfile, re.MULTILINE) for word in line.split()[:-1]]
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_the_values_for_helm_mount_what_the_cloud_config_names() -> None:
+    (values,) = [
+        yaml.safe_load(block)
+        for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        if "extraArgs" in block
+    ]
+    assert values["cloudProvider"] == "externalgrpc"
+    assert values["extraArgs"]["cloud-config"] == _flags(AUTOSCALER.container)["cloud-config"]
+    assert values["extraVolumeMounts"] == AUTOSCALER.container["volumeMounts"]
+    volumes = {volume["name"]: volume for volume in values["extraVolumes"]}
+    for volume in AUTOSCALER.pod["spec"]["volumes"]:
+        source = volumes[volume["name"]]
+        assert source.get("configMap") == volume.get("configMap")
+        assert source.get("secret", {}).get("secretName") == volume.get("secret", {}).get("secretName")
+    assert values["autoscalingGroups"]
