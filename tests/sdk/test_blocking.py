@@ -52,9 +52,7 @@ async def test_a_full_pool_refuses_at_once_instead_of_collecting_calls() -> None
     pool = BlockingPool("slow cloud", threads=2, waiting=3)
     release = threading.Event()
     running = [asyncio.create_task(pool.run(release.wait, 30)) for _ in range(2)]
-    started = asyncio.create_task(asyncio.sleep(0))
-    await started
-    await until(lambda: pool._queue.qsize() == 0)  # both are in a thread, none waits
+    await until(lambda: pool._threads == 2 and not pool._queue)  # both are in a thread, none waits
     waiting = [asyncio.create_task(pool.run(release.wait, 30)) for _ in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(UnavailableError, match="all 2 threads are busy and 3 calls wait"):
@@ -73,6 +71,38 @@ async def test_a_caller_that_gives_up_leaves_the_pool_usable() -> None:
             await pool.run(release.wait, 30)
     release.set()
     assert await pool.run(lambda: "next") == "next"
+    pool.close()
+
+
+async def test_a_call_that_is_given_up_while_it_waits_is_never_made() -> None:
+    """R45: after an error nothing may be started."""
+    pool = BlockingPool("test", threads=1)
+    release, made = threading.Event(), threading.Event()
+    busy = asyncio.create_task(pool.run(release.wait, 30))
+    await until(lambda: pool._threads == 1 and not pool._queue)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await pool.run(made.set)
+    release.set()
+    await busy
+    await pool.run(lambda: None)  # whatever was queued before this has had its turn
+    assert not made.is_set()
+    pool.close()
+
+
+async def test_many_calls_at_once_all_get_a_thread() -> None:
+    pool = BlockingPool("test", threads=8)
+    for _ in range(200):
+        barrier = threading.Barrier(8)  # broken unless eight threads meet at it
+        await asyncio.gather(*(pool.run(barrier.wait, 20) for _ in range(8)))
+    pool.close()
+
+
+async def test_leaving_the_program_from_a_call_is_only_that_calls_failure() -> None:
+    pool = BlockingPool("test")
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        await pool.run(sys.exit, 3)
+    assert await pool.run(lambda: "still here") == "still here"
     pool.close()
 
 

@@ -51,3 +51,10 @@ def test_each_class_says_what_it_means() -> None:
         assert cls.meaning
         assert cls.__doc__
         assert 400 <= cls.http_status <= 599
+
+
+@pytest.mark.parametrize("state", [state for state in sdk.InstanceState if state is not sdk.InstanceState.CREATING])
+def test_an_error_that_the_autoscaler_would_never_see_is_refused(state: sdk.InstanceState) -> None:
+    """R34."""
+    with pytest.raises(errors.InvalidArgumentError, match="state=InstanceState"):
+        sdk.Instance(id="a", state=state, error=sdk.InstanceError(code="X", message="m"))

@@ -113,6 +113,24 @@ async def test_errors_that_share_a_status_arrive_as_what_they_are() -> None:
             assert caught.value.retry_after == error.retry_after
 
 
+@pytest.mark.parametrize(
+    "message",
+    ["é" * 50_000, "line\n" * 10_000, "half \ud800 pair", "x" * 100_000],
+    ids=["accents", "lines", "surrogate", "long"],
+)
+async def test_a_message_of_any_kind_and_length_arrives_as_the_right_error(message: str) -> None:
+    provider = memory()
+    async with serving(provider) as served, connect(served) as connection:
+        provider.log.fail_next("refresh", UnavailableError(message))
+        with pytest.raises(UnavailableError) as caught:
+            await RemoteProvider(connection).refresh()
+        assert caught.value.message[:5] == message[:5]
+        provider.log.fail_next("refresh", RateLimitedError("slow", retry_after=float("nan")))
+        with pytest.raises(RateLimitedError) as limited:
+            await RemoteProvider(connection).refresh()
+        assert limited.value.retry_after is None
+
+
 async def test_a_stop_lets_calls_in_flight_end_and_refuses_new_ones() -> None:
     provider = memory()
     service = CloudProviderService(provider)
@@ -167,6 +185,33 @@ async def test_the_second_port_has_metrics_health_and_readiness() -> None:
             status, text = await asyncio.to_thread(get, served.ops_address, path)
             assert (status, json.loads(text)["ok"]) == (200, True)
         assert (await asyncio.to_thread(get, served.ops_address, "/other"))[0] == 404
+
+
+async def test_the_second_port_speaks_ipv6_and_head() -> None:
+    ops = OpsServer("[::1]:0", CloudProviderService(memory()).metrics.registry, lambda: "")
+    await ops.start()
+    try:
+        assert ops.address.startswith("[::1]:")
+        assert (await asyncio.to_thread(get, ops.address, "/healthz"))[0] == 200
+        request = urllib.request.Request(f"http://{ops.address}/healthz", method="HEAD")
+        answer = await asyncio.to_thread(urllib.request.urlopen, request, timeout=10)
+        with answer:
+            assert (answer.status, answer.read(), answer.headers["Server"].strip()) == (200, b"", "cloudgraft")
+    finally:
+        await ops.stop()
+
+
+def _broken() -> str:
+    raise RuntimeError("bug")
+
+
+async def test_a_probe_that_fails_is_answered_with_500() -> None:
+    ops = OpsServer("127.0.0.1:0", CloudProviderService(memory()).metrics.registry, _broken)
+    await ops.start()
+    try:
+        assert (await asyncio.to_thread(get, ops.address, "/readyz"))[0] == 500
+    finally:
+        await ops.stop()
 
 
 async def test_not_ready_says_why() -> None:

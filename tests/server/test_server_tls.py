@@ -9,6 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from cloudgraft.certs.authority import create_bundle, issue_client, renew
 from cloudgraft.client import CloudConfig, Connection, RemoteProvider
@@ -19,6 +24,7 @@ from cloudgraft.sdk import (
     PermissionDeniedError,
     UnavailableError,
 )
+from cloudgraft.server.clients import client_names
 from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.listener import Access
 from cloudgraft.server.serve import ServeOptions
@@ -59,7 +65,7 @@ async def test_a_client_without_a_certificate_reaches_no_handler(tmp_path: Path)
     provider = memory()
     async with serving(provider, ServeOptions(allowed_clients=[ALLOWED]), mtls_in=tmp_path) as served:
         assert isinstance(await failure(CloudConfig.parse(f"address: {served.address}\n")), UnavailableError)
-    assert provider.log.calls == []
+    assert not provider.log.calls
 
 
 async def test_a_client_of_another_authority_reaches_no_handler(tmp_path: Path) -> None:
@@ -69,7 +75,7 @@ async def test_a_client_of_another_authority_reaches_no_handler(tmp_path: Path) 
         other = create_bundle(tmp_path / "theirs", hosts=["127.0.0.1"])
         stranger = config(served, other.client_cert, other.client_key, served.certificates.ca_cert)
         assert isinstance(await failure(stranger), UnavailableError)
-    assert provider.log.calls == []
+    assert not provider.log.calls
 
 
 async def test_an_expired_client_reaches_no_handler(tmp_path: Path) -> None:
@@ -80,7 +86,7 @@ async def test_an_expired_client_reaches_no_handler(tmp_path: Path) -> None:
         past = datetime.now(UTC) - timedelta(days=2)
         cert = issue_client(tmp_path, "old", not_before=past - timedelta(days=1), not_after=past)
         assert isinstance(await failure(config(served, *cert, ours.ca_cert)), UnavailableError)
-    assert provider.log.calls == []
+    assert not provider.log.calls
 
 
 async def test_a_client_of_our_authority_that_is_not_allowed_reaches_no_handler_and_is_counted(
@@ -95,7 +101,7 @@ async def test_a_client_of_our_authority_that_is_not_allowed_reaches_no_handler_
         assert "somebody-else" in error.message
         refused = served.service.metrics.registry.get_sample_value("cloudgraft_refused_clients_total")
         assert refused == 1
-    assert provider.log.calls == []
+    assert not provider.log.calls
     assert any("allowedClients" in record.getMessage() for record in caplog.records)
 
 
@@ -180,8 +186,10 @@ def test_new_files_are_used_and_half_a_pair_is_not(tmp_path: Path, caplog: pytes
     assert len(caplog.records) == 1  # told once, not at every connection
     assert credentials.expires == first
     shutil.copy(fresh.server_key, bundle.server_key)
-    assert credentials.reload()
-    assert credentials.expires > first
+    assert credentials.expires > first  # looking at it is enough
+    assert not credentials.reload()
+    assert credentials._fetch() is not None  # and gRPC still gets to know
+    assert credentials._fetch() is None
 
 
 def test_files_that_vanish_keep_the_old_certificate(tmp_path: Path) -> None:
@@ -222,6 +230,36 @@ def test_loopback_is_served_without_tls(listen: str) -> None:
 def test_an_address_that_is_none_is_refused(listen: str) -> None:
     with pytest.raises(InvalidArgumentError, match="host:port"):
         GrpcServer(CloudProviderService(memory()), Access(listen=listen))
+
+
+def test_one_name_in_place_of_a_list_of_allowed_clients_is_refused(tmp_path: Path) -> None:
+    bundle = create_bundle(tmp_path, hosts=["localhost"])
+    files = TlsFiles(cert=bundle.server_cert, key=bundle.server_key, client_ca=bundle.ca_cert)
+    with pytest.raises(InvalidArgumentError, match="a list of names"):
+        Access(listen="127.0.0.1:0", tls=files, allowed_clients="abc")
+
+
+def test_names_come_from_the_certificate_and_not_from_what_grpc_cuts_them_to() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "good\0.evil")]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")]))
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("a.example"), x509.UniformResourceIdentifier("spiffe://b")]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(Encoding.PEM)
+    context = {"x509_common_name": [b"good"], "x509_pem_cert": [pem]}
+    assert client_names(context) == ("a.example", "spiffe://b")
+    assert client_names({}) == ()
 
 
 def test_allowed_clients_without_tls_make_no_sense_and_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 
@@ -17,6 +18,7 @@ from cloudgraft.sdk import (
 )
 from cloudgraft.service.merge import MergedProvider
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider
+from tests.conditions import until
 
 START, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=UTC)
 
@@ -102,6 +104,46 @@ async def test_a_provider_that_hangs_delays_the_others_only_for_its_time() -> No
     hold = left.log.hold_next("node_groups")
     assert await ids(merged) == ["b"]
     hold.set()
+
+
+async def test_a_refresh_may_take_longer_than_a_read(caplog: pytest.LogCaptureFixture) -> None:
+    """R1."""
+    left, right = memory("a"), memory("b")
+    merged = MergedProvider({"left": left, "right": right}, member_timeout=0.02, refresh_timeout=30)
+    hold = left.log.hold_next("refresh")
+    waiting = asyncio.create_task(merged.refresh())
+    await until(lambda: left.log.count("refresh") == 1)
+    left_groups = left.log.hold_next("node_groups")
+    assert await ids(merged) == ["b"]  # this one was too slow for a read
+    left_groups.set()
+    hold.set()
+    await waiting
+    assert sum("fails" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_trouble_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    left, right = memory("a"), memory("b")
+    merged = MergedProvider({"left": left, "right": right})
+    with caplog.at_level(logging.INFO, "cloudgraft"):
+        for _ in range(3):
+            left.log.fail_next("refresh", UnavailableError("down"))
+            await merged.refresh()
+            await merged.node_groups()
+        await merged.refresh()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a provider fails; the others go on",
+        "a provider answers again",
+    ]
+
+
+async def test_who_claimed_a_node_is_asked_first_the_next_time() -> None:
+    left, right = memory("a"), memory("b")
+    merged = MergedProvider({"left": left, "right": right})
+    await merged.node_groups()
+    await right.increase_size("b", 1)
+    for _ in range(5):
+        assert await merged.node_group_for_node(NodeRef(provider_id="memory://b/b-1")) is not None
+    assert left.log.count("node_group_for_node") == 1
 
 
 async def test_refresh_fails_only_when_all_fail() -> None:

@@ -25,6 +25,7 @@ from cloudgraft.sdk import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.errors import StatusCode
 from cloudgraft.service import Call, CloudProviderService
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider
 from cloudgraft.wire import externalgrpc as wire
@@ -247,6 +248,11 @@ async def test_an_id_that_no_group_can_have_is_refused_and_shown_escaped(bench: 
     assert len(caught.value.message) < 200
 
 
+async def test_a_node_with_a_name_of_megabytes_is_refused(bench: Bench) -> None:
+    with pytest.raises(InvalidArgumentError, match="longer than"):
+        await bench.group_of("n" * 2_000_000)
+
+
 @pytest.mark.parametrize("delta", [0, -1, -(2**31), 6, 2**31 - 1])
 async def test_an_increase_that_is_none_or_goes_beyond_the_maximum_changes_nothing(bench: Bench, delta: int) -> None:
     """R43."""
@@ -283,6 +289,52 @@ async def test_an_unexpected_exception_shows_an_id_and_nothing_else(
     assert logged
     assert logged[0].exc_info
     assert await bench.target() == 0
+
+
+@pytest.mark.parametrize("bomb", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("method", ["target_size", "increase_size"])
+async def test_nothing_that_a_provider_raises_ends_more_than_its_call(
+    bench: Bench, bomb: BaseException, method: str
+) -> None:
+    bench.provider.log.fail_next(method, bomb)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InternalError, match="internal error"):
+        await bench.increase(1)
+    await bench.increase(1)
+    assert await bench.target() == 1
+
+
+async def test_a_traceback_is_logged_once_and_not_for_each_of_thousands_of_calls(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(50):
+        bench.provider.log.fail_next("target_size", ValueError("again"))
+        with pytest.raises(InternalError):
+            await bench.target()
+    told = [record for record in caplog.records if "unexpected exception" in record.getMessage()]
+    assert len(told) == 50
+    assert sum(bool(record.exc_info) for record in told) == 1
+
+
+@pytest.mark.parametrize("error", [CloudgraftError("bare"), UnavailableError(ValueError("not a text"))])  # type: ignore[arg-type]
+async def test_an_error_that_was_made_carelessly_is_still_an_answer(bench: Bench, error: CloudgraftError) -> None:
+    bench.provider.log.fail_next("target_size", error)
+    with pytest.raises(CloudgraftError) as caught:
+        await bench.target()
+    assert caught.value.status in (StatusCode.INTERNAL, StatusCode.UNAVAILABLE)
+    assert caught.value.message
+
+
+async def test_the_same_instances_are_converted_once(bench: Bench) -> None:
+    many = tuple(Instance(id=f"x://{number}") for number in range(600))
+    for _ in range(2):
+        bench.provider.log.answer_next("instances", many)
+    first = await bench.call("NodeGroupNodes", pb.NodeGroupNodesRequest(id="small"))
+    second = await bench.call("NodeGroupNodes", pb.NodeGroupNodesRequest(id="small"))
+    assert first is second
+    assert isinstance(first, pb.NodeGroupNodesResponse)
+    assert [instance.id for instance in first.instances] == [instance.id for instance in many]
+    await bench.increase(1)
+    assert list(await bench.nodes()) == ["memory://small/small-1"]
 
 
 async def test_a_provider_that_hangs_past_the_deadline_fails_that_call_only() -> None:
@@ -515,3 +567,11 @@ async def test_failures_are_logged_at_level_1_and_every_call_at_level_5(
         await bench.target()
     details = caplog.records[0].__dict__
     assert (details["rpc"], details["group"], details["code"]) == ("NodeGroupTargetSize", "small", "OK")
+
+
+async def test_bytes_that_are_no_message_are_counted_and_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InvalidArgumentError, match="not a valid NodeGroupTargetSizeRequest"):
+        await bench.service.handle_bytes("NodeGroupTargetSize", b"\xff", Call(peer="somebody"))
+    labels = {"rpc": "NodeGroupTargetSize", "code": "INVALID_ARGUMENT"}
+    assert bench.service.metrics.registry.get_sample_value("cloudgraft_rpcs_total", labels) == 1
+    assert caplog.records[0].__dict__["peer"] == "somebody"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, TextIO
 
 import click
@@ -34,17 +34,31 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)
+        else structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(),
+            pad_event_to=0,
+            # The default shows every local variable of every frame: slow, and full of secrets.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
     )
-    final = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
-    if log_format == "json":
-        final.insert(1, structlog.processors.format_exc_info)
+    final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    final += [structlog.processors.format_exc_info] if log_format == "json" else [_printable]
+    final += [renderer]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=final))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING if verbosity > 0 else logging.CRITICAL)
     logging.getLogger("cloudgraft").setLevel(level_for(verbosity))
+
+
+def _printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escapes what a client or a cloud may have put into a name: a terminal must not obey it."""
+    return {key: _escaped(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -18,6 +19,7 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
 __all__ = ["RemoteProvider"]
 
+_SLICE = 250  # instances converted before others get their turn
 _Request = TypeVar("_Request", bound=Message)
 
 
@@ -58,7 +60,12 @@ class RemoteProvider(Provider):
         """NodeGroupNodes."""
         request = _request(lambda: pb.NodeGroupNodesRequest(id=group))
         answer = await self.connection.ask("NodeGroupNodes", request, pb.NodeGroupNodesResponse)
-        return [wire.instance_from_pb(instance) for instance in answer.instances]
+        instances: list[Instance] = []
+        for start in range(0, len(answer.instances), _SLICE):
+            if start:
+                await asyncio.sleep(0)  # thousands at once would keep everything else waiting
+            instances += [wire.instance_from_pb(message) for message in answer.instances[start : start + _SLICE]]
+        return instances
 
     async def increase_size(self, group: str, delta: int) -> None:
         """NodeGroupIncreaseSize."""

@@ -8,7 +8,7 @@ what they share. Calls that change one group never overlap.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
@@ -184,10 +184,8 @@ class _OffloadedProvider(Provider):
         await self._pool.run(self._inner.start)
 
     async def close(self) -> None:
-        try:
-            await self._pool.run(self._inner.close)
-        finally:
-            self._pool.close()
+        self._pool.close()
+        await _in_thread_of_its_own(self._inner.close)
 
 
 class _OffloadedDriver(Driver):
@@ -215,7 +213,14 @@ class _OffloadedDriver(Driver):
         await self._pool.run(self._inner.start)
 
     async def close(self) -> None:
-        try:
-            await self._pool.run(self._inner.close)
-        finally:
-            self._pool.close()
+        self._pool.close()
+        await _in_thread_of_its_own(self._inner.close)
+
+
+async def _in_thread_of_its_own(call: Callable[[], None]) -> None:
+    """Not in the pool: its threads may all hang, and that is when closing matters."""
+    pool = BlockingPool("close", threads=1)
+    try:
+        await pool.run(call)
+    finally:
+        pool.close()

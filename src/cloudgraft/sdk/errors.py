@@ -90,21 +90,22 @@ class Retry(enum.Enum):
 
 
 class CloudgraftError(Exception):
-    """The root of the tree. Raise one of the classes below it, not this one.
+    """The root of the tree. Raise one of the classes below it, not this one: it counts as a bug.
 
     The message is shown to users and to the autoscaler: say what is wrong and what to do, and keep secrets out.
     """
 
-    status: ClassVar[StatusCode]
-    http_status: ClassVar[int]
+    status: ClassVar[StatusCode] = StatusCode.INTERNAL
+    http_status: ClassVar[int] = 500
     error_class: ClassVar[ErrorClass] = ErrorClass.OTHER
-    retry: ClassVar[Retry] = Retry.NO
-    slug: ClassVar[str]  # its name on the wire and as an instance's error code
-    meaning: ClassVar[str]
+    retry: ClassVar[Retry] = Retry.SETTLE_FIRST
+    slug: ClassVar[str] = "internal"  # its name on the wire and as an instance's error code
+    meaning: ClassVar[str] = "a bug; the outcome is unknown"
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        # An author may well hand in another exception, or half a surrogate pair, which no log and no wire can take.
+        self.message = str(message).encode("utf-8", "replace").decode()
+        super().__init__(self.message)
         self.retry_after = retry_after  # seconds; a hint from the other side
 
 
@@ -113,6 +114,7 @@ class InvalidArgumentError(CloudgraftError):
 
     status = StatusCode.INVALID_ARGUMENT
     http_status = 400
+    retry = Retry.NO
     slug = "invalid_argument"
     meaning = "the request makes no sense, and never will"
 
@@ -122,6 +124,7 @@ class NotFoundError(CloudgraftError):
 
     status = StatusCode.NOT_FOUND
     http_status = 404
+    retry = Retry.NO
     slug = "not_found"
     meaning = "the thing named does not exist"
 
@@ -131,6 +134,7 @@ class AlreadyExistsError(CloudgraftError):
 
     status = StatusCode.ALREADY_EXISTS
     http_status = 409
+    retry = Retry.NO
     slug = "already_exists"
     meaning = "something else by that name exists"
 
@@ -140,6 +144,7 @@ class PreconditionError(CloudgraftError):
 
     status = StatusCode.FAILED_PRECONDITION
     http_status = 409
+    retry = Retry.NO
     slug = "precondition"
     meaning = "not possible in the present state"
 
@@ -160,6 +165,7 @@ class QuotaExceededError(CloudgraftError):
     status = StatusCode.RESOURCE_EXHAUSTED
     http_status = 403
     error_class = ErrorClass.OUT_OF_RESOURCES
+    retry = Retry.NO
     slug = "quota_exceeded"
     meaning = "the account may not have more"
 
@@ -170,6 +176,7 @@ class OutOfStockError(CloudgraftError):
     status = StatusCode.RESOURCE_EXHAUSTED
     http_status = 409
     error_class = ErrorClass.OUT_OF_RESOURCES
+    retry = Retry.NO
     slug = "out_of_stock"
     meaning = "the cloud has no more of this kind"
 
@@ -189,6 +196,7 @@ class AuthenticationError(CloudgraftError):
 
     status = StatusCode.UNAUTHENTICATED
     http_status = 401
+    retry = Retry.NO
     slug = "unauthenticated"
     meaning = "the credentials are not accepted"
 
@@ -198,6 +206,7 @@ class PermissionDeniedError(CloudgraftError):
 
     status = StatusCode.PERMISSION_DENIED
     http_status = 403
+    retry = Retry.NO
     slug = "permission_denied"
     meaning = "the credentials do not allow this"
 
@@ -227,18 +236,13 @@ class UnsupportedError(CloudgraftError):
 
     status = StatusCode.UNIMPLEMENTED
     http_status = 501
+    retry = Retry.NO
     slug = "unsupported"
     meaning = "this provider or driver has no such capability"
 
 
 class InternalError(CloudgraftError):
     """A bug: something happened that must not happen, or a provider answered nonsense."""
-
-    status = StatusCode.INTERNAL
-    http_status = 500
-    retry = Retry.SETTLE_FIRST
-    slug = "internal"
-    meaning = "a bug; the outcome is unknown"
 
 
 _TABLE: tuple[type[CloudgraftError], ...] = (

@@ -7,10 +7,12 @@ threads are joined when the program ends, so one hung call keeps the program fro
 from __future__ import annotations
 
 import asyncio
-import queue
+import contextlib
+import functools
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from cloudgraft.sdk.errors import UnavailableError
 
@@ -24,15 +26,17 @@ class BlockingPool:
     """Runs blocking calls in at most ``threads`` threads, with at most ``waiting`` calls in the queue.
 
     A call that would have to wait behind a full queue fails at once with :class:`UnavailableError`: better a clear
-    error for one cloud than a queue that no caller will live to see the end of. A caller that gives up leaves its
-    call running, since a thread cannot be stopped; the result is dropped.
+    error for one cloud than a queue that no caller will live to see the end of. A caller that gives up before a thread
+    has taken its call has called nothing; after that the call goes on, since a thread cannot be stopped, and its
+    result is dropped.
     """
 
     def __init__(self, label: str, *, threads: int = 8, waiting: int = 64) -> None:
         self._label = label
         self._limit = threads
-        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=waiting)
-        self._lock = threading.Lock()
+        self._waiting = waiting
+        self._lock = threading.Condition()
+        self._queue: deque[_Call] = deque()
         self._threads = 0
         self._idle = 0
         self._closed = False
@@ -41,68 +45,79 @@ class BlockingPool:
         """The call's result, or what it raised, without blocking the event loop meanwhile."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-
-        def work() -> None:
-            try:
-                result = call(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
-                _post(loop, _set_exception, future, error)
-            else:
-                _post(loop, _set_result, future, result)
-
-        self._submit(work)
-        return await future
+        queued = _Call(functools.partial(call, *args, **kwargs), loop, future)
+        self._submit(queued)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            with self._lock, contextlib.suppress(ValueError):
+                self._queue.remove(queued)  # ValueError: a thread has taken it, and it runs to its end
+            raise
 
     def close(self) -> None:
         """Lets idle threads end. Busy ones end with their call, and never keep the program alive."""
         with self._lock:
             self._closed = True
-            for _ in range(self._threads):
-                try:
-                    self._queue.put_nowait(None)
-                except queue.Full:
-                    break
+            self._lock.notify_all()
 
-    def _submit(self, work: Callable[[], None]) -> None:
+    def _submit(self, call: _Call) -> None:
         with self._lock:
             if self._closed:
                 raise UnavailableError(f"{self._label} is closed")
-            try:
-                self._queue.put_nowait(work)
-            except queue.Full:
+            if len(self._queue) >= self._waiting:
                 raise UnavailableError(
-                    f"{self._label}: all {self._limit} threads are busy and {self._queue.maxsize} calls wait; "
+                    f"{self._label}: all {self._limit} threads are busy and {self._waiting} calls wait; "
                     "the cloud behind it answers too slowly"
-                ) from None
-            if self._idle < self._queue.qsize() and self._threads < self._limit:
+                )
+            self._queue.append(call)
+            if len(self._queue) > self._idle and self._threads < self._limit:
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"{self._label}-{self._threads}", daemon=True).start()
+            else:
+                self._lock.notify()
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            work = self._queue.get()
-            with self._lock:
-                self._idle -= 1
-            if work is None:
-                return
-            work()
+        while (call := self._next()) is not None:
+            call.perform()
+
+    def _next(self) -> _Call | None:
+        with self._lock:
+            self._idle += 1
+            while not self._queue:
+                if self._closed:
+                    return None
+                self._lock.wait()
+            self._idle -= 1
+            return self._queue.popleft()
 
 
-def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
-    try:
-        loop.call_soon_threadsafe(call, *args)
-    except RuntimeError:  # the loop is closed: nobody is left to be told
-        return
+class _Call:
+    """One call on its way through the pool."""
 
+    def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> None:
+        self._call = call
+        self._loop = loop
+        self._future = future
 
-def _set_result(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():
-        future.set_result(result)
+    def perform(self) -> None:
+        try:
+            result = self._call()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
+            self._post(self._set_exception, error)
+        except BaseException as error:  # noqa: BLE001 - sys.exit() in a thread must not end the program
+            self._post(self._set_exception, RuntimeError(type(error).__name__))
+        else:
+            self._post(self._set_result, result)
 
+    def _post(self, call: Callable[[Any], None], value: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(call, value)
 
-def _set_exception(future: asyncio.Future[T], error: BaseException) -> None:
-    if not future.done():
-        # A future cannot carry StopIteration; to the event loop it would look like the end of a coroutine.
-        future.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
+    def _set_result(self, result: object) -> None:
+        if not self._future.done():
+            self._future.set_result(result)
+
+    def _set_exception(self, error: Exception) -> None:
+        if not self._future.done():
+            # A future cannot carry StopIteration; to the event loop it would look like the end of a coroutine.
+            self._future.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)

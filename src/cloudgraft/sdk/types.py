@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 
-from cloudgraft.sdk.errors import ErrorClass
+from cloudgraft.sdk.errors import ErrorClass, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
 __all__ = [
@@ -93,6 +93,14 @@ class Instance:
     id: str
     state: InstanceState = InstanceState.RUNNING
     error: InstanceError | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses an error that the autoscaler would never see."""
+        if self.error is not None and self.state is not InstanceState.CREATING:
+            raise InvalidArgumentError(
+                f"instance {self.id!r} is {self.state.name.lower()} and has an error; the autoscaler sees one only "
+                "of an instance that is being created (R34): give state=InstanceState.CREATING"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

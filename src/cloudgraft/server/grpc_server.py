@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.server.clients import client_names
 from cloudgraft.server.listener import Access, Listener, abort
 from cloudgraft.server.tls import ReloadingCredentials
@@ -49,8 +49,9 @@ class GrpcServer:
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
+        deadline = time.monotonic() + grace
         await self._listener.stop(grace)
-        await self._service.close(grace)
+        await self._service.close(max(0.0, deadline - time.monotonic()))
 
     def _handler(self, rpc: Rpc) -> Handler:
         service = self._service
@@ -59,20 +60,12 @@ class GrpcServer:
             names = client_names(context.auth_context()) if self._listener.is_secure else ()
             call = Call(context.peer(), names[0] if names else "", context.time_remaining())
             try:
-                response = await service.handle(rpc.name, _decode(rpc, data), call)
+                return await service.handle_bytes(rpc.name, data, call)
             except CloudgraftError as error:
                 await abort(context, error)
                 raise  # not reached: abort() raises
-            return response.SerializeToString()
 
         return respond
-
-
-def _decode(rpc: Rpc, data: bytes) -> Any:
-    try:
-        return rpc.request.FromString(data)
-    except DecodeError as error:
-        raise InvalidArgumentError(f"the request is not a valid {rpc.request.DESCRIPTOR.name}") from error
 
 
 def _method_handler(handler: Handler) -> grpc.RpcMethodHandler[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ class Access:
 
     def __post_init__(self) -> None:
         """Refuses what would be open by accident."""
+        if isinstance(self.allowed_clients, str):
+            raise InvalidArgumentError(f"allowedClients is a list of names, not one: write [{self.allowed_clients}]")
         secure = self.tls is not None or self.credentials is not None
         check_exposure(self.listen, secure=secure, insecure=self.insecure)
         if self.allowed_clients and self.tls is None:
@@ -115,7 +118,16 @@ class Listener:
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: CloudgraftError) -> None:
     """Ends a call with an error's status; its name goes along, since some errors share a status."""
     metadata = [("cloudgraft-error", error.slug)]
-    if error.retry_after is not None:
+    if isinstance(error.retry_after, int | float) and math.isfinite(error.retry_after):
         metadata.append(("cloudgraft-retry-after", f"{error.retry_after:g}"))
-    message = error.message if len(error.message) <= _LONGEST_DETAILS else error.message[: _LONGEST_DETAILS - 1] + "…"
-    await context.abort(_STATUS[StatusCode(error.status).value], message, tuple(metadata))
+    await context.abort(_STATUS[StatusCode(error.status).value], _fitting(error.message), tuple(metadata))
+
+
+def _fitting(message: str) -> str:
+    """The message as it fits into a header: gRPC sends every byte that is not printable ASCII as three."""
+    length = 0
+    for position, character in enumerate(message):
+        length += 1 if " " <= character <= "~" else 3 * len(character.encode())
+        if length > _LONGEST_DETAILS:
+            return message[:position] + "…"
+    return message

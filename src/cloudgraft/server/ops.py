@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -34,10 +37,11 @@ class OpsServer:
         self._beat = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
         host, _, port = listen.rpartition(":")
-        if not port.isdigit():
+        if not (port.isdigit() and int(port) <= 65535):
             raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:8087")
+        server = _HttpServer6 if ":" in host else _HttpServer
         try:
-            self._http = _HttpServer((host.strip("[]"), int(port)), _handler(self))
+            self._http = server((host.strip("[]"), int(port)), _handler(self))
         except OSError as error:
             raise UnavailableError(f"cannot listen on {listen} for metrics and health: {error.strerror}") from error
 
@@ -45,7 +49,7 @@ class OpsServer:
     def address(self) -> str:
         """Where it listens, with the real port."""
         host, port = self._http.server_address[:2]
-        return f"{host!s}:{port}"
+        return f"[{host!s}]:{port}" if self._http.address_family is socket.AF_INET6 else f"{host!s}:{port}"
 
     async def start(self) -> None:
         """Begins to answer."""
@@ -80,6 +84,14 @@ class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle is nobody's fault; the base class would print a traceback."""
+        log.debug("http client failed", extra={"peer": str(client_address), "error": repr(sys.exception())})
+
+
+class _HttpServer6(_HttpServer):
+    address_family = socket.AF_INET6
+
 
 def _verdict(trouble: str) -> tuple[HTTPStatus, str, bytes]:
     body = json.dumps({"ok": not trouble, "reason": trouble}).encode() + b"\n"
@@ -89,14 +101,23 @@ def _verdict(trouble: str) -> tuple[HTTPStatus, str, bytes]:
 def _handler(ops: OpsServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # a client that says nothing must not hold a thread for ever
+        server_version = "cloudgraft"
+        sys_version = ""
 
         def do_GET(self) -> None:  # the base class wants this name
-            status, content_type, body = ops.answer(self.path.partition("?")[0])
+            try:
+                status, content_type, body = ops.answer(self.path.partition("?")[0])
+            except Exception:
+                log.exception("no answer for a probe")
+                status, content_type, body = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", b"see the log\n"
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 - the base class wants this name too
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             log.debug("http", extra={"peer": self.client_address[0], "request": format % args})

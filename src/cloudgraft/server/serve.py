@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,7 @@ from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.listener import Access
 from cloudgraft.server.ops import OpsServer
+from cloudgraft.server.signals import StopSignals
 from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service import CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
@@ -77,7 +77,7 @@ async def running(
             ops = OpsServer(options.ops, service.metrics.registry, lambda: phase or trouble())
             await ops.start()  # first, so that a probe gets "not ready" instead of a refused connection
             stack.push_async_callback(ops.stop)
-        stack.push_async_callback(provider.close)
+        stack.push_async_callback(_close, provider, options.grace)
         await provider.start()
         await server.start()
         stack.push_async_callback(server.stop, options.grace)
@@ -92,6 +92,15 @@ async def running(
     log.info("stopped")
 
 
+async def _close(provider: Provider, seconds: float) -> None:
+    """Closes the provider, but does not wait for ever for one that hangs."""
+    try:
+        async with asyncio.timeout(seconds):
+            await provider.close()
+    except TimeoutError:
+        log.warning("the provider did not close within %g s; it is left", seconds)
+
+
 async def serve_until_told(
     provider: Provider,
     options: ServeOptions,
@@ -100,26 +109,23 @@ async def serve_until_told(
     trouble: Callable[[], str] = str,
     on_serving: Callable[[Running], None] | None = None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT; a second signal does not wait for calls in flight."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        async with running(provider, options, metrics=metrics, trouble=trouble) as server:
-            if on_serving is not None:
-                on_serving(server)
-            await stop.wait()
-            for number in signals:
-                loop.remove_signal_handler(number)
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+    """Serves until SIGTERM or SIGINT, also while it starts; a second signal ends the program at once."""
+    with StopSignals() as told:
+        try:
+            async with running(provider, options, metrics=metrics, trouble=trouble) as server:
+                if on_serving is not None:
+                    on_serving(server)
+                await told.wait()
+        except asyncio.CancelledError:
+            if not told.while_starting:
+                raise
+            log.info("told to stop while starting")
 
 
 def serve(provider: Provider | BlockingProvider, options: ServeOptions | None = None) -> None:
     """Serves a provider until the process is told to stop, and says where on standard error. Blocks.
+
+    The log goes to standard error too, unless the program has set up logging of its own.
 
     >>> from cloudgraft.server import serve
     >>> serve(MyProvider())  # doctest: +SKIP
@@ -128,4 +134,5 @@ def serve(provider: Provider | BlockingProvider, options: ServeOptions | None = 
     def tell(server: Running) -> None:
         print(f"serving {type(provider).__name__} on {server.address}; Ctrl-C stops it", file=sys.stderr, flush=True)  # noqa: T201
 
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     asyncio.run(serve_until_told(as_provider(provider), options or ServeOptions(), on_serving=tell))

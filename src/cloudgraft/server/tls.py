@@ -39,10 +39,12 @@ class ReloadingCredentials:
         self._lock = threading.Lock()
         self._seen = stamp(*self._paths)
         self._loaded = load_tls(*self._paths)
+        self._given = self._loaded  # what gRPC was last given
 
     @property
     def expires(self) -> float:
-        """When the certificate in use ends, in seconds since the epoch."""
+        """When the certificate ends that the next connection gets, in seconds since the epoch."""
+        self.reload()
         return self._loaded.expires
 
     def server_credentials(self) -> grpc.ServerCredentials:
@@ -70,7 +72,12 @@ class ReloadingCredentials:
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         # Called by gRPC in a thread of its own, before each handshake. An exception here would refuse the client.
-        return _configuration(self._loaded) if self.reload() else None
+        self.reload()
+        loaded = self._loaded
+        if loaded is self._given:
+            return None
+        self._given = loaded
+        return _configuration(loaded)
 
 
 def _configuration(loaded: TlsMaterial) -> grpc.ServerCertificateConfiguration:

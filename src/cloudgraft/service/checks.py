@@ -66,6 +66,8 @@ def check_node(node: NodeRef) -> None:
     """Refuses a node that has neither a name nor a provider id: nothing could ever match it."""
     if not node.name and not node.provider_id:
         raise InvalidArgumentError("the node has neither a name nor a provider id")
+    if len(node.name) > _LONGEST_ID or len(node.provider_id) > _LONGEST_ID:
+        raise InvalidArgumentError(f"the node's name or provider id is longer than {_LONGEST_ID} characters")
 
 
 def check_nodes(nodes: Sequence[NodeRef]) -> None:
@@ -101,6 +103,24 @@ def check_groups_answer(groups: object) -> Sequence[NodeGroup]:
             raise _nonsense("node_groups()", f"two groups with the id {shown(group.id)}")
         seen.add(group.id)
     return groups
+
+
+def usable_groups(groups: object) -> tuple[list[NodeGroup], list[str]]:
+    """The groups of an answer that make sense, and what is wrong with the others: one bad group is not all bad."""
+    if not isinstance(groups, Sequence):
+        raise _nonsense("node_groups()", f"{type(groups).__name__} instead of a sequence of NodeGroup")
+    usable: dict[str, NodeGroup] = {}
+    problems = []
+    for group in groups:
+        try:
+            check_group_answer(group, "node_groups()")
+        except InternalError as error:
+            problems.append(error.message)
+            continue
+        if group.id in usable:
+            problems.append(f"the provider's node_groups() answered with two groups with the id {shown(group.id)}")
+        usable.setdefault(group.id, group)
+    return list(usable.values()), problems
 
 
 def check_group_answer(group: object, method: str) -> None:

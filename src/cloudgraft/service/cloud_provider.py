@@ -11,11 +11,11 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -27,12 +27,14 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.types import NodeGroup
+from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
+from cloudgraft.service.contain import contained
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.mutations import Mutations
 from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply
 from cloudgraft.wire import externalgrpc as wire
+from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
 __all__ = ["Call", "CloudProviderService"]
@@ -41,6 +43,8 @@ log = logging.getLogger("cloudgraft.service")
 
 # The Go client refuses longer answers (R42).
 LONGEST_ANSWER = 4 * 1024 * 1024
+_TRACE_EVERY = 60.0  # seconds
+_SLICE = 250  # instances converted before other calls get their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class CloudProviderService:
         self._force_options = force_options
         self._groups: dict[str, NodeGroup] = {}
         self._warned: set[tuple[str, str]] = set()
+        self._traced: dict[tuple[str, type[Exception]], float] = {}
+        self._encoded: dict[str, tuple[Sequence[Instance], pb.NodeGroupNodesResponse]] = {}
         self._mutations = Mutations(lambda rpc: self.metrics.late_mutations.labels(rpc).inc())
         self._methods: dict[str, Callable[[Any], Awaitable[Message]]] = {
             "NodeGroups": self._node_groups,
@@ -95,6 +101,18 @@ class CloudProviderService:
     async def close(self, seconds: float) -> None:
         """Waits, at most this long, for changes whose callers have given up."""
         await self._mutations.drain(seconds)
+
+    async def handle_bytes(self, rpc: str, data: bytes, call: Call) -> bytes:
+        """Answers one call, encoded as on the wire. Bytes that are no message are bad input like any other."""
+        kind = RPCS[rpc].request
+        try:
+            request = kind.FromString(data)
+        except DecodeError as error:
+            failure = InvalidArgumentError(f"the request is not a valid {kind.DESCRIPTOR.name}")
+            self.metrics.meter(rpc).codes[failure.status].inc()
+            _log_failure(rpc, call, failure)
+            raise failure from error
+        return (await self.handle(rpc, request, call)).SerializeToString()
 
     async def handle(self, rpc: str, request: Message, call: Call) -> Message:
         """Answers one call; every failure is a CloudgraftError."""
@@ -124,7 +142,7 @@ class CloudProviderService:
         timeout = asyncio.timeout(seconds)
         try:
             async with timeout:
-                return await self._methods[rpc](request)
+                return await contained(self._methods[rpc](request))
         except CloudgraftError:
             raise
         except Exception as error:
@@ -132,8 +150,21 @@ class CloudProviderService:
                 raise DeadlineError(f"the provider did not answer {rpc} within {seconds:.1f} s") from error
             # What an unexpected exception says may be anything, a password too: only the log may have it.
             incident = secrets.token_hex(4)
-            log.exception("the provider raised an unexpected exception", extra={"rpc": rpc, "id": incident})
+            log.error(  # noqa: TRY400 - not always with the traceback
+                "the provider raised an unexpected exception in %s (id %s)",
+                *(rpc, incident),
+                exc_info=error if self._is_news(rpc, error) else None,
+                extra={"rpc": rpc, "id": incident, "error": type(error).__name__},
+            )
             raise InternalError(f"internal error (id {incident}): the server's log has the details") from error
+
+    def _is_news(self, rpc: str, error: Exception) -> bool:
+        """True once a minute for each kind of exception: thousands of tracebacks per loop would stop everything."""
+        now, kind = time.monotonic(), (rpc, type(error))
+        if now - self._traced.get(kind, -_TRACE_EVERY) < _TRACE_EVERY:
+            return False
+        self._traced[kind] = now
+        return True
 
     # -- the provider as a whole -------------------------------------------------------------------------------------
 
@@ -231,13 +262,18 @@ class CloudProviderService:
 
     async def _nodes(self, request: pb.NodeGroupNodesRequest) -> pb.NodeGroupNodesResponse:
         group = await self._group(request.id)
-        instances = checks.check_instances_answer(await self.provider.instances(group.id), group.id)
-        response = wire.instances_to_pb(instances)
-        if response.ByteSize() > LONGEST_ANSWER:
-            raise InternalError(
-                f"group {checks.shown(group.id)} has {len(instances)} instances, more than the autoscaler can read "
-                f"in one answer; split it into several groups"
-            )
+        instances = await self.provider.instances(group.id)
+        # A provider that answers from memory answers with the very same tuple until something changes.
+        known, response = self._encoded.get(group.id, (None, pb.NodeGroupNodesResponse()))
+        if known is not instances or not isinstance(instances, tuple):
+            checked = checks.check_instances_answer(instances, group.id)
+            response = await _encode_instances(checked)
+            if response.ByteSize() > LONGEST_ANSWER:
+                raise InternalError(
+                    f"group {checks.shown(group.id)} has {len(checked)} instances, more than the autoscaler can read "
+                    f"in one answer; split it into several groups"
+                )
+            self._encoded[group.id] = (checked, response)
         return response
 
     async def _template_node_info(
@@ -287,6 +323,7 @@ class CloudProviderService:
     async def _list_groups(self) -> dict[str, NodeGroup]:
         groups = checks.check_groups_answer(await self.provider.node_groups())
         self._groups = {group.id: group for group in groups}
+        self._encoded = {group: kept for group, kept in self._encoded.items() if group in self._groups}
         return self._groups
 
     def _warn_once(self, group: str, message: str) -> None:
@@ -295,12 +332,23 @@ class CloudProviderService:
             log.warning(message, extra={"group": group})
 
 
+async def _encode_instances(instances: Sequence[Instance]) -> pb.NodeGroupNodesResponse:
+    """In slices: thousands of instances at once would keep every other call waiting."""
+    response = pb.NodeGroupNodesResponse()
+    for start in range(0, len(instances), _SLICE):
+        if start:
+            await asyncio.sleep(0)
+        response.instances.extend(wire.instance_to_pb(instance) for instance in instances[start : start + _SLICE])
+    return response
+
+
 def _log_failure(rpc: str, call: Call, error: CloudgraftError) -> None:
     # A capability that is absent is an answer, not a failure; the autoscaler may ask for it thousands of times.
     level = logging.DEBUG if isinstance(error, UnsupportedError) else logging.WARNING
     log.log(
         level,
-        "call failed",
+        "%s failed: %s: %s",
+        *(rpc, error.status.name, error.message),
         extra={"rpc": rpc, "code": error.status.name, "error": error.message, "peer": call.peer},
     )
 

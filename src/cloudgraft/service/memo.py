@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
+from cloudgraft.service.contain import contained
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -24,30 +25,31 @@ class Memo(Generic[K, V]):
     """Remembers the answers to questions of one kind.
 
     - Asked for the first time: the caller waits; others with the same question wait for the same answer.
-    - Older than ``fresh_for``: the caller gets the old answer, and a new one is asked for in the background.
-    - Older than ``stale_for``: the caller waits again, and gets the error if there is no answer.
+    - Older than ``fresh_for``: the caller gets the old answer, and a new one is asked for in the background. An old
+      answer is better than an error: how old everything may get is decided elsewhere.
 
     At most ``size`` answers are kept; the ones not asked for longest go first.
     """
 
-    def __init__(self, *, fresh_for: float, stale_for: float, size: int, clock: Callable[[], float]) -> None:
+    def __init__(self, *, fresh_for: float, size: int, clock: Callable[[], float]) -> None:
         self._fresh_for = fresh_for
-        self._stale_for = stale_for
         self._size = size
         self._clock = clock
         self._answers: OrderedDict[K, _Answer[V]] = OrderedDict()
         self._asking: dict[K, asyncio.Task[_Answer[V]]] = {}
+
+    def knows(self, key: K) -> bool:
+        """True when there is an answer already."""
+        return key in self._answers
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
         """The answer for this key; ``ask`` is how to get one."""
         answer = self._answers.get(key)
         if answer is not None:
             self._answers.move_to_end(key)
-            age = self._clock() - answer.asked_at
-            if age <= self._stale_for:
-                if age > self._fresh_for:
-                    _ = self._begin(key, ask)
-                return _unwrap(answer)
+            if self._clock() - answer.asked_at > self._fresh_for:
+                _ = self._begin(key, ask)
+            return _unwrap(answer)
         # Shielded: one caller's deadline must not take the answer away from the others.
         return _unwrap(await asyncio.shield(self._begin(key, ask)))
 
@@ -72,7 +74,7 @@ class Memo(Generic[K, V]):
     async def _fetch(self, key: K, ask: Callable[[], Awaitable[V]]) -> _Answer[V]:
         asked_at = self._clock()
         try:
-            answer: _Answer[V] = _Answer(await ask(), asked_at)
+            answer: _Answer[V] = _Answer(await contained(ask()), asked_at)
         except UnsupportedError as error:
             answer = _Answer(error, asked_at)
         self._answers[key] = answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +14,7 @@ from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableErr
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service import checks
+from cloudgraft.service.contain import contained
 
 __all__ = ["MergedProvider"]
 
@@ -20,6 +22,7 @@ log = logging.getLogger("cloudgraft.merge")
 
 T = TypeVar("T")
 _TEMPLATE = "template-node-for-"
+_CLAIMS_REMEMBERED = 50_000
 
 
 @dataclass(slots=True)
@@ -27,7 +30,7 @@ class _Member:
     name: str
     provider: Provider
     groups: Sequence[NodeGroup] = field(default_factory=list)  # as it last listed them
-    trouble: str = ""
+    troubles: dict[str, str] = field(default_factory=dict)  # kind of call -> why it failed the last time
 
 
 class MergedProvider(Provider):
@@ -37,10 +40,15 @@ class MergedProvider(Provider):
     left out and reported. A provider that fails keeps the groups it last listed; one that never listed any is left out.
     """
 
-    def __init__(self, members: Mapping[str, Provider], *, member_timeout: float = 2.0) -> None:
-        """``members`` by name, in order of precedence; none may keep the others waiting for longer than the timeout."""
+    def __init__(
+        self, members: Mapping[str, Provider], *, member_timeout: float = 2.0, refresh_timeout: float = 4.0
+    ) -> None:
+        """``members`` by name, in order of precedence; none may keep the others waiting longer than the timeouts."""
         self._members = [_Member(name, provider) for name, provider in members.items()]
         self._timeout = member_timeout
+        self._refresh_timeout = refresh_timeout
+        self._claims: OrderedDict[tuple[str, str], _Member] = OrderedDict()
+        self._left_out: list[_Member] = []
         self._routes: dict[str, _Member] = {}
         self._clashes: set[tuple[str, str]] = set()
 
@@ -48,7 +56,7 @@ class MergedProvider(Provider):
 
     async def node_groups(self) -> Sequence[NodeGroup]:
         """The groups of all providers, in the providers' order."""
-        await self._ask_all(self._list_member)
+        await self._ask_all("node_groups", self._list_member)
         merged: dict[str, NodeGroup] = {}
         routes: dict[str, _Member] = {}
         for member in self._members:
@@ -61,9 +69,12 @@ class MergedProvider(Provider):
         return list(merged.values())
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """The first provider that claims the node."""
+        """The provider that claims the node: the one that did so last time, else the first that does now."""
+        key = (node.name, node.provider_id)
+        claimed = self._claims.get(key)
+        members = [claimed, *(m for m in self._members if m is not claimed)] if claimed else self._members
         failure: CloudgraftError | None = None
-        for member in self._members:
+        for member in members:
             try:
                 group = await self._limited(member, member.provider.node_group_for_node(node))
             except CloudgraftError as error:
@@ -71,6 +82,7 @@ class MergedProvider(Provider):
                 failure = failure or (error if member.groups else None)
                 continue
             if group is not None and self._routes.get(group.id, member) is member:
+                self._remember_claim(key, member)
                 return group
         if failure is not None:
             raise failure
@@ -78,20 +90,26 @@ class MergedProvider(Provider):
 
     async def gpu_label(self) -> str:
         """The first label that any provider has."""
-        labels = await self._ask_all(lambda member: member.provider.gpu_label())
+        labels = await self._ask_all("gpu_label", lambda member: member.provider.gpu_label())
         return next((label for label in labels if label), "")
 
     async def gpu_types(self) -> Collection[str]:
         """The types of all providers."""
-        return frozenset[str]().union(*await self._ask_all(lambda member: member.provider.gpu_types()))
+        types = await self._ask_all("gpu_types", lambda member: member.provider.gpu_types())
+        return frozenset[str]().union(*types)
 
     async def refresh(self) -> None:
-        """Refreshes all; fails only when all of them do."""
-        await self._ask_all(lambda member: member.provider.refresh(), must=True)
+        """Refreshes all; fails only when all of them do.
+
+        A provider may take longer for this than for a read (R1), as long as the autoscaler's own patience lasts.
+        """
+        await self._ask_all(
+            "refresh", lambda member: member.provider.refresh(), must=True, seconds=self._refresh_timeout
+        )
 
     async def cleanup(self) -> None:
         """Cleans all up, whatever one of them says."""
-        await self._ask_all(lambda member: member.provider.cleanup())
+        await self._ask_all("cleanup", lambda member: member.provider.cleanup())
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
         """From the provider whose group the node, or the template, belongs to."""
@@ -105,7 +123,7 @@ class MergedProvider(Provider):
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
         """The least that any provider asks."""
-        prices = await self._ask_all(lambda member: member.provider.pod_price(pod, start, end))
+        prices = await self._ask_all("pod_price", lambda member: member.provider.pod_price(pod, start, end))
         if not prices:
             raise UnsupportedError("no provider knows a price for the pod")
         return min(prices)
@@ -151,20 +169,27 @@ class MergedProvider(Provider):
 
     async def start(self) -> None:
         """Starts all, each in its own time. One that cannot start is left out, unless none can."""
-        results = await asyncio.gather(*(member.provider.start() for member in self._members), return_exceptions=True)
-        failed = [(member, r) for member, r in zip(self._members, results, strict=True) if r is not None]
+        starts = (contained(member.provider.start()) for member in self._members)
+        results = await asyncio.gather(*starts, return_exceptions=True)
+        failed = [
+            (member, result)
+            for member, result in zip(self._members, results, strict=True)
+            if isinstance(result, BaseException)
+        ]
         for member, error in failed:
             log.error("a provider cannot start and is left out", extra={"provider": member.name, "error": str(error)})
         if len(failed) == len(self._members):
             raise failed[0][1]
-        left_out = [member for member, _ in failed]
-        self._members = [member for member in self._members if member not in left_out]
+        self._left_out = [member for member, _ in failed]
+        self._members = [member for member in self._members if member not in self._left_out]
 
     async def close(self) -> None:
-        """Closes all."""
-        results = await asyncio.gather(*(member.provider.close() for member in self._members), return_exceptions=True)
-        for member, error in zip(self._members, results, strict=True):
-            if error is not None:
+        """Closes all, those that could not start too."""
+        members = [*self._members, *self._left_out]
+        closes = (contained(member.provider.close()) for member in members)
+        results = await asyncio.gather(*closes, return_exceptions=True)
+        for member, error in zip(members, results, strict=True):
+            if isinstance(error, BaseException):
                 log.warning("a provider failed to close", extra={"provider": member.name, "error": str(error)})
 
     # -- helpers -----------------------------------------------------------------------------------------------------
@@ -172,36 +197,45 @@ class MergedProvider(Provider):
     async def _list_member(self, member: _Member) -> None:
         member.groups = checks.check_groups_answer(await member.provider.node_groups())
 
-    async def _ask_all(self, ask: Callable[[_Member], Awaitable[T]], *, must: bool = False) -> list[T]:
+    async def _ask_all(
+        self, what: str, ask: Callable[[_Member], Awaitable[T]], *, must: bool = False, seconds: float | None = None
+    ) -> list[T]:
         """The answers of those that answer; with ``must``, at least one has to."""
-        calls = (self._limited(member, ask(member)) for member in self._members)
+        calls = (self._limited(member, ask(member), seconds) for member in self._members)
         results = await asyncio.gather(*calls, return_exceptions=True)
         answers: list[T] = []
         failures: list[BaseException] = []
         for member, result in zip(self._members, results, strict=True):
             if isinstance(result, BaseException):
                 failures.append(result)
-                self._note_trouble(member, result)
+                self._note_trouble(member, what, result)
             else:
                 answers.append(result)
-                self._note_trouble(member, None)
+                self._note_trouble(member, what, None)
         if must and not answers and failures:
             raise failures[0]
         return answers
 
-    async def _limited(self, member: _Member, call: Awaitable[T]) -> T:
+    async def _limited(self, member: _Member, call: Awaitable[T], seconds: float | None = None) -> T:
         """The call's result, or a CloudgraftError, within the time a provider may take from the others."""
-        limit = asyncio.timeout(self._timeout)
+        seconds = self._timeout if seconds is None else seconds
+        limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await call
+                return await contained(call)
         except CloudgraftError:
             raise
         except Exception as error:
             if limit.expired():
-                raise UnavailableError(f"provider {member.name} did not answer in {self._timeout:g} s") from error
+                raise UnavailableError(f"provider {member.name} did not answer in {seconds:g} s") from error
             log.exception("a provider raised an unexpected exception", extra={"provider": member.name})
             raise UnavailableError(f"provider {member.name} failed; the server's log has the details") from error
+
+    def _remember_claim(self, key: tuple[str, str], member: _Member) -> None:
+        self._claims[key] = member
+        self._claims.move_to_end(key)
+        if len(self._claims) > _CLAIMS_REMEMBERED:
+            self._claims.popitem(last=False)
 
     async def _route(self, group: str) -> _Member:
         if group not in self._routes:
@@ -219,15 +253,15 @@ class MergedProvider(Provider):
         fitting = [group for group in self._routes if rest.startswith(f"{group}-")]
         return self._routes[max(fitting, key=len)] if fitting else None
 
-    def _note_trouble(self, member: _Member, error: BaseException | None) -> None:
-        if isinstance(error, UnsupportedError):
-            return
-        trouble = "" if error is None else str(error)
-        if trouble and not member.trouble:
-            log.warning("a provider fails; the others go on", extra={"provider": member.name, "error": trouble})
-        elif member.trouble and not trouble:
-            log.info("a provider answers again", extra={"provider": member.name})
-        member.trouble = trouble
+    def _note_trouble(self, member: _Member, what: str, error: BaseException | None) -> None:
+        """Told when it changes, for each kind of call; what a provider cannot do is no trouble."""
+        about = {"provider": member.name, "call": what}
+        if error is None or isinstance(error, UnsupportedError):
+            if member.troubles.pop(what, None) is not None:
+                log.info("a provider answers again", extra=about)
+        elif member.troubles.get(what) != str(error):
+            member.troubles[what] = str(error)
+            log.warning("a provider fails; the others go on", extra={**about, "error": str(error)})
 
     def _report_clash(self, group: str, first: _Member, second: _Member) -> None:
         if (group, second.name) not in self._clashes:

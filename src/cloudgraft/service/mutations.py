@@ -11,6 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from cloudgraft.service.contain import contained
+
 log = logging.getLogger("cloudgraft.service")
 
 
@@ -61,7 +63,7 @@ class Mutations:
         try:
             async with queue.lock:
                 mine.started = True
-                await change()
+                await contained(change())
         except Exception as error:
             if not mine.abandoned:
                 raise

@@ -1,8 +1,8 @@
 """A slow or remote provider, answered for from memory.
 
 A background task reads everything that the autoscaler may ask every few seconds; the calls are answered from that
-(law 1), also while the provider is away (law 6). Changes go through to the provider, and what they changed is read
-back before the answer, so that a caller sees its own writes (R27).
+(law 1), also while the provider is away (law 6). Changes go through to the provider, and show at once in what is
+answered afterwards (R27).
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import (
     AutoscalingOptions,
@@ -27,16 +33,18 @@ from cloudgraft.sdk.types import (
     NodeTemplate,
     Pod,
 )
-from cloudgraft.service import checks
 from cloudgraft.service.memo import Memo
+from cloudgraft.service.snapshot_reader import Extras, SnapshotReader, View
 
 __all__ = ["SnapshotProvider", "SnapshotSettings"]
 
 log = logging.getLogger("cloudgraft.snapshot")
 
-_AT_ONCE = 8  # groups read at the same time
+T = TypeVar("T")
 _NODES_REMEMBERED = 50_000
 _OPTIONS_REMEMBERED = 10_000
+_GONE_REMEMBERED = 30 * 60.0  # seconds; a Node object may outlive its machine that long (R24)
+_TEMPLATE_NODE = "template-node-for-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,25 +52,10 @@ class SnapshotSettings:
     """How fresh is fresh. All in seconds."""
 
     refresh_every: float = 5.0
-    max_staleness: float = 300.0  # older than this, refresh() fails, and the autoscaler pauses
+    max_staleness: float = 300.0  # older than this, refresh() fails, and a single group is left out
     call_timeout: float = 5.0  # for each read of the provider
     read_back_timeout: float = 1.0  # for looking at a group after a change
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """A group as it was last seen."""
-
-    group: NodeGroup
-    target: int
-    instances: Sequence[Instance]
-    template: NodeTemplate | UnsupportedError
-
-
-@dataclass(frozen=True, slots=True)
-class _Extras:
-    gpu_label: str = ""
-    gpu_types: Collection[str] = ()
+    first_answer_timeout: float = 0.5  # for what cannot be known beforehand: a strange node, the first options
 
 
 class SnapshotProvider(Provider):
@@ -76,24 +69,29 @@ class SnapshotProvider(Provider):
         settings: SnapshotSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``name`` is for logs and messages; ``clock`` tells the seconds by which things age."""
         self.name = name
         self._inner = inner
         self._settings = settings or SnapshotSettings()
         self._clock = clock
-        self._views: dict[str, _View] = {}
+        self._reader = SnapshotReader(inner, name=name, call_timeout=self._settings.call_timeout, clock=clock)
+        self._views: dict[str, View] = {}
+        self._vanished: set[str] = set()  # groups the provider no longer has: they go at the next refresh (R4)
         self._owners: dict[str, str] = {}  # instance id -> group id
-        self._extras = _Extras()
+        self._gone: dict[str, tuple[str, float]] = {}  # instance id -> its group, and when it left the list
+        self._extras = Extras()
         self._revisions: dict[str, int] = {}  # counts the changes of a group: a read that began before one is void
         self._read_at: float | None = None
         self._wake = asyncio.Event()
-        self._loop: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._trouble = "has not answered yet"
-        fresh_for, stale_for = self._settings.refresh_every, self._settings.max_staleness
+        self._is_away = True  # it does not answer at all, as far as we know
+        # Nodes that are not listed are mostly other providers': their answers need not be as fresh as the rest.
         self._nodes: Memo[tuple[str, str], str | None] = Memo(
-            fresh_for=fresh_for, stale_for=stale_for, size=_NODES_REMEMBERED, clock=clock
+            fresh_for=12 * self._settings.refresh_every, size=_NODES_REMEMBERED, clock=clock
         )
         self._options: Memo[tuple[str, AutoscalingOptions], AutoscalingOptions | None] = Memo(
-            fresh_for=fresh_for, stale_for=stale_for, size=_OPTIONS_REMEMBERED, clock=clock
+            fresh_for=self._settings.refresh_every, size=_OPTIONS_REMEMBERED, clock=clock
         )
 
     # -- what an operator may ask ------------------------------------------------------------------------------------
@@ -105,7 +103,7 @@ class SnapshotProvider(Provider):
 
     @property
     def trouble(self) -> str:
-        """Why the latest read failed; empty when it did not."""
+        """Why the latest read failed, in whole or for a group; empty when it did not."""
         return self._trouble
 
     # -- reads, from memory ------------------------------------------------------------------------------------------
@@ -116,11 +114,18 @@ class SnapshotProvider(Provider):
         return [view.group for view in self._views.values()]
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """From the listed instances; a node that is none of them is asked about once, then remembered."""
+        """By the listed instances and those that left the list lately (R24).
+
+        A node that is neither is asked about once, then remembered. Nobody waits for that for long: its id is not
+        listed, and then it is not expected to be this provider's (R30).
+        """
         self._must_have_been_read()
         group = self._owners.get(node.provider_id) if node.provider_id else None
-        if group is None:
-            group = await self._nodes.get((node.name, node.provider_id), lambda: self._ask_node(node))
+        if group is None and node.provider_id in self._gone:
+            group = self._gone[node.provider_id][0]
+        if group is None and not node.name.startswith(_TEMPLATE_NODE):  # those are simulated, and never the same twice
+            key = (node.name, node.provider_id)
+            group = await self._soon(self._nodes, key, lambda: self._ask_node(node))
         view = self._views.get(group) if group is not None else None
         return view.group if view is not None else None
 
@@ -140,9 +145,9 @@ class SnapshotProvider(Provider):
         return template
 
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """The answer to the same defaults, remembered."""
+        """The answer to the same defaults, remembered; None, the defaults, while there is none (R73)."""
         self._view(group)
-        return await self._options.get((group, defaults), lambda: self._ask_options(group, defaults))
+        return await self._soon(self._options, (group, defaults), lambda: self._reader.options(group, defaults))
 
     async def gpu_label(self) -> str:
         """The label as last read."""
@@ -167,13 +172,16 @@ class SnapshotProvider(Provider):
     async def increase_size(self, group: str, delta: int) -> None:
         """Passed on; the new target shows at once."""
         view = self._view(group)
-        expected = replace(view, target=view.target + delta)
-        await self._change(group, self._inner.increase_size(group, delta), expected)
+        await self._change(group, self._inner.increase_size(group, delta), replace(view, target=view.target + delta))
+        await self._look_at(group)
 
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """Passed on; the machines show as being deleted at once."""
-        view = self._view(group)
-        await self._change(group, self._inner.delete_nodes(group, nodes), _without(view, nodes))
+        """Passed on; the machines show as being deleted at once.
+
+        Up to ten of these come at a time (R49), one after the other here: what they change is known without a look.
+        """
+        await self._change(group, self._inner.delete_nodes(group, nodes), _without(self._view(group), nodes))
+        self._wake.set()
 
     async def decrease_target_size(self, group: str, delta: int) -> None:
         """Passed on; the target shows at once."""
@@ -181,11 +189,17 @@ class SnapshotProvider(Provider):
         alive = sum(instance.state is not InstanceState.DELETING for instance in view.instances)
         expected = replace(view, target=max(view.target + delta, min(alive, view.target)))
         await self._change(group, self._inner.decrease_target_size(group, delta), expected)
+        await self._look_at(group)
 
     async def refresh(self) -> None:
-        """Starts a new read and does not wait for it; fails only when the state is too old to act on (R2)."""
+        """Starts a new read and does not wait for it; fails only when the state is too old to act on (R2).
+
+        Groups that the provider no longer has, and those that could not be read for too long, leave the list here and
+        nowhere else: what is listed must answer for a whole loop (R4, R13).
+        """
         self._wake.set()
         self._must_have_been_read()
+        self._drop_groups()
         if self.age > self._settings.max_staleness:
             raise UnavailableError(f"provider {self.name} has not been read for {self.age:.0f} s: {self._trouble}")
 
@@ -199,19 +213,18 @@ class SnapshotProvider(Provider):
         """Starts the provider and tries to read it once. One that is away is tried again in the background."""
         await self._inner.start()
         await self._read_all()
-        self._loop = asyncio.create_task(self._keep_reading(), name=f"snapshot {self.name}")
+        self._spawn(self._keep_reading())
 
     async def close(self) -> None:
         """Stops reading and closes the provider."""
         self._nodes.close()
         self._options.close()
-        if self._loop is not None:
-            self._loop.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._loop
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._inner.close()
 
-    # -- the reader --------------------------------------------------------------------------------------------------
+    # -- the background ----------------------------------------------------------------------------------------------
 
     async def _keep_reading(self) -> None:
         while True:
@@ -224,58 +237,28 @@ class SnapshotProvider(Provider):
 
     async def _read_all(self) -> None:
         """Reads everything once; what cannot be read stays as it was."""
-        began = self._clock()
+        began, revisions, known = self._clock(), dict(self._revisions), dict(self._views)
         try:
-            await self._ask(self._inner.refresh())
-            groups = checks.check_groups_answer(await self._ask(self._inner.node_groups()))
-            self._extras = await self._read_extras()
+            reading = await self._reader.read_all(known, self._extras)
         except Exception as error:  # noqa: BLE001 - whatever it is, the old state is still the best there is
-            self._note_trouble(error)
+            self._is_away = True
+            self._note_trouble(_reason(error))
             return
-        revisions = dict(self._revisions)
-        places = asyncio.Semaphore(_AT_ONCE)
-        views = await asyncio.gather(*(self._read_in_turn(group, places) for group in groups))
         # A group that was changed while we read may have been seen from before the change: keep what the change left.
-        current = {
-            group.id: view if revisions.get(group.id) == self._revisions.get(group.id) else self._views.get(group.id)
-            for group, view in zip(groups, views, strict=True)
+        views = {
+            group: view if revisions.get(group) == self._revisions.get(group) else self._views.get(group, view)
+            for group, view in reading.views.items()
         }
-        self._publish({group: view for group, view in current.items() if view is not None})
+        self._vanished = set(self._views) - reading.listed
+        kept = {group: view for group, view in self._views.items() if group not in views}
+        self._publish({**views, **kept})
+        self._extras = reading.extras
         self._read_at = began
-        self._note_trouble(None)
+        self._is_away = False
+        self._note_trouble("; ".join(reading.problems))
 
-    async def _read_extras(self) -> _Extras:
-        try:
-            label = await self._ask(self._inner.gpu_label())
-            return _Extras(label, tuple(await self._ask(self._inner.gpu_types())))
-        except UnsupportedError:
-            return _Extras()
-
-    async def _read_in_turn(self, group: NodeGroup, places: asyncio.Semaphore) -> _View | None:
-        async with places:
-            try:
-                return await self._read_group(group)
-            except Exception as error:  # noqa: BLE001 - one bad group must not take the others down
-                log.warning(
-                    "a group could not be read", extra={"provider": self.name, "group": group.id, "error": str(error)}
-                )
-                return self._views.get(group.id)  # None for one that was never read: it is left out (R13)
-
-    async def _read_group(self, group: NodeGroup) -> _View:
-        target = checks.check_target_answer(await self._ask(self._inner.target_size(group.id)), group.id)
-        instances = checks.check_instances_answer(await self._ask(self._inner.instances(group.id)), group.id)
-        template: NodeTemplate | UnsupportedError
-        try:
-            template = checks.check_template_answer(await self._ask(self._inner.template(group.id)), group.id)
-        except UnsupportedError as error:
-            template = error
-        return _View(group=group, target=target, instances=tuple(instances), template=template)
-
-    def _publish(self, views: dict[str, _View]) -> None:
-        self._views = views
-        self._owners = {instance.id: view.group.id for view in views.values() for instance in view.instances}
-
-    async def _change(self, group: str, change: Coroutine[Any, Any, None], expected: _View) -> None:
+    async def _change(self, group: str, change: Coroutine[Any, Any, None], expected: View) -> None:
+        """Makes a change; afterwards everything shows what it is expected to have done."""
         self._revisions[group] = self._revisions.get(group, 0) + 1
         try:
             await change
@@ -284,41 +267,78 @@ class SnapshotProvider(Provider):
             raise
         self._revisions[group] += 1
         self._publish({**self._views, group: expected})
+
+    async def _look_at(self, group: str) -> None:
+        """Reads one group after a change, for as long as a caller may be kept waiting."""
+        revision, view = self._revisions.get(group), self._views[group]
         try:
             async with asyncio.timeout(self._settings.read_back_timeout):
-                view = await self._read_group(expected.group)
+                fresh = await self._reader.read_sizes(view)
         except Exception as error:  # noqa: BLE001 - the change is made; only the look at it failed
             log.debug("no read after a change", extra={"provider": self.name, "group": group, "error": str(error)})
             self._wake.set()
         else:
-            self._publish({**self._views, group: view})
+            if revision == self._revisions.get(group):
+                self._publish({**self._views, group: fresh})
+
+    def _publish(self, views: dict[str, View]) -> None:
+        owners = {instance.id: group for group, view in views.items() for instance in view.instances}
+        now = self._clock()
+        for instance, group in self._owners.items():
+            if instance not in owners:
+                self._gone[instance] = (group, now)
+        if self._gone:
+            limit = now - _GONE_REMEMBERED
+            self._gone = {i: seen for i, seen in self._gone.items() if seen[1] > limit and i not in owners}
+        self._views, self._owners = views, owners
+
+    def _drop_groups(self) -> None:
+        too_old = {
+            group
+            for group, view in self._views.items()
+            if self._read_at is not None and self._read_at - view.read_at > self._settings.max_staleness
+        }
+        for group in too_old - self._vanished:
+            log.error("a group is left out, it could not be read for too long", extra=self._about(group))
+        leaving = too_old | self._vanished
+        if leaving:
+            self._publish({group: view for group, view in self._views.items() if group not in leaving})
+            self._vanished = set()
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
+    async def _soon(self, memo: Memo[Any, T | None], key: Any, ask: Callable[[], Awaitable[T | None]]) -> T | None:
+        """What the memo knows; else what is answered within a moment; else None."""
+        if not memo.knows(key) and self._is_away:
+            return None  # it would only time out, once per node
+        try:
+            async with asyncio.timeout(self._settings.first_answer_timeout):
+                return await memo.get(key, ask)
+        except UnsupportedError:
+            raise
+        except (TimeoutError, UnavailableError, DeadlineError):
+            self._is_away = True
+            self._wake.set()
+        except Exception as error:  # noqa: BLE001 - whatever it is: "not known" is a safe answer, an error is not (R21)
+            log.debug("a question was answered with an error", extra={"provider": self.name, "error": str(error)})
+        return None
+
     async def _ask_node(self, node: NodeRef) -> str | None:
-        group = await self._ask(self._inner.node_group_for_node(node))
+        group = await self._reader.ask(self._inner.node_group_for_node(node))
         return group.id if group is not None else None
 
-    async def _ask_options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        return checks.check_options_answer(await self._ask(self._inner.options(group, defaults)), group)
-
-    async def _ask(self, call: Coroutine[Any, Any, Any]) -> Any:
-        async with asyncio.timeout(self._settings.call_timeout):
-            return await call
-
-    def _view(self, group: str) -> _View:
+    def _view(self, group: str) -> View:
         self._must_have_been_read()
         try:
             return self._views[group]
         except KeyError:
-            raise NotFoundError(f"there is no node group {checks.shown(group)}") from None
+            raise NotFoundError(f"there is no node group {group!r} in provider {self.name}") from None
 
     def _must_have_been_read(self) -> None:
         if self._read_at is None:
             raise UnavailableError(f"provider {self.name} {self._trouble}")
 
-    def _note_trouble(self, error: Exception | None) -> None:
-        trouble = "" if error is None else _reason(error)
+    def _note_trouble(self, trouble: str) -> None:
         if trouble != self._trouble:
             if trouble:
                 log.warning("a provider cannot be read", extra={"provider": self.name, "error": trouble})
@@ -326,8 +346,16 @@ class SnapshotProvider(Provider):
                 log.info("a provider is read", extra={"provider": self.name, "groups": len(self._views)})
         self._trouble = trouble
 
+    def _about(self, group: str) -> dict[str, object]:
+        return {"provider": self.name, "group": group}
 
-def _without(view: _View, nodes: Sequence[NodeRef]) -> _View:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"snapshot {self.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _without(view: View, nodes: Sequence[NodeRef]) -> View:
     """What a view should look like once the deletion of these nodes was accepted."""
     ids = {node.provider_id or node.name for node in nodes}
     leaving = [i for i in view.instances if i.id in ids and i.state is not InstanceState.DELETING]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -13,6 +13,7 @@ __all__ = ["CallLog", "LoggedCall", "recorded"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_CALLS_KEPT = 10_000
 _Fault = Callable[[], Awaitable[Any]]
 
 
@@ -28,12 +29,18 @@ class CallLog:
     """What was called, and what is to go wrong next."""
 
     def __init__(self) -> None:
-        self.calls: list[LoggedCall] = []
+        self.calls: deque[LoggedCall] = deque(maxlen=_CALLS_KEPT)  # the latest; a server may run for months
+        self._counts: Counter[str] = Counter()
         self._faults: defaultdict[str, deque[_Fault]] = defaultdict(deque)
 
     def count(self, method: str) -> int:
         """How often a method was called."""
-        return sum(call.method == method for call in self.calls)
+        return self._counts[method]
+
+    def add(self, method: str, args: tuple[object, ...]) -> None:
+        """Writes a call down."""
+        self.calls.append(LoggedCall(method, args))
+        self._counts[method] += 1
 
     def fail_next(self, method: str, error: Exception) -> None:
         """The next call of the method raises this error and does nothing else."""
@@ -88,7 +95,7 @@ def recorded(
 
     @functools.wraps(method)
     async def wrapper(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        self.log.calls.append(LoggedCall(name, args))
+        self.log.add(name, args)
         fault = self.log.take(name)
         if isinstance(fault, _Hold):
             await fault()

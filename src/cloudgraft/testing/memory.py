@@ -82,6 +82,7 @@ class MemoryProvider(Provider):
         self._clock = clock
         self._groups = {group.id: group for group in options.groups}
         self._machines: dict[str, _Machine] = {}  # by id, which is the providerID of the node
+        self._members: dict[str, dict[str, _Machine]] = {group: {} for group in self._groups}  # the same, by group
         self._ordered = dict.fromkeys(self._groups, 0)  # machines ever ordered: ids are never used twice
         self._lost = dict.fromkeys(self._groups, 0)  # asked for, but never became a machine
 
@@ -107,7 +108,7 @@ class MemoryProvider(Provider):
     async def instances(self, group: str) -> Sequence[Instance]:
         """Every machine that is not gone yet."""
         now = self._clock()
-        listed = [machine for machine in self._of(self._get(group).id) if not _is_gone(machine, now)]
+        listed = [machine for machine in self._members[self._get(group).id].values() if not _is_gone(machine, now)]
         return [Instance(id=machine.id, state=_state(machine, now), error=machine.error) for machine in listed]
 
     @recorded
@@ -159,17 +160,17 @@ class MemoryProvider(Provider):
         """Orders machines. What is out of stock is listed as a failed creation, for the autoscaler to see (R39)."""
         wanted = self._get(group)
         now = self._clock()
-        for _ in range(delta):
+        left = delta if wanted.stock is None else max(0, wanted.stock - self._in_stock_use(group))
+        for number in range(delta):
             self._ordered[group] += 1
-            in_stock = wanted.stock is None or self._in_stock_use(group) < wanted.stock
             machine = _Machine(f"memory://{group}/{group}-{self._ordered[group]}", group, now + wanted.boot_seconds)
-            if not in_stock:
+            if number >= left:
                 machine.error = InstanceError(
                     code="OutOfStock",
                     message=f"the cloud has no more machines for {group}",
                     error_class=ErrorClass.OUT_OF_RESOURCES,
                 )
-            self._machines[machine.id] = machine
+            self._machines[machine.id] = self._members[group][machine.id] = machine
 
     @recorded
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
@@ -193,11 +194,8 @@ class MemoryProvider(Provider):
     async def refresh(self) -> None:
         """Forgets machines that have been gone for so long that no node can be left of them."""
         limit = self._clock() - _REMEMBER_GONE
-        self._machines = {
-            id_: machine
-            for id_, machine in self._machines.items()
-            if machine.gone_at is None or machine.gone_at > limit
-        }
+        for machine in [m for m in self._machines.values() if m.gone_at is not None and m.gone_at <= limit]:
+            del self._machines[machine.id], self._members[machine.group][machine.id]
 
     @recorded
     async def cleanup(self) -> None:
@@ -222,15 +220,12 @@ class MemoryProvider(Provider):
         except KeyError:
             raise NotFoundError(f"there is no node group {group!r}") from None
 
-    def _of(self, group: str) -> list[_Machine]:
-        return [machine for machine in self._machines.values() if machine.group == group]
-
     def _alive(self, group: str) -> list[_Machine]:
-        return [machine for machine in self._of(group) if machine.gone_at is None]
+        return [machine for machine in self._members[group].values() if machine.gone_at is None]
 
     def _in_stock_use(self, group: str) -> int:
         now = self._clock()
-        return sum(machine.error is None and not _is_gone(machine, now) for machine in self._of(group))
+        return sum(machine.error is None and not _is_gone(machine, now) for machine in self._members[group].values())
 
     def _find(self, node: NodeRef) -> _Machine | None:
         if node.provider_id:

@@ -6,7 +6,7 @@ every release from 1.25 on (see externalgrpc.proto).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -101,24 +101,27 @@ def node_ref_from_pb(message: pb.ExternalGrpcNode) -> NodeRef:
 
 
 def instance_to_pb(instance: Instance) -> pb.Instance:
-    message = pb.Instance(id=instance.id)
     # The generated enum takes plain numbers; ours has the same ones.
-    message.status.instanceState = instance.state.value  # type: ignore[assignment]
+    status = pb.InstanceStatus(instanceState=instance.state.value)  # type: ignore[arg-type]
     if instance.error is not None:
-        message.status.errorInfo.errorCode = instance.error.code
-        message.status.errorInfo.errorMessage = instance.error.message
-        message.status.errorInfo.instanceErrorClass = instance.error.error_class
-    return message
+        status.errorInfo.errorCode = instance.error.code
+        status.errorInfo.errorMessage = instance.error.message
+        status.errorInfo.instanceErrorClass = instance.error.error_class
+    return pb.Instance(id=instance.id, status=status)
 
 
 def instance_from_pb(message: pb.Instance) -> Instance:
+    """An instance as the autoscaler would see it: an error counts only while it is being created (R34)."""
+    # A state of a newer release: the client treats what it does not know as merely present.
+    state = _STATES.get(message.status.instanceState, InstanceState.UNSPECIFIED)
     info = message.status.errorInfo
+    if not info.errorCode or state is not InstanceState.CREATING:
+        return Instance(id=message.id, state=state)
     error = InstanceError(code=info.errorCode, message=info.errorMessage, error_class=info.instanceErrorClass)
-    try:
-        state = InstanceState(message.status.instanceState)
-    except ValueError:  # a state of a newer release: the client treats what it does not know as merely present
-        state = InstanceState.UNSPECIFIED
-    return Instance(id=message.id, state=state, error=error if info.errorCode else None)
+    return Instance(id=message.id, state=state, error=error)
+
+
+_STATES: Final[dict[int, InstanceState]] = {state.value: state for state in InstanceState}
 
 
 def gpu_types_to_pb(types: Collection[str]) -> pb.GetAvailableGPUTypesResponse:
@@ -193,7 +196,6 @@ class ClientAge:
     up_to_1_28: bool  # mishandles code 12, and reads no provision time
     since_1_35: bool  # has a startup time that this protocol could not set for long
     reads_startup_time: bool  # newer than 1.37: can be told that startup time
-    reads_daemon_sets: bool  # 1.33 and later: knows the two booleans
 
 
 def client_age(defaults: pb.NodeGroupAutoscalingOptions) -> ClientAge:
@@ -204,19 +206,22 @@ def client_age(defaults: pb.NodeGroupAutoscalingOptions) -> ClientAge:
     old = defaults.HasField("scaleDownUnneededTime")
     new = defaults.HasField("scaleDownUnneededDuration")
     provision = defaults.HasField("MaxNodeProvisionTime")
-    startup = defaults.HasField("maxNodeStartupDuration")
     return ClientAge(
         up_to_1_28=old and not new and not provision,
         since_1_35=new and not old,
-        reads_startup_time=startup,
-        # A false boolean is not on the wire, so 1.29 and 1.33 look alike unless one of them is set.
-        reads_daemon_sets=new or defaults.zeroOrMaxNodeScaling or defaults.ignoreDaemonSetsUtilization,
+        reads_startup_time=defaults.HasField("maxNodeStartupDuration"),
     )
 
 
 def options_from_pb(message: pb.NodeGroupAutoscalingOptions) -> AutoscalingOptions:
     """Options from a request's defaults or a server's answer; durations from whichever field is there."""
-    return _options_from_bytes(message.SerializeToString(deterministic=True))
+    encoded = message.SerializeToString(deterministic=True)
+    if len(encoded) > _LONGEST_REMEMBERED:  # unknown fields can be of any size, and must not fill the memory
+        return _options_from_bytes.__wrapped__(encoded)
+    return _options_from_bytes(encoded)
+
+
+_LONGEST_REMEMBERED: Final = 4096
 
 
 @lru_cache(maxsize=256)
@@ -279,7 +284,3 @@ def options_to_pb(options: AutoscalingOptions) -> pb.NodeGroupAutoscalingOptions
 
 def _nanoseconds(value: timedelta) -> int:
     return (value // timedelta(microseconds=1)) * 1000
-
-
-def instances_to_pb(instances: Iterable[Instance]) -> pb.NodeGroupNodesResponse:
-    return pb.NodeGroupNodesResponse(instances=[instance_to_pb(instance) for instance in instances])

@@ -1,0 +1,139 @@
+"""One read of a provider: everything that the autoscaler may ask of it, with what could not be read told apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
+from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeTemplate
+from cloudgraft.service import checks
+from cloudgraft.service.contain import contained
+
+T = TypeVar("T")
+_AT_ONCE = 8  # groups read at the same time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A group as it was last seen."""
+
+    group: NodeGroup
+    target: int
+    instances: Sequence[Instance]
+    template: NodeTemplate | UnsupportedError
+    read_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What is asked of a provider as a whole, and seldom."""
+
+    gpu_label: str = ""
+    gpu_types: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one read brought."""
+
+    views: Mapping[str, View]  # of each group that was read now or earlier
+    listed: set[str]  # the ids that the provider has, readable or not
+    extras: Extras
+    problems: Sequence[str] = ()
+
+
+class SnapshotReader:
+    """Reads one provider, with a time limit for each call and everything it may answer checked."""
+
+    def __init__(self, inner: Provider, *, name: str, call_timeout: float, clock: Callable[[], float]) -> None:
+        self._inner = inner
+        self._name = name
+        self._timeout = call_timeout
+        self._clock = clock
+
+    async def read_all(self, known: Mapping[str, View], extras: Extras) -> Reading:
+        """Everything; raises only when not even the list of groups can be had.
+
+        What fails beyond that is told in the problems, and what was known before stands in for it: trouble with one
+        group, or with an answer that hardly matters, must not make the rest stale.
+        """
+        await self.ask(self._inner.refresh())
+        groups, problems = checks.usable_groups(await self.ask(self._inner.node_groups()))
+        places = asyncio.Semaphore(_AT_ONCE)
+        results = await asyncio.gather(*(self._read_in_turn(group, known, places) for group in groups))
+        views = {}
+        for group, (view, problem) in zip(groups, results, strict=True):
+            if problem:
+                problems.append(f"group {group.id}: {problem}")
+            if view is not None:  # a group that could never be read is left out (R13)
+                views[group.id] = view
+        fresh = await self._read_extras(extras, problems)
+        return Reading(views=views, listed={group.id for group in groups}, extras=fresh, problems=problems)
+
+    async def read_sizes(self, view: View) -> View:
+        """The same group with its present target and instances."""
+        now = self._clock()
+        target, instances = await asyncio.gather(
+            self.ask(self._inner.target_size(view.group.id)), self.ask(self._inner.instances(view.group.id))
+        )
+        return replace(
+            view,
+            target=checks.check_target_answer(target, view.group.id),
+            instances=tuple(checks.check_instances_answer(instances, view.group.id)),
+            read_at=now,
+        )
+
+    async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
+        """The group's options, checked."""
+        return checks.check_options_answer(await self.ask(self._inner.options(group, defaults)), group)
+
+    async def ask(self, call: Coroutine[Any, Any, T]) -> T:
+        """The answer to one call, within the time limit."""
+        async with asyncio.timeout(self._timeout):
+            return await contained(call)
+
+    async def _read_in_turn(
+        self, group: NodeGroup, known: Mapping[str, View], places: asyncio.Semaphore
+    ) -> tuple[View | None, str]:
+        async with places:
+            before = known.get(group.id)
+            template, problem = await self._read_template(group.id, before)
+            if template is None:
+                return None, problem
+            empty = View(group=group, target=0, instances=(), template=template, read_at=0.0)
+            try:
+                return await self.read_sizes(empty), problem
+            except Exception as error:  # noqa: BLE001 - one bad group must not take the others down
+                stale = replace(before, group=group, template=template) if before else None
+                return stale, _told(error)
+
+    async def _read_template(
+        self, group: str, before: View | None
+    ) -> tuple[NodeTemplate | UnsupportedError | None, str]:
+        try:
+            return checks.check_template_answer(await self.ask(self._inner.template(group)), group), ""
+        except UnsupportedError as error:
+            return error, ""
+        except Exception as error:  # noqa: BLE001 - the old one will do: it hardly ever changes
+            return before.template if before else None, _told(error)
+
+    async def _read_extras(self, before: Extras, problems: list[str]) -> Extras:
+        try:
+            label = checks.check_gpu_label_answer(await self.ask(self._inner.gpu_label()))
+            types = checks.check_gpu_types_answer(await self.ask(self._inner.gpu_types()))
+        except UnsupportedError:
+            return Extras()
+        except Exception as error:  # noqa: BLE001 - only metrics depend on it (R80)
+            problems.append(f"GPU types: {_told(error)}")
+            return before
+        return Extras(label, tuple(types))
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "does not answer in time"
+    return error.message if isinstance(error, CloudgraftError) else f"failed with {type(error).__name__}"

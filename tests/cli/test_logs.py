@@ -1,0 +1,72 @@
+"""What the log shows, and what it must never show."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from cloudgraft.cli import logs
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("cloudgraft")
+    before = (root.handlers[:], root.level, ours.level)
+    yield
+    root.handlers, level, own = before[0], before[1], before[2]
+    root.setLevel(level)
+    ours.setLevel(own)
+
+
+def crash(password: str) -> None:
+    raise ValueError("it broke")
+
+
+def logged(log_format: str, *, verbosity: int = 2) -> str:
+    stream = io.StringIO()
+    logs.configure(verbosity, log_format, stream)
+    log = logging.getLogger("cloudgraft.test")
+    try:
+        crash("".join(["hun", "ter2"]))  # not in the source line, which a traceback may show
+    except ValueError:
+        log.exception("a call failed", extra={"node": "a\x1b[2J\nforged", "count": 3})
+    log.info("started")
+    log.debug("called")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("log_format", logs.FORMATS)
+def test_tracebacks_show_no_local_variables(log_format: str) -> None:
+    text = logged(log_format)
+    assert "hunter2" not in text
+    assert "ValueError: it broke" in text
+    assert "crash" in text
+
+
+def test_a_terminal_never_gets_control_characters_from_a_name() -> None:
+    text = logged("console")
+    assert "\x1b" not in text
+    assert "a\\x1b[2J\\nforged" in text
+
+
+def test_json_is_one_object_a_line_with_all_values() -> None:
+    first = json.loads(logged("json").splitlines()[0])
+    assert (first["event"], first["count"], first["level"], first["logger"]) == (
+        "a call failed",
+        3,
+        "error",
+        "cloudgraft.test",
+    )
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "shown"),
+    [(0, []), (1, ["a call failed"]), (2, ["a call failed", "started"]), (5, ["a call failed", "started", "called"])],
+)
+def test_the_levels_are_those_of_the_autoscaler(verbosity: int, shown: list[str]) -> None:
+    lines = logged("json", verbosity=verbosity).splitlines()
+    assert [json.loads(line)["event"] for line in lines] == shown
