@@ -451,7 +451,7 @@ def test_mtls_works_with_three_files_and_its_failures_give_a_hint(tmp_path: Path
         (grpc.StatusCode.NOT_FOUND, "`cloudgraft call NodeGroups` shows the ids"),
         (grpc.StatusCode.UNAVAILABLE, "is the server running"),
         (grpc.StatusCode.INVALID_ARGUMENT, "look at --data"),
-        (grpc.StatusCode.UNIMPLEMENTED, "does not have that call"),
+        (grpc.StatusCode.UNIMPLEMENTED, "the provider cannot do this"),
         (grpc.StatusCode.PERMISSION_DENIED, "allowedClients"),
         (grpc.StatusCode.UNAUTHENTICATED, "--cert and --key"),
         (grpc.StatusCode.INTERNAL, "its log has the rest"),

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import ErrorClass
-from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeTemplate
+from cloudgraft.sdk.types import AutoscalingOptions, InstanceState, NodeTemplate
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.kubernetes import decode_node
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
@@ -32,6 +32,7 @@ __all__ = ["clean", "notes", "print_table", "to_json", "to_people"]
 
 _PIPE_WIDTH: Final = 100_000  # in a pipe nothing is cut or wrapped
 _ERROR_CLASSES: Final[dict[int, str]] = {ErrorClass.OUT_OF_RESOURCES: "out of resources", ErrorClass.OTHER: "other"}
+_STATES: Final = {state.value: state.name.lower() for state in InstanceState}
 
 
 def clean(text: str) -> str:
@@ -77,7 +78,7 @@ def to_people(answer: Message) -> None:  # noqa: PLR0911 - one line per kind of 
         case pb.NodeGroupForNodeResponse():
             return _groups([answer.nodeGroup]) if answer.nodeGroup.id else click.echo("no group manages this node")
         case pb.NodeGroupNodesResponse():
-            return _instances([wire.instance_from_pb(instance) for instance in answer.instances])
+            return _instances(answer.instances)
         case pb.NodeGroupTemplateNodeInfoResponse():
             return _template(answer)
         case pb.NodeGroupAutoscalingOptionsResponse():
@@ -96,8 +97,18 @@ def to_people(answer: Message) -> None:  # noqa: PLR0911 - one line per kind of 
 
 def notes(answer: Message) -> list[str]:
     """What some releases of the autoscaler will make of the answer, where that is not what it looks like."""
-    if not isinstance(answer, pb.NodeGroupTemplateNodeInfoResponse):
-        return []
+    if isinstance(answer, pb.NodeGroupNodesResponse):
+        return _notes_on_instances(answer)
+    return _notes_on_template(answer) if isinstance(answer, pb.NodeGroupTemplateNodeInfoResponse) else []
+
+
+def _notes_on_instances(answer: pb.NodeGroupNodesResponse) -> list[str]:
+    unseen = [each.id for each in answer.instances if each.status.errorInfo.errorCode and not _is_creating(each)]
+    message = "the autoscaler sees an error only of an instance that is being created; it does not see that of "
+    return [message + ", ".join(unseen)] if unseen else []
+
+
+def _notes_on_template(answer: pb.NodeGroupTemplateNodeInfoResponse) -> list[str]:
     if not answer.nodeInfo and not answer.nodeBytes:
         return ["the answer has no node: the autoscaler crashes on that (answer UNIMPLEMENTED instead)"]
     if not answer.nodeBytes:
@@ -109,16 +120,21 @@ def notes(answer: Message) -> list[str]:
     return []
 
 
+def _is_creating(instance: pb.Instance) -> bool:
+    return instance.status.instanceState == pb.InstanceStatus.instanceCreating
+
+
 def _groups(groups: Iterable[pb.NodeGroup]) -> None:
     print_table(["ID", "MIN", "MAX", "DEBUG"], [[g.id, g.minSize, g.maxSize, g.debug] for g in groups])
 
 
-def _instances(instances: Sequence[Instance]) -> None:
+def _instances(instances: Iterable[pb.Instance]) -> None:
+    # As they were sent: what the autoscaler does not see (see notes()) is what somebody may be looking for.
     rows = []
     for each in instances:
-        error = each.error
-        kind = "" if error is None else _ERROR_CLASSES.get(error.error_class, str(error.error_class))
-        rows.append([each.id, each.state.name.lower(), *((error.code, kind, error.message) if error else ("", "", ""))])
+        state, error = each.status.instanceState, each.status.errorInfo
+        kind = _ERROR_CLASSES.get(error.instanceErrorClass, str(error.instanceErrorClass)) if error.errorCode else ""
+        rows.append([each.id, _STATES.get(state, str(state)), error.errorCode, kind, error.errorMessage])
     print_table(["ID", "STATE", "ERROR", "CLASS", "MESSAGE"], rows)
 
 

@@ -41,7 +41,7 @@ class ServerTls(Section):
     )
     allowed_clients: tuple[Text, ...] = Field(
         min_length=1,
-        description="Who may call: DNS names or common names of client certificates. All others are refused.",
+        description="Who may call: DNS names, URIs or common names of client certificates. All others are refused.",
         examples=["[cluster-autoscaler-grpc-client]"],
     )
 
