@@ -7,12 +7,12 @@ with the rest.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = ["Address", "split_host_port"]
 
@@ -79,12 +79,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """True when the server is on this machine by the address alone."""
-        if self.is_unix or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.is_unix or is_loopback_host(self.host)
 
     @property
     def target(self) -> str:

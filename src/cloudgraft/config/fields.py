@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from cloudgraft.config.problems import KeyPath, printable
 from cloudgraft.sdk.duration import format_duration, parse_duration
+from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = [
     "Directory",
@@ -143,13 +143,7 @@ RemoteAddress = Annotated[StrictStr, AfterValidator(_address("provider.example:8
 
 def is_loopback(address: str) -> bool:
     """Whether only this host can reach an address that a server listens on."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    return address.startswith("unix:") or is_loopback_host(address.rpartition(":")[0])
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

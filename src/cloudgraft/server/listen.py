@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.hosts import is_loopback_host
 
 
 def has_port(listen: str) -> bool:
@@ -14,15 +13,7 @@ def has_port(listen: str) -> bool:
 
 def is_loopback(listen: str) -> bool:
     """True when only programs on this host can reach the address."""
-    if not has_port(listen):
-        return True
-    host = listen.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return not has_port(listen) or is_loopback_host(listen.rpartition(":")[0])
 
 
 def check_exposure(listen: str, *, secure: bool, insecure: bool) -> None:

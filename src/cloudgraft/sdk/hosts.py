@@ -1,0 +1,21 @@
+"""The one question about hosts that safety hangs on."""
+
+from __future__ import annotations
+
+import ipaddress
+
+__all__ = ["is_loopback_host"]
+
+
+def is_loopback_host(host: str) -> bool:
+    """True when only programs on this machine can reach the host: ``localhost``, 127.0.0.0/8, ``::1``.
+
+    An IPv6 address may stand in brackets. Any other name counts as another machine, whatever it may resolve to.
+    """
+    bare = host.removeprefix("[").removesuffix("]")
+    if bare.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
