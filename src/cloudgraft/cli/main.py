@@ -11,10 +11,6 @@ import click
 from cloudgraft._version import __version__
 from cloudgraft.sdk.errors import CloudgraftError
 
-# gRPC's C library writes lines of its own to standard error, for each failed handshake for instance; we tell what
-# matters ourselves. It reads this once, when it is loaded.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
 # verb -> what it does, in the order in which the help shows them. The module is cloudgraft.cli.<verb>.
 VERBS = {
     "demo": "A short day of an autoscaled cluster, live, with nothing to set up.",
@@ -35,6 +31,10 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
+        if cmd_name != "serve":
+            # gRPC's library writes lines of its own to standard error, and reads this once, when it is loaded. A server
+            # keeps them: nothing else tells of a client that fails in the TLS handshake.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         module = importlib.import_module(f"cloudgraft.cli.{cmd_name}")
         command: click.Command = module.command
         return command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,8 @@ from cryptography.x509.oid import NameOID
 from prometheus_client import Counter
 
 log = logging.getLogger("cloudgraft.server")
+
+_TELL_EVERY = 60.0  # seconds
 
 
 def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:
@@ -42,6 +45,7 @@ class AllowedClients(grpc.aio.ServerInterceptor):
     def __init__(self, allowed: Collection[str], refused: Counter) -> None:
         self._allowed = frozenset(allowed)
         self._refused = refused
+        self._told: dict[tuple[str, ...], float] = {}
 
     async def intercept_service(
         self,
@@ -54,6 +58,20 @@ class AllowedClients(grpc.aio.ServerInterceptor):
             return None
         return self._guard(handler, handler_call_details.method)
 
+    def _tell(self, names: tuple[str, ...], peer: str, method: str) -> None:
+        """Once a minute for each client: a wrongly configured autoscaler calls hundreds of times."""
+        now = time.monotonic()
+        level = logging.WARNING if now - self._told.get(names, -_TELL_EVERY) >= _TELL_EVERY else logging.DEBUG
+        if level == logging.WARNING:
+            self._told = {told: at for told, at in self._told.items() if now - at < _TELL_EVERY}
+            self._told[names] = now
+        log.log(
+            level,
+            "refused a client that is not in allowedClients: %s",
+            ", ".join(names) or "a certificate without a name",
+            extra={"peer": peer, "certificate": names, "rpc": method},
+        )
+
     def _guard(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
         # One of the four is set; gRPC's types describe only the one with threads, not the asyncio one.
         inner: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
@@ -62,10 +80,7 @@ class AllowedClients(grpc.aio.ServerInterceptor):
             names = client_names(context.auth_context())
             if self._allowed.isdisjoint(names):
                 self._refused.inc()
-                log.warning(
-                    "refused a client that is not in allowedClients",
-                    extra={"peer": context.peer(), "certificate": names, "rpc": method},
-                )
+                self._tell(names, context.peer(), method)
                 await context.abort(
                     grpc.StatusCode.PERMISSION_DENIED,
                     f"the client certificate ({', '.join(names) or 'without a name'}) is not in the server's "

@@ -110,7 +110,7 @@ class CloudProviderService:
         except DecodeError as error:
             failure = InvalidArgumentError(f"the request is not a valid {kind.DESCRIPTOR.name}")
             self.metrics.meter(rpc).codes[failure.status].inc()
-            _log_failure(rpc, call, failure)
+            _log_failure(rpc, call, failure, {})
             raise failure from error
         return (await self.handle(rpc, request, call)).SerializeToString()
 
@@ -122,7 +122,7 @@ class CloudProviderService:
             response = await self._answer(rpc, request, call)
         except CloudgraftError as error:
             code = error.status
-            _log_failure(rpc, call, error)
+            _log_failure(rpc, call, error, _subject(request))
             raise
         except asyncio.CancelledError:
             code = StatusCode.CANCELLED
@@ -280,7 +280,13 @@ class CloudProviderService:
         self, request: pb.NodeGroupTemplateNodeInfoRequest
     ) -> pb.NodeGroupTemplateNodeInfoResponse:
         group = await self._group(request.id)
-        template = checks.check_template_answer(await self.provider.template(group.id), group.id)
+        try:
+            template = checks.check_template_answer(await self.provider.template(group.id), group.id)
+        except UnsupportedError:
+            self._warn_once(
+                group.id, "the provider has no template for this group: it cannot be scaled up from zero (R66)"
+            )
+            raise
         missing = checks.missing_resources(template)
         if missing:
             self._warn_once(group.id, f"the template allows no {', '.join(missing)}: no pod will ever fit on it")
@@ -302,8 +308,8 @@ class CloudProviderService:
                 return pb.NodeGroupAutoscalingOptionsResponse()
             raise
         reply = decide_reply(checks.check_options_answer(wanted, group.id), defaults, age, force=self._force_options)
-        if reply.held_back:
-            self._warn_once(group.id, f"option overrides are not sent: {reply.held_back}, or set forceOptions")
+        if reply.warning:
+            self._warn_once(group.id, reply.warning)
         if reply.options is None:
             return pb.NodeGroupAutoscalingOptionsResponse()
         return pb.NodeGroupAutoscalingOptionsResponse(nodeGroupAutoscalingOptions=wire.options_to_pb(reply.options))
@@ -342,24 +348,31 @@ async def _encode_instances(instances: Sequence[Instance]) -> pb.NodeGroupNodesR
     return response
 
 
-def _log_failure(rpc: str, call: Call, error: CloudgraftError) -> None:
+def _log_failure(rpc: str, call: Call, error: CloudgraftError, subject: dict[str, object]) -> None:
     # A capability that is absent is an answer, not a failure; the autoscaler may ask for it thousands of times.
     level = logging.DEBUG if isinstance(error, UnsupportedError) else logging.WARNING
     log.log(
         level,
         "%s failed: %s: %s",
         *(rpc, error.status.name, error.message),
-        extra={"rpc": rpc, "code": error.status.name, "error": error.message, "peer": call.peer},
+        extra={"rpc": rpc, "code": error.status.name, "error": error.message, **_caller(call), **subject},
     )
 
 
 def _call_details(rpc: str, request: Message, call: Call, code: StatusCode, seconds: float) -> dict[str, object]:
-    details: dict[str, object] = {"rpc": rpc, "code": code.name, "ms": round(seconds * 1000, 3), "peer": call.peer}
-    if call.identity:
-        details["client"] = call.identity
+    return {"rpc": rpc, "code": code.name, "ms": round(seconds * 1000, 3), **_caller(call), **_subject(request)}
+
+
+def _caller(call: Call) -> dict[str, object]:
+    return {"peer": call.peer, "client": call.identity} if call.identity else {"peer": call.peer}
+
+
+def _subject(request: Message) -> dict[str, object]:
+    """What a request is about, for the log."""
+    subject: dict[str, object] = {}
     for field in ("id", "delta"):
         if field in request.DESCRIPTOR.fields_by_name:
-            details["group" if field == "id" else field] = getattr(request, field)
+            subject["group" if field == "id" else field] = getattr(request, field)
     if isinstance(request, pb.NodeGroupForNodeRequest | pb.PricingNodePriceRequest):
-        details["node"] = request.node.name
-    return details
+        subject["node"] = request.node.name
+    return subject

@@ -24,7 +24,7 @@ FLAG_DEFAULTS = AutoscalingOptions(
 )
 
 _B1 = (
-    "autoscalers up to 1.28 read no provision time and would delete every new node at once (B1); "
+    "autoscalers up to 1.28 read no provision time; 1.27 and 1.28 would delete every new node at once (B1); "
     "upgrade the autoscaler to 1.29 or later"
 )
 _B3 = (
@@ -33,12 +33,18 @@ _B3 = (
 )
 
 
+_B2 = (
+    "option overrides turn zero-or-max scaling and --ignore-daemonsets-utilization off for this group in autoscalers "
+    "from 1.29 to 1.32, which cannot be told them (B2)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class OptionsReply:
-    """What to send (None: leave the options unset, which means the client's defaults), and why not if held back."""
+    """What to send (None: leave the options unset, which means the client's defaults), and what to warn of."""
 
     options: AutoscalingOptions | None
-    held_back: str = ""
+    warning: str = ""
 
 
 def decide_reply(
@@ -50,12 +56,19 @@ def decide_reply(
     merged = wanted.over(defaults)
     if merged == defaults:
         return OptionsReply(None)  # nothing differs: unset says the same, and is safe in every release
-    if not force:
-        if age.up_to_1_28:
-            return OptionsReply(None, _B1)
-        if age.since_1_35 and not age.reads_startup_time:
-            return OptionsReply(None, _B3)
-    return OptionsReply(merged.over(FLAG_DEFAULTS) if _has_gaps(merged) else merged)
+    harm = _harm(age)
+    if harm and not force:
+        return OptionsReply(None, f"option overrides are not sent: {harm}, or set forceOptions")
+    complete = merged.over(FLAG_DEFAULTS) if _has_gaps(merged) else merged
+    if harm:
+        return OptionsReply(complete, f"option overrides are sent because forceOptions is set, although {harm}")
+    return OptionsReply(complete, _B2 if age.may_be_1_29_to_1_32 else "")
+
+
+def _harm(age: ClientAge) -> str:
+    if age.up_to_1_28:
+        return _B1
+    return _B3 if age.since_1_35 and not age.reads_startup_time else ""
 
 
 def _has_gaps(options: AutoscalingOptions) -> bool:

@@ -194,6 +194,7 @@ class ClientAge:
     """
 
     up_to_1_28: bool  # mishandles code 12, and reads no provision time
+    may_be_1_29_to_1_32: bool  # or 1.33 with both booleans false, which are then not on the wire
     since_1_35: bool  # has a startup time that this protocol could not set for long
     reads_startup_time: bool  # newer than 1.37: can be told that startup time
 
@@ -208,6 +209,9 @@ def client_age(defaults: pb.NodeGroupAutoscalingOptions) -> ClientAge:
     provision = defaults.HasField("MaxNodeProvisionTime")
     return ClientAge(
         up_to_1_28=old and not new and not provision,
+        may_be_1_29_to_1_32=(
+            provision and not new and not defaults.zeroOrMaxNodeScaling and not defaults.ignoreDaemonSetsUtilization
+        ),
         since_1_35=new and not old,
         reads_startup_time=defaults.HasField("maxNodeStartupDuration"),
     )
