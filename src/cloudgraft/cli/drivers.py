@@ -40,14 +40,15 @@ def _print(found: list[Listing]) -> None:
     for listing in found:
         about = "[red]cannot be used[/red]" if listing.error else _plain(listing.summary)
         package = _plain(f"{listing.distribution} {listing.version}".strip())
-        table.add_row(listing.kind.word, _plain(listing.name), package, about, ", ".join(listing.options))
+        options = ", ".join(f"{option.name}*" if option.is_required else option.name for option in listing.options)
+        table.add_row(listing.kind.word, _plain(listing.name), package, about, _plain(options))
     Console().print(table)
     for listing in found:
         if listing.error:
             click.echo(listing.error)
     if not any(listing.kind is Kind.DRIVER for listing in found):
         click.echo("No driver is installed. `cloudgraft new driver NAME` writes one to start from.")
-    if any(name.endswith("*") for listing in found for name in listing.options):
+    if any(option.is_required for listing in found for option in listing.options):
         click.echo("* must be set")
 
 
@@ -64,6 +65,6 @@ def _as_json(listing: Listing) -> dict[str, object]:
         "distribution": listing.distribution,
         "version": listing.version,
         "summary": listing.summary,
-        "options": [{"name": name.removesuffix("*"), "required": name.endswith("*")} for name in listing.options],
+        "options": [{"name": option.name, "required": option.is_required} for option in listing.options],
         "error": listing.error or None,
     }

@@ -1,0 +1,80 @@
+"""The command: ``python -m bench``, or ``make bench``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bench.in_process import Steps, measure_steps
+from bench.measure import CLIENTS, Memory, Plan, Row, measure_size
+from bench.report import LIMIT, Report, as_json, print_tables
+from cloudgraft.certs.authority import DEFAULT_HOSTS, create_bundle
+
+_SIZES = (1000, 5000)
+_QUICK = {"rounds": 2, "calls": 20}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--rounds", type=click.IntRange(min=1), default=50, show_default=True, help="How often to take turns.")
+@click.option(
+    "--calls", type=click.IntRange(min=8), default=100, show_default=True, help="Per server, scenario and round."
+)
+@click.option("--mtls", is_flag=True, help="Both servers with mTLS, ours with a list of allowed clients too.")
+@click.option(
+    "--client",
+    type=click.Choice(sorted(CLIENTS)),
+    default="grpc",
+    show_default=True,
+    help="raw: frames by hand on a socket, which leaves the processor to the server; the strictest ratios.",
+)
+@click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
+@click.option("--check", is_flag=True, help=f"Exit with 1 when a p50 ratio is above {LIMIT}.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def main(*, rounds: int, calls: int, mtls: bool, client: str, quick: bool, check: bool, output: str) -> None:
+    r"""Measure what cloudgraft adds to a bare gRPC server that answers a constant.
+
+    \b
+    Example: python -m bench --client raw --check
+    """
+    amount = _QUICK if quick else {"rounds": rounds, "calls": calls}
+    with tempfile.TemporaryDirectory() as scratch:
+        certificates = Path(scratch) / "certificates" if mtls else None
+        if certificates is not None:
+            create_bundle(certificates, hosts=DEFAULT_HOSTS)
+        report = asyncio.run(_measure(Plan(**amount, client=client, certificates=certificates)))
+    if output == "json":
+        click.echo(as_json(report))
+    else:
+        print_tables(report, Console(width=None if sys.stdout.isatty() else 160))
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+async def _measure(plan: Plan) -> Report:
+    rows: list[Row] = []
+    memory: list[Memory] = []
+    steps: list[Steps] = []
+    for nodes in _SIZES:
+        click.echo(f"{nodes:,} nodes ...", err=True)
+        steps += await measure_steps(nodes, rounds=plan.rounds, calls=plan.calls)
+        more, used = await measure_size(nodes, plan)
+        rows += more
+        memory.append(used)
+    return Report(
+        rounds=plan.rounds,
+        calls=plan.calls,
+        client=plan.client,
+        mtls=plan.certificates is not None,
+        scenarios=rows,
+        memory=memory,
+        in_process=steps,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The one line in the ``main()`` of a plugin's author.
+
+>>> from cloudgraft.plugin import serve
+>>> if __name__ == "__main__":  # doctest: +SKIP
+...     serve(MyProvider())
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from cloudgraft.plugins.author import Plugin, make_plugin, serve_as_plugin
+from cloudgraft.plugins.standalone import serve_driver_until_told
+from cloudgraft.sdk.blocking import BlockingDriver, as_driver, as_provider
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.server.serve import ServeOptions, serve_until_told
+from cloudgraft.server.tls import TlsFiles
+
+__all__ = ["serve"]
+
+
+def serve(
+    plugin: Plugin | type[Plugin],
+    *,
+    listen: str | None = None,
+    tls: TlsFiles | None = None,
+    allowed_clients: Collection[str] = (),
+) -> None:
+    """Serves a provider or a driver, async or blocking. Blocks until it is told to stop.
+
+    Without ``listen``, as a child process of cloudgraft: what is printed goes to cloudgraft's log, and the program
+    ends with its host. Run by hand it says what it is and how to configure it, and ends with code 1.
+
+    With ``listen`` (``host:port``), as a server of its own: with ``tls``, or on loopback only; ``allowed_clients``
+    names who may call, by the names in their certificates.
+
+    Given a class instead of an object, it is made with the options of cloudgraft's configuration: ``cls(options)``
+    when it has an ``Options`` attribute (a dataclass or a pydantic model), else ``cls()``.
+    """
+    if listen is None:
+        if tls is not None or allowed_clients:
+            raise InvalidArgumentError("tls and allowed_clients belong to a server of its own: say where to listen")
+        serve_as_plugin(plugin)
+        return
+    made = make_plugin(plugin)
+    if isinstance(made, (Driver, BlockingDriver)):
+        asyncio.run(serve_driver_until_told(as_driver(made), listen=listen, tls=tls, allowed_clients=allowed_clients))
+    else:
+        options = ServeOptions(listen=listen, tls=tls, allowed_clients=allowed_clients)
+        asyncio.run(serve_until_told(as_provider(made), options))

@@ -1,0 +1,144 @@
+"""Drivers and providers that Python packages bring along, found through their entry points.
+
+A package offers one by naming a class in its ``pyproject.toml``::
+
+    [project.entry-points."cloudgraft.drivers"]
+    acme = "cloudgraft_acme:AcmeDriver"
+
+The class is a Driver, BlockingDriver, Provider or BlockingProvider; how it gets its options is said in
+:mod:`cloudgraft.plugins.options`. Nothing is imported before it is asked for, and one that cannot be imported says
+so without disturbing the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import inspect
+from collections import Counter
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from cloudgraft.plugins.options import Option, options_of
+from cloudgraft.sdk.blocking import BlockingDriver, BlockingProvider
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, PreconditionError
+from cloudgraft.sdk.provider import Provider
+
+__all__ = ["Extension", "Kind", "Listing", "extensions", "find", "list_all"]
+
+
+class Kind(enum.Enum):
+    """What an entry point may be; the value is its group's name."""
+
+    DRIVER = "cloudgraft.drivers"
+    PROVIDER = "cloudgraft.providers"
+
+    @property
+    def word(self) -> str:
+        """In one word, for people."""
+        return "driver" if self is Kind.DRIVER else "provider"
+
+    @property
+    def classes(self) -> tuple[type, ...]:
+        """What the class must be derived from."""
+        return (Driver, BlockingDriver) if self is Kind.DRIVER else (Provider, BlockingProvider)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """An extension as it is shown; ``error`` says why it cannot be used."""
+
+    name: str
+    kind: Kind
+    target: str  # module:Class
+    distribution: str
+    version: str
+    summary: str = ""
+    options: tuple[Option, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """An entry point that was found, not yet imported."""
+
+    kind: Kind
+    entry_point: EntryPoint
+    is_ambiguous: bool = False  # another package offers the same name
+
+    @property
+    def name(self) -> str:
+        """The name by which a configuration asks for it."""
+        return self.entry_point.name
+
+    @property
+    def package(self) -> str:
+        """The distribution it comes from, with its version."""
+        dist = self.entry_point.dist
+        return f"{dist.name} {dist.version}" if dist else "an unknown package"
+
+    def load(self) -> type:
+        """Imports the class; raises PreconditionError that says why it cannot be used."""
+        what = f"the {self.kind.word} {self.name!r} of {self.package}"
+        if self.is_ambiguous:
+            raise PreconditionError(f"{what}: another package offers the same name, uninstall one of the two")
+        try:
+            found = self.entry_point.load()
+        except (Exception, SystemExit) as error:  # whatever a module may do when it is imported
+            raise PreconditionError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error
+        if not (isinstance(found, type) and issubclass(found, self.kind.classes)):
+            wanted = " or ".join(f"cloudgraft.sdk.{cls.__name__}" for cls in self.kind.classes)
+            raise PreconditionError(f"{what} is {self.entry_point.value}, which is not derived from {wanted}")
+        if inspect.isabstract(found):
+            missing = getattr(found, "__abstractmethods__", ())
+            raise PreconditionError(f"{what} lacks the methods {', '.join(sorted(missing))}")
+        return found
+
+    def listing(self) -> Listing:
+        """Everything there is to show; imports the class, and never raises."""
+        dist = self.entry_point.dist
+        summary, trouble = "", ""
+        options: tuple[Option, ...] = ()
+        try:
+            cls = self.load()
+            summary, options = _summary(cls), options_of(cls)
+        except CloudgraftError as error:
+            trouble = error.message
+        return Listing(
+            name=self.name,
+            kind=self.kind,
+            target=self.entry_point.value,
+            distribution=dist.name if dist else "",
+            version=dist.version if dist else "",
+            summary=summary,
+            options=options,
+            error=trouble,
+        )
+
+
+def extensions(kind: Kind) -> list[Extension]:
+    """All entry points of one kind, by name. Nothing is imported."""
+    found = sorted(entry_points(group=kind.value), key=lambda point: (point.name, point.value))
+    uses = Counter(point.name for point in found)
+    return [Extension(kind=kind, entry_point=point, is_ambiguous=uses[point.name] > 1) for point in found]
+
+
+def list_all() -> list[Listing]:
+    """Every driver and provider there is, also those that cannot be used."""
+    return [extension.listing() for kind in Kind for extension in extensions(kind)]
+
+
+def find(kind: Kind, name: str) -> Extension:
+    """The extension of that name; raises NotFoundError that says which there are."""
+    known = {extension.name: extension for extension in extensions(kind)}
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there is: {', '.join(known) or 'none'}"
+    raise NotFoundError(f"no installed package offers the {kind.word} {name!r}; {hint} (see `cloudgraft drivers`)")
+
+
+def _summary(cls: type) -> str:
+    doc = inspect.cleandoc(cls.__doc__ or "")
+    return doc.partition("\n")[0]

@@ -1,0 +1,156 @@
+"""`cloudgraft new`: the package that it writes installs, passes its own tests, is listed, and serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cloudgraft.cli.new import command
+from cloudgraft.plugins.provider import PluginProvider
+from cloudgraft.plugins.remote_driver import RemoteDriver
+from cloudgraft.plugins.spec import PluginSpec
+from cloudgraft.sdk import MachineSpec, NodeGroup
+from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
+
+pytestmark = pytest.mark.xdist_group("new")  # the packages are installed once
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+class Installed:
+    """Both packages, written by the command and installed by pip into a directory of their own."""
+
+    def __init__(self, base: Path) -> None:
+        self.driver, self.provider, self.site = base / "driver", base / "provider", base / "site"
+        for kind, name, directory in (("driver", "my-cloud", self.driver), ("provider", "acme", self.provider)):
+            result = run(kind, name, "--directory", directory)
+            assert result.exit_code == 0, result.output
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
+        offline = ("--no-index", "--no-build-isolation", "--no-deps", "--target", str(self.site))
+        self.run(*pip, *offline, self.driver, self.provider)
+
+    def run(self, *command: str | Path, cwd: Path | None = None) -> str:
+        result = subprocess.run(
+            [str(part) for part in command],
+            env={**os.environ, "PYTHONPATH": str(self.site)},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    def plugin(self, package: str, **options: object) -> PluginSpec:
+        command = [sys.executable, "-m", package]
+        return PluginSpec(name=package, command=command, env={"PYTHONPATH": str(self.site)}, options=options)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("new"))
+
+
+@pytest.mark.parametrize("kind", ["driver", "provider"])
+def test_it_passes_its_own_tests(installed: Installed, kind: str) -> None:
+    output = installed.run(sys.executable, "-m", "pytest", "-q", cwd=getattr(installed, kind))
+    assert "3 passed" in output
+
+
+def test_once_installed_it_is_listed(installed: Installed) -> None:
+    found = json.loads(installed.run(sys.executable, "-m", "cloudgraft.cli", "drivers", "-o", "json"))
+    listed = {entry["name"]: entry for entry in found}
+    assert {key: listed["my-cloud"][key] for key in ("kind", "distribution", "summary", "options", "error")} == {
+        "kind": "driver",
+        "distribution": "cloudgraft-my-cloud",
+        "summary": "Machines in the cloud my-cloud.",
+        "options": [{"name": "region", "required": False}],
+        "error": None,
+    }
+    assert {key: listed["acme"][key] for key in ("kind", "distribution", "summary", "error")} == {
+        "kind": "provider",
+        "distribution": "cloudgraft-acme",
+        "summary": "Node groups of acme.",
+        "error": None,
+    }
+
+
+async def test_the_driver_serves_as_a_plugin(installed: Installed) -> None:
+    driver = RemoteDriver.plugin(installed.plugin("cloudgraft_my_cloud", region="north"))
+    await driver.start()
+    try:
+        made = await driver.create(MachineSpec(name="m-1", group="g", tags={"a": "b"}))
+        assert made.provider_id == "my-cloud://north/m-1"
+        assert await driver.list() == [made]
+    finally:
+        await driver.close()
+
+
+async def test_the_provider_serves_as_a_plugin(installed: Installed) -> None:
+    provider = PluginProvider(installed.plugin("cloudgraft_acme", group="pool", maxSize=3))
+    await provider.start()
+    try:
+        assert await provider.node_groups() == [NodeGroup(id="pool", min_size=0, max_size=3)]
+        await provider.increase_size("pool", 2)
+        assert await provider.target_size("pool") == 2
+    finally:
+        await provider.close()
+
+
+def test_run_by_hand_the_package_says_how_to_configure_it(installed: Installed) -> None:
+    env = {**os.environ, "PYTHONPATH": str(installed.site)}
+    argv = [sys.executable, "-m", "cloudgraft_acme"]
+    result = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert '"-m", "cloudgraft_acme"]' in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["driver", "provider"])
+def test_what_it_writes_passes_the_usual_linters(installed: Installed, kind: str) -> None:
+    directory = getattr(installed, kind)
+    ruff = [sys.executable, "-m", "ruff"]
+    installed.run(*ruff, "check", "--isolated", "--line-length", "120", "--select", "E,F,I,UP,B,ANN", cwd=directory)
+    installed.run(*ruff, "format", "--isolated", "--line-length", "120", "--check", cwd=directory)
+
+
+def test_it_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("driver", "acme")
+    assert result.exit_code == 0
+    assert "pip install -e cloudgraft-acme" in result.stdout
+    assert (tmp_path / "cloudgraft-acme" / "src" / "cloudgraft_acme" / "driver.py").is_file()
+
+
+def test_it_never_overwrites(tmp_path: Path) -> None:
+    target = tmp_path / "mine"
+    target.mkdir()
+    (target / "notes.txt").write_text("precious")
+    result = run("provider", "acme", "--directory", target)
+    assert isinstance(result.exception, AlreadyExistsError)
+    assert [path.name for path in target.iterdir()] == ["notes.txt"]
+    (target / "notes.txt").unlink()
+    assert run("provider", "acme", "--directory", target).exit_code == 0  # an empty directory is fine
+    assert isinstance(run("provider", "acme", "--directory", target).exception, AlreadyExistsError)
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run("driver", "acme", "--directory", tmp_path / "file" / "below")
+    assert isinstance(result.exception, UnavailableError)
+    assert "cannot write" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["", "Acme", "my cloud", "my_cloud", "-x", "1st", "a--b", "../x", "a-", "ä"])
+def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: str) -> None:
+    result = run("driver", "--directory", tmp_path / "x", "--", name)
+    assert isinstance(result.exception, InvalidArgumentError)
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,467 @@
+"""A driver over gRPC: in a child process, and as a server of its own over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from cloudgraft.client import Address, CloudConfig
+from cloudgraft.plugins.driver_link import DriverLink, PluginLink, ServerLink
+from cloudgraft.plugins.driver_server import DriverServer
+from cloudgraft.plugins.driver_service import DriverService
+from cloudgraft.plugins.remote_driver import RemoteDriver
+from cloudgraft.plugins.supervisor import PluginState
+from cloudgraft.plugins.throwaway_tls import KeyPair, make_key_pair
+from cloudgraft.sdk import (
+    AlreadyExistsError,
+    ConflictError,
+    Driver,
+    DriverTraits,
+    Idempotency,
+    InternalError,
+    InvalidArgumentError,
+    Machine,
+    MachineSpec,
+    OutOfStockError,
+    Ownership,
+    UnavailableError,
+    UnsupportedError,
+)
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, error_table
+from cloudgraft.server import TlsFiles
+from cloudgraft.server.listener import Access
+from cloudgraft.wire.driver import RPCS, SERVICE
+from cloudgraft.wire.pb import driver_pb2 as pb
+from tests.conditions import until
+from tests.plugins.plugin_programs import DRIVER, TIMING, driver_spec
+
+SPEC = MachineSpec(name="m-1", group="g", settings={"shape": "small"}, tags={"owner": "us"}, user_data="#!/bin/sh")
+TRAITS = DriverTraits(
+    ownership=Ownership.NAME, idempotency=Idempotency.TOKEN, list_delay=timedelta(seconds=3), complete_list=False
+)
+
+
+class Scripted(Driver):
+    """Does what the test says."""
+
+    traits = TRAITS
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.machines: Sequence[Machine] = ()
+        self.seen: list[object] = []
+        self.entered = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        await self._step(spec)
+        return Machine(name=spec.name, machine_id="1", tags=spec.tags)
+
+    async def delete(self, machine: Machine) -> None:
+        await self._step(machine)
+
+    async def list(self) -> Sequence[Machine]:
+        await self._step(None)
+        return self.machines
+
+    async def _step(self, seen: object) -> None:
+        self.entered.set()
+        await self.go_on.wait()
+        self.seen.append(seen)
+        if self.error is not None:
+            raise self.error
+
+
+@asynccontextmanager
+async def served(driver: Driver) -> AsyncIterator[RemoteDriver]:
+    """A driver, and the same driver through a real server on loopback."""
+    server = DriverServer(driver, Access(listen="127.0.0.1:0"))
+    await server.start()
+    remote = RemoteDriver.connect(CloudConfig(address=Address.parse(server.address)))
+    await remote.start()
+    try:
+        yield remote
+    finally:
+        await remote.close()
+        await server.stop(0)
+
+
+# -- as a child process ------------------------------------------------------------------------------------------------
+
+
+async def test_a_driver_as_a_child_process_from_create_to_delete(tmp_path: Path) -> None:
+    driver = RemoteDriver.plugin(driver_spec(tmp_path, roomFor=2), timing=TIMING)
+    await driver.start()
+    try:
+        assert driver.traits == DriverTraits(ownership=Ownership.TAGS, idempotency=Idempotency.UNIQUE_NAME)
+        made = await driver.create(SPEC)
+        assert (made.name, made.provider_id, made.tags) == ("m-1", "file://m-1", {"owner": "us"})
+        assert made.created_at is not None
+        assert await driver.list() == [made]
+        with pytest.raises(AlreadyExistsError, match="there is a machine 'm-1' already"):
+            await driver.create(SPEC)
+        await driver.create(replace(SPEC, name="m-2"))
+        with pytest.raises(OutOfStockError, match="no room for more than 2"):
+            await driver.create(replace(SPEC, name="m-3"))
+        with pytest.raises(InvalidArgumentError, match=r"machine\.shape must be one of small, large"):
+            await driver.create(replace(SPEC, settings={}))
+        assert [shape.name for shape in await driver.shapes()] == ["small", "large"]
+        assert [str(price.hourly) for price in await driver.prices()] == ["0.02", "0.16"]
+        await driver.delete(made)
+        await driver.delete(made)
+        assert [machine.name for machine in await driver.list()] == ["m-2"]
+    finally:
+        await driver.close()
+
+
+async def test_a_driver_that_is_killed_is_back_and_describes_itself_again(tmp_path: Path) -> None:
+    driver = RemoteDriver.plugin(driver_spec(tmp_path), timing=TIMING)
+    await driver.start()
+    try:
+        await driver.create(SPEC)
+        assert isinstance(driver.link, PluginLink)
+        supervisor = driver.link.supervisor
+        assert supervisor.status.pid is not None
+        os.kill(supervisor.status.pid, signal.SIGKILL)
+        await asyncio.wait_for(
+            supervisor.wait_for(lambda status: status.restarts == 1 and status.state is PluginState.RUNNING), 30
+        )
+        assert [machine.name for machine in await driver.list()] == ["m-1"]
+    finally:
+        await driver.close()
+    with pytest.raises(UnavailableError, match="is stopped"):
+        await driver.list()
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", error_table(), ids=lambda error: error.slug)
+async def test_every_error_arrives_as_itself_with_its_hint(error: type[CloudgraftError]) -> None:
+    """Also those that share a gRPC code, such as quota, stock-out and rate limit: the trailer names which."""
+    driver = Scripted()
+    driver.error = error("so it is: grün", retry_after=2.5)
+    async with served(driver) as remote:
+        for call in (remote.create(SPEC), remote.list(), remote.delete(Machine(name="m", machine_id="1"))):
+            with pytest.raises(error) as caught:
+                await call
+            assert type(caught.value) is error
+            assert caught.value.message.endswith("so it is: grün")
+            assert caught.value.retry_after == 2.5
+
+
+async def test_an_unexpected_exception_has_an_id_and_no_internals(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Scripted()
+    driver.error = RuntimeError("password=hunter2")
+    async with served(driver) as remote:
+        with pytest.raises(InternalError, match=r"internal error \(id [0-9a-f]{8}\)") as caught:
+            await remote.create(SPEC)
+    assert "hunter2" not in caught.value.message
+    assert "hunter2" in caplog.text  # the log has the rest
+
+
+async def test_what_a_driver_does_not_have_is_unsupported() -> None:
+    async with served(Scripted()) as remote:
+        with pytest.raises(UnsupportedError, match="does not know its cloud's machine types"):
+            await remote.shapes()
+        with pytest.raises(UnsupportedError, match="does not know its cloud's prices"):
+            await remote.prices()
+
+
+@pytest.mark.parametrize("request_", [b"\xff\xff", b""], ids=["garbage", "empty"])
+@pytest.mark.parametrize("rpc", ["Create", "Delete"])
+async def test_a_request_that_makes_no_sense_is_refused(rpc: str, request_: bytes) -> None:
+    async with served(Scripted()) as remote:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = remote.link.channel().unary_unary(RPCS[rpc].path)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await method(request_, timeout=20)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+# -- what the engine relies on -----------------------------------------------------------------------------------------
+
+
+async def test_the_whole_spec_arrives() -> None:
+    driver = Scripted()
+    async with served(driver) as remote:
+        assert remote.traits == TRAITS
+        made = await remote.create(SPEC)
+        assert made == Machine(name="m-1", machine_id="1", tags={"owner": "us"})
+        await remote.delete(made)
+    assert driver.seen == [SPEC, made]
+
+
+async def test_a_create_whose_connection_breaks_has_an_unknown_outcome() -> None:
+    """Law 3: DeadlineError makes the engine look before it creates again; UnavailableError would not."""
+    driver = Scripted()
+    driver.go_on.clear()
+    server = DriverServer(driver, Access(listen="127.0.0.1:0"))
+    await server.start()
+    remote = RemoteDriver.connect(CloudConfig(address=Address.parse(server.address)))
+    await remote.start()
+    create, listing = asyncio.create_task(remote.create(SPEC)), asyncio.create_task(remote.list())
+    await driver.entered.wait()
+    stopping = asyncio.create_task(server.stop(0))
+    with pytest.raises(DeadlineError, match="whether Create was carried out is not known"):
+        await create
+    with pytest.raises(CloudgraftError):
+        await listing
+    driver.go_on.set()
+    await stopping
+    assert SPEC in driver.seen  # it was carried out: a caller that is gone does not stop it between its steps
+    with pytest.raises(DeadlineError):
+        await remote.create(SPEC)  # now nobody listens at all; gRPC's code is the same
+    with pytest.raises(UnavailableError):
+        await remote.list()
+    await remote.close()
+
+
+async def test_a_driver_that_says_by_itself_that_it_is_away_is_believed() -> None:
+    driver = Scripted()
+    driver.error = UnavailableError("the cloud is in maintenance")
+    async with served(driver) as remote:
+        with pytest.raises(UnavailableError, match="maintenance"):
+            await remote.create(SPEC)
+
+
+async def test_a_driver_that_does_not_answer_in_time_has_an_unknown_outcome() -> None:
+    driver = Scripted()
+    driver.go_on.clear()
+    async with served(driver) as served_remote:
+        remote = RemoteDriver(served_remote.link, timeout=timedelta(seconds=0.2))
+        with pytest.raises(DeadlineError):
+            await remote.create(SPEC)
+        driver.go_on.set()
+        await until(lambda: driver.seen == [SPEC], what="the create went on to its end")
+
+
+async def test_a_long_list_comes_in_pages_of_one_and_the_same_list() -> None:
+    driver = Scripted()
+    driver.machines = [Machine(name=f"m-{number}", machine_id=str(number)) for number in range(2500)]
+    async with served(driver) as remote:
+        assert await remote.list() == driver.machines
+    assert len(driver.seen) == 1
+
+
+async def test_pages_that_nobody_fetched_are_forgotten() -> None:
+    driver = Scripted()
+    driver.machines = [Machine(name=f"m-{number}", machine_id=str(number)) for number in range(3)]
+    service = DriverService(driver, page=1)
+    first = await service._list(pb.ListRequest())
+    for _ in range(20):
+        await service._list(pb.ListRequest())
+    with pytest.raises(ConflictError, match="begin again with its first page"):
+        await service._list(pb.ListRequest(page_token=first.next_page_token))
+
+
+async def test_before_it_has_described_itself_nothing_counts_as_gone(caplog: pytest.LogCaptureFixture) -> None:
+    """A driver that is away at the start is no error there; it is asked again before the first call."""
+    remote = RemoteDriver.connect(CloudConfig(address=Address.parse("127.0.0.1:1")))
+    await remote.start()
+    try:
+        assert "a driver is not there yet" in caplog.text
+        assert not remote.traits.complete_list
+        assert remote.traits.idempotency is Idempotency.NONE
+        with pytest.raises(UnavailableError):
+            await remote.list()
+    finally:
+        await remote.close()
+
+
+# -- drivers in other languages, with bugs -----------------------------------------------------------------------------
+
+
+class Answers(DriverLink):
+    """A foreign driver that answers with these messages."""
+
+    def __init__(self, answers: dict[str, list[bytes]]) -> None:
+        self.name = "the driver"
+        self._answers = {"Describe": [pb.DescribeResponse(ownership="tags", idempotency="none").SerializeToString()]}
+        self._answers |= answers
+        self._server = grpc.aio.server()
+        self._channel: grpc.aio.Channel | None = None
+
+    async def open(self) -> None:
+        def handler(rpc: str) -> grpc.RpcMethodHandler[bytes, bytes]:
+            async def answer(_request: bytes, _context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+                answers = self._answers[rpc]
+                return answers.pop(0) if len(answers) > 1 else answers[0]
+
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+        handlers = {rpc: handler(rpc) for rpc in self._answers}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+
+    def channel(self) -> grpc.aio.Channel:
+        assert self._channel is not None
+        return self._channel
+
+    async def close(self) -> None:
+        await self.channel().close()
+        await self._server.stop(None)
+
+
+@asynccontextmanager
+async def foreign(**answers: list[bytes]) -> AsyncIterator[RemoteDriver]:
+    remote = RemoteDriver(Answers(answers))
+    await remote.start()
+    try:
+        yield remote
+    finally:
+        await remote.close()
+
+
+async def test_a_list_without_an_end_is_refused() -> None:
+    async with foreign(List=[pb.ListResponse(next_page_token="again").SerializeToString()]) as remote:
+        with pytest.raises(InternalError, match="same page token twice"):
+            await remote.list()
+
+
+async def test_another_machine_than_the_one_asked_for_is_refused_and_a_name_left_out_is_filled_in() -> None:
+    other = pb.CreateResponse(machine=pb.Machine(name="m-2", machine_id="2")).SerializeToString()
+    bare = pb.CreateResponse(machine=pb.Machine(machine_id="2")).SerializeToString()
+    async with foreign(Create=[other, bare]) as remote:
+        with pytest.raises(InternalError, match="was asked for 'm-1' and answered with 'm-2'"):
+            await remote.create(SPEC)
+        assert (await remote.create(SPEC)).name == "m-1"
+
+
+async def test_bytes_that_make_no_sense_are_refused() -> None:
+    async with foreign(List=[b"\xff\xff\xff"]) as remote:
+        with pytest.raises(InternalError, match="answered List with bytes that make no sense"):
+            await remote.list()
+
+
+async def test_a_server_that_is_no_driver_is_an_error_at_the_start() -> None:
+    remote = RemoteDriver(Answers({"Describe": [b""]}))
+    with pytest.raises(InternalError, match="ownership"):
+        await remote.start()
+
+
+# -- as a server of its own --------------------------------------------------------------------------------------------
+
+
+def write(directory: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:
+    certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
+    certificate.write_bytes(pair.certificate)
+    key.write_bytes(pair.key)
+    return certificate, key
+
+
+@asynccontextmanager
+async def over_tls(directory: Path, driver: Driver, allowed: Sequence[str] = ()) -> AsyncIterator[CloudConfig]:
+    """A driver behind mutual TLS, and how its rightful client reaches it."""
+    server_cert, server_key = write(directory, "server", make_key_pair())
+    client_cert, client_key = write(directory, "client", make_key_pair())
+    files = TlsFiles(cert=server_cert, key=server_key, client_ca=client_cert)
+    server = DriverServer(driver, Access(listen="127.0.0.1:0", tls=files, allowed_clients=allowed))
+    await server.start()
+    port = server.address.rpartition(":")[2]
+    yield CloudConfig(
+        address=Address.parse(f"localhost:{port}"), cert=str(client_cert), key=str(client_key), cacert=str(server_cert)
+    )
+    await server.stop(0)
+
+
+async def test_a_driver_as_a_server_over_tls(tmp_path: Path) -> None:
+    driver = Scripted()
+    async with over_tls(tmp_path, driver, allowed=["localhost"]) as config:
+        remote = RemoteDriver.connect(config)
+        await remote.start()
+        assert (await remote.create(SPEC)).name == "m-1"
+        await remote.close()
+
+
+async def test_certificates_that_are_replaced_are_used_from_the_next_call_on(tmp_path: Path) -> None:
+    async with over_tls(tmp_path, Scripted()) as config:
+        remote = RemoteDriver.connect(config)
+        await remote.start()
+        server, client = make_key_pair(), make_key_pair()
+        for name, pair in (("client", client), ("server", server)):
+            write(tmp_path, name, pair)
+            # Each half of the rotation by itself may be refused by either side; the whole must work.
+            await asyncio.gather(remote.list(), return_exceptions=True)
+        await until(lambda: works(remote), what="both sides use the new certificates")
+        await remote.close()
+
+
+async def works(remote: RemoteDriver) -> bool:
+    try:
+        await remote.list()
+    except CloudgraftError:
+        return False
+    return True
+
+
+async def test_a_certificate_without_its_key_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with over_tls(tmp_path, Scripted()) as config:
+        remote = RemoteDriver.connect(config)
+        await remote.start()
+        (tmp_path / "client.key").write_bytes(make_key_pair().key)
+        await remote.list()
+        assert "the old ones stay" in caplog.text
+        await remote.close()
+
+
+@pytest.mark.parametrize("client", ["none", "another", "not allowed"])
+async def test_only_the_right_client_reaches_a_driver(tmp_path: Path, client: str) -> None:
+    driver = Scripted()
+    allowed = ["somebody-else"] if client == "not allowed" else []
+    async with over_tls(tmp_path, driver, allowed) as right:
+        config = right
+        if client == "none":
+            config = CloudConfig(address=right.address, cacert=right.cacert, tls=True)
+        elif client == "another":
+            cert, key = write(tmp_path, "another", make_key_pair())
+            config = CloudConfig(address=right.address, cert=str(cert), key=str(key), cacert=right.cacert)
+        remote = RemoteDriver(ServerLink(config))
+        await remote.link.open()
+        with pytest.raises(CloudgraftError):
+            await remote.list()
+        await remote.close()
+    assert driver.seen == []
+
+
+def test_a_driver_elsewhere_is_not_talked_to_without_tls() -> None:
+    with pytest.raises(InvalidArgumentError, match="without TLS"):
+        ServerLink(CloudConfig(address=Address.parse("driver.example.org:8443")))
+
+
+async def test_a_driver_does_not_listen_for_other_hosts_without_tls() -> None:
+    with pytest.raises(InvalidArgumentError, match="without TLS"):
+        DriverServer(Scripted(), Access(listen="0.0.0.0:0"))
+
+
+async def test_the_example_serves_by_itself_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    argv = [sys.executable, str(DRIVER), "--listen", "127.0.0.1:0", str(tmp_path)]
+    process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        address = (await process.stderr.readline()).decode().strip().removeprefix("serving on ")
+        remote = RemoteDriver.connect(CloudConfig(address=Address.parse(address)))
+        await remote.start()
+        assert (await remote.create(SPEC)).provider_id == "file://m-1"
+        await remote.close()
+    finally:
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+def test_the_service_has_exactly_the_calls_of_its_proto_file() -> None:
+    assert set(RPCS) == set(pb.DESCRIPTOR.services_by_name["Driver"].methods_by_name)
+    assert pb.DESCRIPTOR.services_by_name["Driver"].full_name == SERVICE
