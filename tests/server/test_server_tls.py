@@ -7,13 +7,17 @@ import logging
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cloudgraft.certs.authority import create_bundle, issue_client, renew
 from cloudgraft.client import CloudConfig, Connection, RemoteProvider
@@ -105,6 +109,42 @@ async def test_a_client_of_our_authority_that_is_not_allowed_reaches_no_handler_
     assert not provider.log.calls
     told = [record for record in caplog.records if "allowedClients: somebody-else" in record.getMessage()]
     assert [record.levelno for record in told] == [logging.WARNING]  # once, not for every call
+
+
+async def test_health_and_reflection_are_for_allowed_clients_too(tmp_path: Path) -> None:
+    async with serving(memory(), ServeOptions(allowed_clients=[ALLOWED]), mtls_in=tmp_path) as served:
+        assert served.certificates is not None
+        for name, allowed in ((issue_client(tmp_path, "somebody-else"), False), (None, True)):
+            cert, key = name or (served.certificates.client_cert, served.certificates.client_key)
+            credentials = grpc.ssl_channel_credentials(
+                served.certificates.ca_cert.read_bytes(), key.read_bytes(), cert.read_bytes()
+            )
+            async with grpc.aio.secure_channel(served.address, credentials) as channel:
+                assert [await _code(call) for call in _other_calls(channel)] == [
+                    grpc.StatusCode.OK if allowed else grpc.StatusCode.PERMISSION_DENIED
+                ] * 3
+
+
+def _other_calls(channel: grpc.aio.Channel) -> list[Any]:
+    health = health_pb2_grpc.HealthStub(channel)
+    question = reflection_pb2.ServerReflectionRequest(list_services="")
+    return [
+        health.Check(health_pb2.HealthCheckRequest(), timeout=10),
+        health.Watch(health_pb2.HealthCheckRequest(), timeout=10),
+        reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([question]), timeout=10),
+    ]
+
+
+async def _code(call: Any) -> grpc.StatusCode:
+    try:
+        if hasattr(call, "read"):
+            await call.read()  # the first message of a stream; a health watch never ends by itself
+            call.cancel()
+        else:
+            await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
 
 
 async def test_without_a_list_every_client_of_our_authority_may_call(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -39,24 +39,20 @@ def _names_in(pem: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name and name.isprintable()))
 
 
-class AllowedClients(grpc.aio.ServerInterceptor):
-    """Lets a call through only when one of the names in the client's certificate is an allowed one."""
+class AllowedClients:
+    """Lets a call through only when one of the names in the client's certificate is an allowed one.
+
+    Not an interceptor: gRPC would build the guarded method anew for each call, which takes a tenth of a call's time.
+    """
 
     def __init__(self, allowed: Collection[str], refused: Counter) -> None:
         self._allowed = frozenset(allowed)
         self._refused = refused
         self._told: dict[tuple[str, ...], float] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """The real handler, with the check in front."""
-        handler = await continuation(handler_call_details)
-        if handler is None:  # no such method: gRPC answers that by itself
-            return None
-        return self._guard(handler, handler_call_details.method)
+    def guarded(self, service: grpc.GenericRpcHandler) -> grpc.GenericRpcHandler:
+        """The same service, with the check in front of each method."""
+        return _Guarded(service, self._guard)
 
     def _tell(self, names: tuple[str, ...], peer: str, method: str) -> None:
         """Once a minute for each client: a wrongly configured autoscaler calls hundreds of times."""
@@ -101,6 +97,41 @@ class AllowedClients(grpc.aio.ServerInterceptor):
                 await result
 
         return _like(handler, stream if handler.response_streaming else single)
+
+
+class _Guarded(grpc.GenericRpcHandler):
+    def __init__(
+        self,
+        inner: grpc.GenericRpcHandler,
+        guard: Callable[[grpc.RpcMethodHandler[Any, Any], str], grpc.RpcMethodHandler[Any, Any]],
+    ) -> None:
+        self._inner = inner
+        self._guard = guard
+        self._methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        method = handler_call_details.method
+        if method not in self._methods:
+            handler = self._inner.service(handler_call_details)
+            if handler is None:  # no such method: gRPC answers that by itself
+                return None
+            self._methods[method] = self._guard(handler, method)
+        return self._methods[method]
+
+
+class GuardedServer:
+    """Stands in for a server while a service adds itself to it, so that no service is left unguarded."""
+
+    def __init__(self, server: grpc.aio.Server, allowed: AllowedClients) -> None:
+        self._server = server
+        self._allowed = allowed
+
+    def add_generic_rpc_handlers(self, services: Iterable[grpc.GenericRpcHandler]) -> None:
+        """What generated code calls."""
+        self._server.add_generic_rpc_handlers(tuple(self._allowed.guarded(service) for service in services))
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        """What generated code calls too. grpc.aio makes no use of it, and it would be a way round the guard."""
 
 
 def _like(handler: grpc.RpcMethodHandler[Any, Any], behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler[Any, Any]:

@@ -57,8 +57,9 @@ class GrpcServer:
         service = self._service
 
         async def respond(data: bytes, context: Context) -> bytes:
-            names = client_names(context.auth_context()) if self._listener.is_secure else ()
-            call = Call(context.peer(), names[0] if names else "", context.time_remaining())
+            call = Call(
+                context.peer(), lambda: ", ".join(client_names(context.auth_context())), context.time_remaining()
+            )
             try:
                 return await service.handle_bytes(rpc.name, data, call)
             except CloudgraftError as error:

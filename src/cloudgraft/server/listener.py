@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from prometheus_client import Counter
 
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
-from cloudgraft.server.clients import AllowedClients
+from cloudgraft.server.clients import AllowedClients, GuardedServer
 from cloudgraft.server.listen import check_exposure, has_port
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 
@@ -66,7 +66,7 @@ class Listener:
         self.tls = ReloadingCredentials(access.tls) if access.tls else None
         self._credentials = self.tls.server_credentials() if self.tls else access.credentials
         allowed = access.allowed_clients
-        self._interceptors = (AllowedClients(allowed, refused_clients),) if allowed else ()
+        self._allowed = AllowedClients(allowed, refused_clients) if allowed else None
         self._options = (
             # Without this a second server on the same port would start, and each would get a part of the calls.
             ("grpc.so_reuseport", 0),
@@ -82,18 +82,16 @@ class Listener:
         """Where it listens, with the real port."""
         return self._listen.rpartition(":")[0] + f":{self._port}" if has_port(self._listen) else self._listen
 
-    @property
-    def is_secure(self) -> bool:
-        """True with TLS of either kind."""
-        return self._credentials is not None
-
     async def start(self) -> None:
         """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
-        server = grpc.aio.server(options=self._options, interceptors=self._interceptors)
-        server.add_generic_rpc_handlers((self._handler,))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        server = grpc.aio.server(options=self._options)
+        registry: Any = server if self._allowed is None else GuardedServer(server, self._allowed)
+        registry.add_generic_rpc_handlers((self._handler,))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, registry)
         names: Sequence[str] = (self._service_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        # Not enable_server_reflection(): it would take the guard for a server with threads.
+        servicer = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, registry)
         try:
             if self._credentials is None:
                 self._port = server.add_insecure_port(self._listen)

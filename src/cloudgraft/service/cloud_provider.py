@@ -52,7 +52,7 @@ class Call:
     """What a transport knows of a call beside its request."""
 
     peer: str = ""
-    identity: str = ""  # from the client's certificate
+    identify: Callable[[], str] = str  # the client's name, from its certificate; looked up only where it is shown
     seconds_left: float | None = None  # until the client gives up
 
 
@@ -299,8 +299,8 @@ class CloudProviderService:
         self, request: pb.NodeGroupAutoscalingOptionsRequest
     ) -> pb.NodeGroupAutoscalingOptionsResponse:
         group = self._groups.get(request.id) or await self._group(request.id)
-        age = wire.client_age(request.defaults)
-        defaults = wire.options_from_pb(request.defaults) if request.HasField("defaults") else FLAG_DEFAULTS
+        sent, age = wire.defaults_from_pb(request)
+        defaults = sent or FLAG_DEFAULTS
         try:
             wanted = await self.provider.options(group.id, defaults)
         except UnsupportedError:
@@ -364,7 +364,8 @@ def _call_details(rpc: str, request: Message, call: Call, code: StatusCode, seco
 
 
 def _caller(call: Call) -> dict[str, object]:
-    return {"peer": call.peer, "client": call.identity} if call.identity else {"peer": call.peer}
+    name = call.identify()
+    return {"peer": call.peer, "client": name} if name else {"peer": call.peer}
 
 
 def _subject(request: Message) -> dict[str, object]:

@@ -6,7 +6,7 @@ every release from 1.25 on (see externalgrpc.proto).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -95,9 +95,36 @@ def node_ref_from_pb(message: pb.ExternalGrpcNode) -> NodeRef:
     return NodeRef(
         name=message.name,
         provider_id=message.providerID,
-        labels=dict(message.labels),
-        annotations=dict(message.annotations),
+        labels=_Texts(message.labels),
+        annotations=_Texts(message.annotations),
     )
+
+
+class _Texts(Mapping[str, str]):
+    """A map of a message, copied at the first look: most providers go by the id and never look."""
+
+    __slots__ = ("_copy", "_source")
+
+    def __init__(self, source: Mapping[str, str]) -> None:
+        self._source = source
+        self._copy: dict[str, str] | None = None
+
+    def __getitem__(self, key: str) -> str:
+        return self._texts()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts())
+
+    def __len__(self) -> int:
+        return len(self._texts())
+
+    def __repr__(self) -> str:
+        return repr(self._texts())
+
+    def _texts(self) -> dict[str, str]:
+        if self._copy is None:
+            self._copy = dict(self._source)
+        return self._copy
 
 
 def instance_to_pb(instance: Instance) -> pb.Instance:
@@ -217,21 +244,30 @@ def client_age(defaults: pb.NodeGroupAutoscalingOptions) -> ClientAge:
     )
 
 
-def options_from_pb(message: pb.NodeGroupAutoscalingOptions) -> AutoscalingOptions:
-    """Options from a request's defaults or a server's answer; durations from whichever field is there."""
-    encoded = message.SerializeToString(deterministic=True)
+def defaults_from_pb(
+    message: pb.NodeGroupAutoscalingOptionsRequest,
+) -> tuple[AutoscalingOptions | None, ClientAge]:
+    """The defaults of a request, None when it has none, and what they tell of the client."""
+    if not message.HasField("defaults"):
+        return None, client_age(message.defaults)
+    encoded = message.defaults.SerializeToString(deterministic=True)
     if len(encoded) > _LONGEST_REMEMBERED:  # unknown fields can be of any size, and must not fill the memory
-        return _options_from_bytes.__wrapped__(encoded)
-    return _options_from_bytes(encoded)
+        return _defaults_from_bytes.__wrapped__(encoded)
+    return _defaults_from_bytes(encoded)
 
 
 _LONGEST_REMEMBERED: Final = 4096
 
 
 @lru_cache(maxsize=256)
-def _options_from_bytes(encoded: bytes) -> AutoscalingOptions:
+def _defaults_from_bytes(encoded: bytes) -> tuple[AutoscalingOptions, ClientAge]:
     # An autoscaler sends the same defaults thousands of times per loop: decoding them once is enough.
     message = pb.NodeGroupAutoscalingOptions.FromString(encoded)
+    return options_from_pb(message), client_age(message)
+
+
+def options_from_pb(message: pb.NodeGroupAutoscalingOptions) -> AutoscalingOptions:
+    """Options from a request's defaults or a server's answer; durations from whichever field is there."""
     return AutoscalingOptions(
         scale_down_utilization_threshold=message.scaleDownUtilizationThreshold,
         scale_down_gpu_utilization_threshold=message.scaleDownGpuUtilizationThreshold,
@@ -244,7 +280,7 @@ def _options_from_bytes(encoded: bytes) -> AutoscalingOptions:
         allow_non_atomic_scale_up_to_max=(
             message.allowNonAtomicScaleUpToMax if message.HasField("allowNonAtomicScaleUpToMax") else None
         ),
-        source=encoded,
+        source=message.SerializeToString(deterministic=True),
     )
 
 
