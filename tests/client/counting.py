@@ -17,7 +17,8 @@ import grpc
 from google.protobuf.message import Message
 
 from cloudgraft.client import Address, CloudConfig
-from cloudgraft.wire.externalgrpc import RPCS, SERVICE, Rpc
+from cloudgraft.wire.externalgrpc import RPCS, SERVICE
+from cloudgraft.wire.rpc import Rpc
 
 Answer = Message | bytes | Exception | Callable[[Any], Message]
 

@@ -25,7 +25,7 @@ from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import status_of
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode
-from cloudgraft.wire.externalgrpc import Rpc
+from cloudgraft.wire.rpc import Rpc
 
 __all__ = ["command"]
 

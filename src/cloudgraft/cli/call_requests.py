@@ -16,9 +16,11 @@ from google.protobuf.message import Message
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, Container, Pod
+from cloudgraft.service.options import FLAG_DEFAULTS
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.kubernetes import encode_pod
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
+from cloudgraft.wire.rpc import Rpc
 
 __all__ = ["CATALOGUE", "Entry", "build_request", "find_rpc"]
 
@@ -52,19 +54,9 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "NodeGroupTemplateNodeInfo": Entry(meaning="what a new node of a group looks like", example={"id": "small"}),
     "NodeGroupGetOptions": Entry(meaning="how the autoscaler should treat a group", example={"id": "small"}),
 }
-# The autoscaler's flags unless a user changes them. It always sends its defaults, and old servers crash without.
-_FLAG_DEFAULTS: Final = AutoscalingOptions(
-    scale_down_utilization_threshold=0.5,
-    scale_down_gpu_utilization_threshold=0.5,
-    scale_down_unneeded_time=timedelta(minutes=10),
-    scale_down_unready_time=timedelta(minutes=20),
-    max_node_provision_time=timedelta(minutes=15),
-    zero_or_max_node_scaling=False,
-    ignore_daemon_sets_utilization=False,
-)
 
 
-def find_rpc(name: str) -> wire.Rpc:
+def find_rpc(name: str) -> Rpc:
     """The call of that name in any case; raises InvalidArgumentError with the nearest one for a typo."""
     by_lower = {known.lower(): rpc for known, rpc in wire.RPCS.items()}
     if name.lower() in by_lower:
@@ -74,7 +66,7 @@ def find_rpc(name: str) -> wire.Rpc:
     raise InvalidArgumentError(f"there is no call {name!r}: {advice}")
 
 
-def build_request(rpc: wire.Rpc, text: str) -> Message:
+def build_request(rpc: Rpc, text: str) -> Message:
     """The request from its protobuf JSON, completed as the autoscaler would; raises InvalidArgumentError."""
     try:
         data = json.loads(text)
@@ -123,7 +115,7 @@ def _complete(request: Message) -> None:
     """Fills what every autoscaler sends, in the fields of old and new releases alike."""
     if isinstance(request, pb.NodeGroupAutoscalingOptionsRequest):
         given = wire.options_from_pb(request.defaults) if request.HasField("defaults") else AutoscalingOptions()
-        request.defaults.CopyFrom(wire.options_to_pb(given.over(_FLAG_DEFAULTS)))
+        request.defaults.CopyFrom(wire.options_to_pb(given.over(FLAG_DEFAULTS)))
     if isinstance(request, pb.PricingPodPriceRequest):
         request.pod_bytes = request.pod_bytes or request.pod
         request.pod = request.pod or request.pod_bytes

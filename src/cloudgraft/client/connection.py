@@ -21,7 +21,8 @@ from cloudgraft.client.errors import error_from_rpc, status_of
 from cloudgraft.client.tls import channel_credentials, credentials_stamp
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, StatusCode
-from cloudgraft.wire.externalgrpc import RPCS, Rpc
+from cloudgraft.wire.externalgrpc import RPCS
+from cloudgraft.wire.rpc import Rpc
 
 __all__ = ["MAX_ANSWER_BYTES", "Connection"]
 

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from cloudgraft.client import CloudConfig, Connection
 from cloudgraft.client.errors import status_of
 from cloudgraft.sdk.errors import CloudgraftError, StatusCode
-from cloudgraft.wire.externalgrpc import Rpc
+from cloudgraft.wire.rpc import Rpc
 
 __all__ = ["CallRecord", "CallRecorder", "RecordingConnection", "RpcFigures"]
 

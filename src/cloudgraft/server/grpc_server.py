@@ -13,7 +13,8 @@ from cloudgraft.server.clients import client_names
 from cloudgraft.server.listener import Access, Listener, abort
 from cloudgraft.server.tls import ReloadingCredentials
 from cloudgraft.service import Call, CloudProviderService
-from cloudgraft.wire.externalgrpc import RPCS, SERVICE, Rpc
+from cloudgraft.wire.externalgrpc import RPCS, SERVICE
+from cloudgraft.wire.rpc import Rpc
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 Handler = Callable[[bytes, Context], Awaitable[bytes]]

@@ -9,13 +9,11 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Final, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from cloudgraft.sdk.driver import (
@@ -31,35 +29,22 @@ from cloudgraft.sdk.driver import (
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.wire.pb import driver_pb2 as pb
+from cloudgraft.wire.rpc import rpc_table
 
 SERVICE: Final = "cloudgraft.driver.v1.Driver"
 
 
-@dataclass(frozen=True, slots=True)
-class DriverRpc:
-    """One of the six calls."""
-
-    name: str
-    request: type[Message]
-    response: type[Message]
-
-    @property
-    def path(self) -> str:
-        """Where it is found on the wire."""
-        return f"/{SERVICE}/{self.name}"
-
-
-RPCS: Final = {
-    rpc.name: rpc
-    for rpc in (
-        DriverRpc("Describe", pb.DescribeRequest, pb.DescribeResponse),
-        DriverRpc("Create", pb.CreateRequest, pb.CreateResponse),
-        DriverRpc("Delete", pb.DeleteRequest, pb.DeleteResponse),
-        DriverRpc("List", pb.ListRequest, pb.ListResponse),
-        DriverRpc("Shapes", pb.ShapesRequest, pb.ShapesResponse),
-        DriverRpc("Prices", pb.PricesRequest, pb.PricesResponse),
-    )
-}
+RPCS: Final = rpc_table(
+    SERVICE,
+    (
+        ("Describe", pb.DescribeRequest, pb.DescribeResponse),
+        ("Create", pb.CreateRequest, pb.CreateResponse),
+        ("Delete", pb.DeleteRequest, pb.DeleteResponse),
+        ("List", pb.ListRequest, pb.ListResponse),
+        ("Shapes", pb.ShapesRequest, pb.ShapesResponse),
+        ("Prices", pb.PricesRequest, pb.PricesResponse),
+    ),
+)
 
 Word = TypeVar("Word", bound=enum.Enum)
 

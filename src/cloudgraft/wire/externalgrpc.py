@@ -14,7 +14,6 @@ from typing import Final
 
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -30,48 +29,31 @@ from cloudgraft.sdk.types import (
 )
 from cloudgraft.wire import kubernetes
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
+from cloudgraft.wire.rpc import rpc_table
 
 SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
 
-@dataclass(frozen=True, slots=True)
-class Rpc:
-    """One of the 15 calls."""
-
-    name: str
-    request: type[Message]
-    response: type[Message]
-
-    @property
-    def path(self) -> str:
-        """Where it is found on the wire."""
-        return f"/{SERVICE}/{self.name}"
-
-
-RPCS: Final = {
-    rpc.name: rpc
-    for rpc in (
-        Rpc("NodeGroups", pb.NodeGroupsRequest, pb.NodeGroupsResponse),
-        Rpc("NodeGroupForNode", pb.NodeGroupForNodeRequest, pb.NodeGroupForNodeResponse),
-        Rpc("PricingNodePrice", pb.PricingNodePriceRequest, pb.PricingNodePriceResponse),
-        Rpc("PricingPodPrice", pb.PricingPodPriceRequest, pb.PricingPodPriceResponse),
-        Rpc("GPULabel", pb.GPULabelRequest, pb.GPULabelResponse),
-        Rpc("GetAvailableGPUTypes", pb.GetAvailableGPUTypesRequest, pb.GetAvailableGPUTypesResponse),
-        Rpc("Cleanup", pb.CleanupRequest, pb.CleanupResponse),
-        Rpc("Refresh", pb.RefreshRequest, pb.RefreshResponse),
-        Rpc("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest, pb.NodeGroupTargetSizeResponse),
-        Rpc("NodeGroupIncreaseSize", pb.NodeGroupIncreaseSizeRequest, pb.NodeGroupIncreaseSizeResponse),
-        Rpc("NodeGroupDeleteNodes", pb.NodeGroupDeleteNodesRequest, pb.NodeGroupDeleteNodesResponse),
-        Rpc(
-            "NodeGroupDecreaseTargetSize",
-            pb.NodeGroupDecreaseTargetSizeRequest,
-            pb.NodeGroupDecreaseTargetSizeResponse,
-        ),
-        Rpc("NodeGroupNodes", pb.NodeGroupNodesRequest, pb.NodeGroupNodesResponse),
-        Rpc("NodeGroupTemplateNodeInfo", pb.NodeGroupTemplateNodeInfoRequest, pb.NodeGroupTemplateNodeInfoResponse),
-        Rpc("NodeGroupGetOptions", pb.NodeGroupAutoscalingOptionsRequest, pb.NodeGroupAutoscalingOptionsResponse),
-    )
-}
+RPCS: Final = rpc_table(
+    SERVICE,
+    (
+        ("NodeGroups", pb.NodeGroupsRequest, pb.NodeGroupsResponse),
+        ("NodeGroupForNode", pb.NodeGroupForNodeRequest, pb.NodeGroupForNodeResponse),
+        ("PricingNodePrice", pb.PricingNodePriceRequest, pb.PricingNodePriceResponse),
+        ("PricingPodPrice", pb.PricingPodPriceRequest, pb.PricingPodPriceResponse),
+        ("GPULabel", pb.GPULabelRequest, pb.GPULabelResponse),
+        ("GetAvailableGPUTypes", pb.GetAvailableGPUTypesRequest, pb.GetAvailableGPUTypesResponse),
+        ("Cleanup", pb.CleanupRequest, pb.CleanupResponse),
+        ("Refresh", pb.RefreshRequest, pb.RefreshResponse),
+        ("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest, pb.NodeGroupTargetSizeResponse),
+        ("NodeGroupIncreaseSize", pb.NodeGroupIncreaseSizeRequest, pb.NodeGroupIncreaseSizeResponse),
+        ("NodeGroupDeleteNodes", pb.NodeGroupDeleteNodesRequest, pb.NodeGroupDeleteNodesResponse),
+        ("NodeGroupDecreaseTargetSize", pb.NodeGroupDecreaseTargetSizeRequest, pb.NodeGroupDecreaseTargetSizeResponse),
+        ("NodeGroupNodes", pb.NodeGroupNodesRequest, pb.NodeGroupNodesResponse),
+        ("NodeGroupTemplateNodeInfo", pb.NodeGroupTemplateNodeInfoRequest, pb.NodeGroupTemplateNodeInfoResponse),
+        ("NodeGroupGetOptions", pb.NodeGroupAutoscalingOptionsRequest, pb.NodeGroupAutoscalingOptionsResponse),
+    ),
+)
 
 
 # -- groups, nodes, instances ------------------------------------------------------------------------------------------
