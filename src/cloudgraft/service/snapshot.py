@@ -341,7 +341,8 @@ class SnapshotProvider(Provider):
     def _note_trouble(self, trouble: str) -> None:
         if trouble != self._trouble:
             if trouble:
-                log.warning("a provider cannot be read", extra={"provider": self.name, "error": trouble})
+                what = "a provider cannot be read" if self._is_away else "a part of a provider cannot be read"
+                log.warning(what, extra={"provider": self.name, "error": trouble})
             else:
                 log.info("a provider is read", extra={"provider": self.name, "groups": len(self._views)})
         self._trouble = trouble
