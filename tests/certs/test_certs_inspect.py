@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from cloudgraft.certs import Bundle, Report, Severity, create_bundle, inspect_path, issue_client, renew
+from cloudgraft.certs.authority import Bundle, create_bundle, issue_client, renew
+from cloudgraft.certs.inspect import Report, Severity, inspect_path
 from cloudgraft.certs.issue import Pair, Validity, new_authority, server_pair
 from cloudgraft.certs.pem import load_certificate, load_key
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError

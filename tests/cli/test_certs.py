@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cloudgraft.certs import create_bundle
+from cloudgraft.certs.authority import create_bundle
 from cloudgraft.cli.certs import command
 from cloudgraft.sdk.errors import InvalidArgumentError
 
