@@ -29,7 +29,7 @@ def constant(answer: bytes) -> Handler:
 
 async def main(constants: dict[str, bytes], certificates: Path | None) -> None:
     """Serves the constants."""
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     for path, answer in constants.items():
         service, method = path.strip("/").split("/")
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {

@@ -27,6 +27,7 @@ from cloudgraft.sdk.errors import (
     NotFoundError,
     PreconditionError,
 )
+from tests.own_port import OWN_PORT
 
 HOSTS = ["localhost", "127.0.0.1", "::1"]
 
@@ -97,7 +98,7 @@ async def test_a_server_certificate_cannot_be_used_by_a_client(bundle: Bundle) -
 
 async def test_grpc_accepts_the_certificates_on_both_sides(bundle: Bundle) -> None:
     ca, cert, key = (path.read_bytes() for path in (bundle.ca_cert, bundle.server_cert, bundle.server_key))
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=OWN_PORT)
     credentials = grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
     port = server.add_secure_port("127.0.0.1:0", credentials)
     await server.start()

@@ -52,7 +52,7 @@ async def stdio(_request: bytes, _context: grpc.aio.ServicerContext[Any, Any]) -
 
 
 async def start_grpc() -> grpc.aio.Server:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     groups: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(node_groups)
     stream: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(stdio)
     service = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"

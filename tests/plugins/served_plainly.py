@@ -32,7 +32,7 @@ def credentials(mode: str) -> grpc.ServerCredentials:
 
 
 async def main(mode: str) -> None:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     if mode == "none":
         port = server.add_insecure_port("127.0.0.1:0")
     else:

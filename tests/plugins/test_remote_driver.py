@@ -44,6 +44,7 @@ from cloudgraft.server.listener import Access
 from cloudgraft.wire.driver import RPCS, SERVICE
 from cloudgraft.wire.pb import driver_pb2 as pb
 from tests.conditions import until
+from tests.own_port import OWN_PORT
 from tests.plugins.plugin_programs import DRIVER, TIMING, driver_spec
 
 SPEC = MachineSpec(name="m-1", group="g", settings={"shape": "small"}, tags={"owner": "us"}, user_data="#!/bin/sh")
@@ -290,7 +291,7 @@ class Answers(DriverLink):
         self.name = "the driver"
         self._answers = {"Describe": [pb.DescribeResponse(ownership="tags", idempotency="none").SerializeToString()]}
         self._answers |= answers
-        self._server = grpc.aio.server()
+        self._server = grpc.aio.server(options=OWN_PORT)
         self._channel: grpc.aio.Channel | None = None
 
     async def open(self) -> None:
