@@ -212,7 +212,10 @@ async def test_a_create_whose_connection_breaks_has_an_unknown_outcome() -> None
     await server.start()
     remote = RemoteDriver.connect(CloudConfig(address=Address.parse(server.address)))
     await remote.start()
-    create, listing = asyncio.create_task(remote.create(SPEC)), asyncio.create_task(remote.list())
+    create = asyncio.create_task(remote.create(SPEC))
+    await driver.entered.wait()
+    driver.entered.clear()
+    listing = asyncio.create_task(remote.list())
     await driver.entered.wait()
     stopping = asyncio.create_task(server.stop(0))
     with pytest.raises(DeadlineError, match="whether Create was carried out is not known"):
@@ -221,7 +224,8 @@ async def test_a_create_whose_connection_breaks_has_an_unknown_outcome() -> None
         await listing
     driver.go_on.set()
     await stopping
-    assert SPEC in driver.seen  # it was carried out: a caller that is gone does not stop it between its steps
+    # It is carried out: a caller that is gone does not stop it between its steps.
+    await until(lambda: SPEC in driver.seen)
     with pytest.raises(DeadlineError):
         await remote.create(SPEC)  # now nobody listens at all; gRPC's code is the same
     with pytest.raises(UnavailableError):
