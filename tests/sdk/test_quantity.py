@@ -187,11 +187,10 @@ def test_what_looks_like_a_quantity_is_taken_exactly_when_kubernetes_takes_it(te
 def test_any_text_is_either_a_quantity_or_refused(text: str) -> None:
     try:
         quantity = Quantity(text)
-    except InvalidQuantityError as error:
-        assert error.message.isprintable()
-    else:
-        assert str(quantity) == text
-        assert _kubernetes_takes(text)
+    except InvalidQuantityError:
+        return
+    assert str(quantity) == text
+    assert _kubernetes_takes(text)
 
 
 @pytest.mark.parametrize("text", ["1e101", "1.1e100", "1e999999999", "-1e2147483647", "9" * 101, "9" * 100_000])

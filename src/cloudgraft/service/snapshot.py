@@ -74,7 +74,7 @@ class SnapshotProvider(Provider):
         self._inner = inner
         self._settings = settings or SnapshotSettings()
         self._clock = clock
-        self._reader = SnapshotReader(inner, name=name, call_timeout=self._settings.call_timeout, clock=clock)
+        self._reader = SnapshotReader(inner, call_timeout=self._settings.call_timeout, clock=clock)
         self._views: dict[str, View] = {}
         self._vanished: set[str] = set()  # groups the provider no longer has: they go at the next refresh (R4)
         self._owners: dict[str, str] = {}  # instance id -> group id

@@ -49,9 +49,8 @@ class Reading:
 class SnapshotReader:
     """Reads one provider, with a time limit for each call and everything it may answer checked."""
 
-    def __init__(self, inner: Provider, *, name: str, call_timeout: float, clock: Callable[[], float]) -> None:
+    def __init__(self, inner: Provider, *, call_timeout: float, clock: Callable[[], float]) -> None:
         self._inner = inner
-        self._name = name
         self._timeout = call_timeout
         self._clock = clock
 
