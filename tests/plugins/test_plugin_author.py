@@ -90,7 +90,7 @@ async def test_a_blocking_provider_is_served_and_what_it_prints_is_logged(caplog
     async with started(PluginSpec(name="plain", command=with_packages(BLOCKING))) as provider:
         assert provider.status.state is PluginState.RUNNING, provider.status.last_error
         assert await provider.node_groups() == [NodeGroup(id="plain", min_size=1, max_size=2)]
-    assert "started" in caplog.messages
+        await until(lambda: "started" in caplog.messages)  # while it runs, not only when it ends
     assert "closed" in caplog.messages  # it was stopped in order, not killed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import os
@@ -158,6 +159,8 @@ def _stdout_for_handshake() -> Iterator[int]:
     sys.stdout.flush()
     real = os.dup(1)
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # into a pipe it would be kept back, and be lost with a kill
     try:
         yield real
     finally:

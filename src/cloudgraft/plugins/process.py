@@ -26,7 +26,8 @@ log = logging.getLogger("cloudgraft.plugins")
 _LONGEST_BASE = 55  # a unix socket's whole path has about 100 characters
 _WATCHDOG_START = 10.0  # seconds; a matter of milliseconds on a machine that is not overloaded
 _WATCHDOG_MARGIN = 15.0  # beyond the grace period: it kills for ten seconds, then gives up
-_MOMENT = 1.0  # between the end of a process and its news, or its last output
+_MOMENT = 1.0  # between the end of a process and its news
+_LAST_OUTPUT = 5.0  # for reading what a process left behind; it is there already, so this is for a busy machine
 
 
 class CannotStartError(PluginError):
@@ -56,7 +57,7 @@ class Child:
     async def _wait_for_end(self) -> str:
         assert self._ended is not None  # noqa: S101 - launch() has started it
         code = await asyncio.shield(self._ended)
-        await self._output.read_rest(_MOMENT)
+        await self._output.read_rest(_LAST_OUTPUT)
         return f"was ended by {_signal_name(code - 128)}" if code > 128 else f"exited with code {code}"
 
     async def stop(self) -> None:
@@ -72,7 +73,7 @@ class Child:
                 await asyncio.wait({self._ended}, timeout=_WATCHDOG_MARGIN)
         if self._control is not None:
             self._control.close()
-        await self._output.end(_MOMENT)
+        await self._output.end(_LAST_OUTPUT)
         shutil.rmtree(self.directory, ignore_errors=True)  # the watchdog did it already, unless it was killed
 
     async def start(self) -> None:
