@@ -70,11 +70,18 @@ def down(inner: MemoryProvider, *methods: str, times: int = 1000) -> None:
 
 @asynccontextmanager
 async def snapshot(
-    inner: MemoryProvider, clock: Clock | None = None, *, every: float = 3600.0
+    inner: MemoryProvider, clock: Clock | None = None, *, every: float = 3600.0, patience: float = 30.0
 ) -> AsyncIterator[SnapshotProvider]:
-    """A started snapshot that reads by itself only once an hour, so that a test decides when it reads."""
+    """A started snapshot that reads by itself only once an hour, so that a test decides when it reads.
+
+    No time limit counts unless a test wants it to: ``patience`` is the one for a first answer.
+    """
     settings = SnapshotSettings(
-        refresh_every=every, max_staleness=4 * every, call_timeout=0.2, read_back_timeout=0.2, first_answer_timeout=0.2
+        refresh_every=every,
+        max_staleness=4 * every,
+        call_timeout=30.0,
+        read_back_timeout=30.0,
+        first_answer_timeout=patience,
     )
     provider = SnapshotProvider(inner, name="test", settings=settings, **({"clock": clock} if clock else {}))
     await provider.start()
@@ -357,7 +364,7 @@ async def test_an_old_answer_about_a_node_is_given_at_once_and_renewed_behind_it
 
 async def test_a_question_about_a_node_that_is_not_answered_is_asked_again() -> None:
     inner = memory()
-    async with snapshot(inner) as provider:
+    async with snapshot(inner, patience=0.05) as provider:
         hold = inner.log.hold_next("node_group_for_node")
         assert await provider.node_group_for_node(NodeRef(name="x")) is None
         hold.set()
