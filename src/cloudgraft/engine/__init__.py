@@ -1,0 +1,1 @@
+"""Three verbs become crash-safe node groups."""

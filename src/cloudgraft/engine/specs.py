@@ -1,0 +1,88 @@
+"""What is configured, as the engine sees it: clouds, groups, guards. Made from the file by :mod:`cloudgraft.cli`.
+
+Frozen values without behaviour. A group's spec goes into the journal as JSON, so that the group can be served when it
+is no longer in the file; see :func:`group_to_json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+
+from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate
+
+__all__ = ["CloudSettings", "EngineSettings", "GroupSpec", "GuardLimits", "Money", "RepairSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Money:
+    """An amount in one currency."""
+
+    amount: Decimal
+    currency: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardLimits:
+    """Law 10: what may not be exceeded, in one cloud or over all; None for no limit."""
+
+    max_machines: int | None = None
+    max_creates_per_hour: int | None = None
+    max_spend_per_day: Money | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudSettings:
+    """How one cloud is treated."""
+
+    name: str
+    observe_every: timedelta = timedelta(seconds=10)
+    list_timeout: timedelta = timedelta(seconds=60)
+    create_timeout: timedelta = timedelta(minutes=2)
+    delete_timeout: timedelta = timedelta(minutes=2)
+    max_calls: int = 8  # creates and deletes at a time
+    calls_per_second: float | None = None  # None: as fast as max_calls allows
+    backoff_initial: timedelta = timedelta(seconds=1)
+    backoff_max: timedelta = timedelta(minutes=1)
+    guards: GuardLimits = GuardLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec:
+    """One node group. ``template`` is complete: declaration, shape and reserved resources are already in it."""
+
+    id: str
+    cloud: str
+    min_size: int
+    max_size: int
+    machine: Mapping[str, object] = field(default_factory=dict)
+    template: NodeTemplate
+    options: AutoscalingOptions | None = None  # only what differs from the autoscaler's defaults
+    price: Money | None = None  # per hour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairSettings:
+    """When a running machine that the cloud reports dead is replaced."""
+
+    enabled: bool = True
+    after: timedelta = timedelta(minutes=5)  # dead for this long
+    max_share: float = 0.2  # never more than this share of a group at once; at least one machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What holds for all clouds and groups."""
+
+    create_deadline: timedelta = timedelta(minutes=10)
+    join_deadline: timedelta = timedelta(minutes=15)
+    failed_ttl: timedelta = timedelta(minutes=20)
+    node_memory: timedelta = timedelta(minutes=30)  # a gone machine maps to its group that long (R24)
+    keep_gone: timedelta = timedelta(days=2)
+    keep_events: timedelta = timedelta(days=14)
+    guards: GuardLimits = GuardLimits()
+    repair: RepairSettings = RepairSettings()
+    delete_orphans: bool = False  # the automatic policy: off unless asked for
+    gpu_label: str = ""

@@ -1,0 +1,90 @@
+"""What the engine asks of a journal. :mod:`cloudgraft.store.sql` keeps one in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cloudgraft.sdk.errors import PreconditionError, UnavailableError
+from cloudgraft.store.records import Change, Contents, Event
+
+__all__ = [
+    "EventQuery",
+    "FencedError",
+    "Journal",
+    "JournalBrokenError",
+    "JournalLockedError",
+    "JournalUnavailableError",
+]
+
+
+class JournalUnavailableError(UnavailableError):
+    """The journal cannot be read or written now: disk full, database away. It may be possible again later.
+
+    ``is_ambiguous`` tells that a write may have been committed all the same: read the journal again before going on.
+    """
+
+    def __init__(self, message: str, *, is_ambiguous: bool = False) -> None:
+        super().__init__(message)
+        self.is_ambiguous = is_ambiguous
+
+
+class FencedError(JournalUnavailableError):
+    """Somebody else leads now; this process may not write any more."""
+
+
+class JournalLockedError(PreconditionError):
+    """Another process has the journal open; the message says which."""
+
+
+class JournalBrokenError(PreconditionError):
+    """The journal is damaged or of a wrong version; the message says what a person has to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventQuery:
+    """Which events to read; the newest ``limit`` that fit, oldest of them first."""
+
+    group: str = ""
+    cloud: str = ""
+    machine: str = ""
+    kinds: Sequence[str] = ()
+    only_states: bool = False  # only lines of machines' histories
+    since: float | None = None
+    limit: int = 100
+
+
+class Journal(ABC):
+    """Durable state of one cluster. All methods may raise JournalUnavailableError; none blocks the event loop."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Opens it, makes the schema when there is none, and checks it: JournalLockedError, JournalBrokenError."""
+
+    @abstractmethod
+    async def load(self) -> Contents:
+        """Everything but the events."""
+
+    @abstractmethod
+    async def write(self, change: Change) -> None:
+        """Writes all of the change or nothing. When it returns, the change survives a loss of power.
+
+        Each machine's ``version`` must be one more than the one stored (1 for a new one), else it is a ConflictError
+        and nothing is written: two writers are never mixed.
+        """
+
+    @abstractmethod
+    async def events(self, query: EventQuery) -> Sequence[Event]:
+        """Events, oldest first."""
+
+    @abstractmethod
+    async def purge(self, *, gone_before: float, events_before: float, limit: int = 1000) -> int:
+        """Removes machines that were gone before one time and events before another, at most ``limit`` rows of each.
+
+        Returns the number of rows removed, so that a caller can go on while there is more.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Lets go of it. May be called twice, and without open()."""

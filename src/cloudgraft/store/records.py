@@ -1,0 +1,156 @@
+"""What the journal holds, as values: frozen, compared by content, safe to share between threads.
+
+Times are seconds since the epoch (UTC), because they must mean the same after a restart.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+__all__ = [
+    "Change",
+    "CloudRecord",
+    "Contents",
+    "ErrorRecord",
+    "Event",
+    "GroupRecord",
+    "MachineRecord",
+    "PauseRecord",
+    "Presence",
+    "Scope",
+    "State",
+]
+
+
+class State(enum.Enum):
+    """Where a machine is in its life. Which may follow which is said in :mod:`cloudgraft.engine.states`."""
+
+    REQUESTED = "requested"  # an intent; no call to the cloud was ever made for it
+    CREATING = "creating"  # a call to create it was made, or may have been
+    BOOTING = "booting"  # the cloud has accepted it
+    RUNNING = "running"
+    FAILED = "failed"  # it did not come; shown with its error until the autoscaler or time takes it away
+    DELETING = "deleting"
+    GONE = "gone"
+
+
+class Presence(enum.Enum):
+    """What the cloud holds of a machine, as far as we know: beside its state, this decides what to do next."""
+
+    NONE = "none"  # nothing: never asked for, refused, or gone
+    UNKNOWN = "unknown"  # a call was made and its outcome is not known: a list must settle it
+    PRESENT = "present"  # it is there, under a machine id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """Why a machine failed, in the autoscaler's words."""
+
+    code: str
+    message: str
+    error_class: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineRecord:
+    """One intent, and the machine that came of it. The name is final, and the idempotency token everywhere."""
+
+    name: str
+    group: str
+    cloud: str
+    placeholder: str  # its id for the autoscaler until the providerID is known; an alias of it for life
+    state: State
+    presence: Presence = Presence.NONE
+    settings: Mapping[str, object] = field(default_factory=dict)  # the group's `machine:` section when it was asked for
+    tags: Mapping[str, str] = field(default_factory=dict)
+    requested_at: float
+    state_since: float
+    ordered_at: float | None = None  # the first call to create it: from here on it may cost money
+    attempt_at: float | None = None  # the latest call to create it
+    attempts: int = 0
+    gone_at: float | None = None
+    machine_id: str = ""  # the cloud's own
+    provider_id: str = ""  # what its node carries
+    error: ErrorRecord | None = None
+    hourly: Decimal | None = None  # its price when it was asked for
+    currency: str = ""
+    is_adopted: bool = False  # taken over by an operator's word: its machine id is the proof that it is ours
+    replaces: str = ""  # the name of the broken machine whose place it takes
+    version: int = 0  # grows by one with every write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """A group as it was last validly configured, so that it can be served when it is no longer in the file."""
+
+    id: str
+    cloud: str
+    spec: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.specs
+    configured: bool = True  # False: removed from the configuration, draining
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudRecord:
+    """A cloud that was listed once, and whose machines of ours were taken in: before that nothing is created there."""
+
+    name: str
+    adopted_at: float
+
+
+class Scope(enum.Enum):
+    """What a pause is about."""
+
+    GROUP = "group"
+    CLOUD = "cloud"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRecord:
+    """No new actions in this group or cloud."""
+
+    scope: Scope
+    name: str
+    since: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that was decided or that happened, and why. One with a ``state`` is a line of a machine's history."""
+
+    at: float
+    kind: str  # a word of cloudgraft.engine.events
+    message: str
+    cloud: str = ""
+    group: str = ""
+    machine: str = ""
+    state: State | None = None  # the state that the machine came to be in
+    data: Mapping[str, object] = field(default_factory=dict)  # JSON
+    seq: int = 0  # given by the journal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is written in one transaction: all of it or nothing."""
+
+    machines: Sequence[MachineRecord] = ()  # inserted, or replaced by name
+    events: Sequence[Event] = ()
+    groups: Sequence[GroupRecord] = ()  # inserted, or replaced by id
+    removed_groups: Sequence[str] = ()
+    clouds: Sequence[CloudRecord] = ()
+    pauses: Sequence[PauseRecord] = ()
+    resumed: Sequence[tuple[Scope, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """All of the journal but its events."""
+
+    cluster_id: str
+    machines: Sequence[MachineRecord] = ()
+    groups: Sequence[GroupRecord] = ()
+    clouds: Sequence[CloudRecord] = ()
+    pauses: Sequence[PauseRecord] = ()
