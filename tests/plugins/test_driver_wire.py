@@ -75,11 +75,18 @@ def test_a_machine_survives_and_no_provider_id_is_not_an_empty_one(machine: Mach
         idempotency=st.sampled_from(Idempotency),
         list_delay=st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=365)),
         complete_list=st.booleans(),
+        provider_id=st.just("")
+        | st.builds("{}{{name}}{}".format, *[texts.filter(lambda t: not set(t) & set("{}"))] * 2),
     )
 )
 def test_traits_survive(traits: DriverTraits) -> None:
     message = pb.DescribeResponse.FromString(wire.traits_to_pb(traits).SerializeToString())
     assert wire.traits_from_pb(message) == traits
+
+
+def test_a_driver_of_before_the_provider_id_does_not_know_it_beforehand() -> None:
+    old = pb.DescribeResponse(ownership="tags", idempotency="none", complete_list=True)
+    assert wire.traits_from_pb(old).provider_id == ""
 
 
 def test_shapes_and_prices_survive() -> None:
@@ -119,6 +126,9 @@ def test_nonsense_of_a_driver_is_its_bug() -> None:
     late.list_delay.seconds = -1
     with pytest.raises(InternalError, match="cannot be negative"):
         wire.traits_from_pb(late)
+    same = pb.DescribeResponse(ownership="tags", idempotency="none", provider_id="acme://all-the-same")
+    with pytest.raises(InternalError, match=r"must hold \{name\}"):
+        wire.traits_from_pb(same)
     with pytest.raises(InternalError, match="no machine_id"):
         wire.machine_from_pb(pb.Machine(name="m"))
     with pytest.raises(InternalError, match="machine state 'dancing'"):

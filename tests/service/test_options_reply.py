@@ -25,7 +25,7 @@ def test_overrides_are_sent_complete_where_they_do_no_harm(age: ClientAge) -> No
     assert reply == OptionsReply(replace(FLAG_DEFAULTS, scale_down_unneeded_time=timedelta(minutes=3)))
 
 
-@pytest.mark.parametrize(("age", "rule"), [(OLD, "B1"), (NEW, "B3")])
+@pytest.mark.parametrize(("age", "rule"), [(OLD, "B1"), (MIDDLE, "B2"), (NEW, "B3")])
 def test_overrides_are_held_back_where_they_do_harm_unless_forced_and_both_is_said(age: ClientAge, rule: str) -> None:
     held_back = decide_reply(WANTED, FLAG_DEFAULTS, age)
     assert held_back.options is None
@@ -36,10 +36,14 @@ def test_overrides_are_held_back_where_they_do_harm_unless_forced_and_both_is_sa
     assert rule in forced.warning
 
 
-def test_what_releases_1_29_to_1_32_cannot_be_told_is_said() -> None:
-    reply = decide_reply(WANTED, FLAG_DEFAULTS, MIDDLE)
-    assert reply.options is not None
-    assert "B2" in reply.warning
+def test_what_releases_1_29_to_1_32_assume_does_no_harm_where_it_is_wanted() -> None:
+    """B2: a reply turns both options off there; a group that wants just that loses nothing."""
+    wanted = replace(WANTED, ignore_daemon_sets_utilization=False)
+    reply = decide_reply(wanted, FLAG_DEFAULTS, MIDDLE)
+    assert reply == OptionsReply(replace(FLAG_DEFAULTS, scale_down_unneeded_time=timedelta(minutes=3)))
+    held_back = decide_reply(replace(wanted, zero_or_max_node_scaling=True), FLAG_DEFAULTS, MIDDLE)
+    assert held_back.options is None  # half of what is wanted would not arrive
+    assert "B2" in held_back.warning
 
 
 @pytest.mark.parametrize("age", [OLD, MIDDLE, FINE, NEW])

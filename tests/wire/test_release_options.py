@@ -23,15 +23,20 @@ every_release = pytest.mark.parametrize("release", RELEASES, ids=[release.name f
 releases_up_to_1_28 = pytest.mark.parametrize("release", RELEASES[:2], ids=["1.25", "1.27"])
 releases_since_1_29 = pytest.mark.parametrize("release", RELEASES[2:], ids=[r.name for r in RELEASES[2:]])
 releases_since_1_35 = pytest.mark.parametrize("release", RELEASES[6:], ids=["1.35", "1.37"])
-# Those to which an override does no harm; the next one can be told the startup time (B3).
+# On the wire these may be 1.29 to 1.32, which lose two options with any override (B2).
+_LIKE_1_29 = RELEASES[2:5]
+releases_that_look_like_1_29 = pytest.mark.parametrize("release", _LIKE_1_29, ids=["1.29", "1.33", "1.34.1"])
+# Those to which an override that minds B2 does no harm; the next one can be told the startup time (B3).
 _UNHARMED = (*RELEASES[2:6], NEXT)
 releases_that_take_overrides = pytest.mark.parametrize("release", _UNHARMED, ids=[r.name for r in _UNHARMED])
+releases_that_send_booleans = pytest.mark.parametrize("release", _UNHARMED[1:], ids=[r.name for r in _UNHARMED[1:]])
 
 
 def _client(release: Release, provider: PlainProvider | None = None, *, force: bool = False) -> GoClient:
     return GoClient(release, CloudProviderService(provider or SmallProvider(), force_options=force))
 
 
+MINDING_B2 = replace(OVERRIDES, ignore_daemon_sets_utilization=False)
 FLAGS = GoOptions(
     unready=timedelta(minutes=7), provision=timedelta(seconds=90, microseconds=250_000), gpu_threshold=0.75
 )
@@ -77,10 +82,10 @@ async def test_a_provider_without_options_says_so_with_code_12(release: Release)
 @releases_that_take_overrides
 async def test_overrides_come_with_everything_else_echoed(release: Release) -> None:
     """R74, R75: what is left out of a reply is zero, or a crash (GoPanicError)."""
-    assert await _client(release).options("lab", FLAGS) == _expected(release, FLAGS)
+    assert await _client(release, SmallProvider(MINDING_B2)).options("lab", FLAGS) == _expected(release, FLAGS)
 
 
-@releases_that_take_overrides
+@releases_that_send_booleans
 async def test_booleans_that_the_client_set_are_echoed(release: Release) -> None:
     """B2: since 1.33 they are on the wire, and a reply without them would switch them off."""
     defaults = replace(FLAGS, zero_or_max=True, ignore_daemon_sets=True)
@@ -90,11 +95,12 @@ async def test_booleans_that_the_client_set_are_echoed(release: Release) -> None
 @releases_that_take_overrides
 async def test_a_duration_of_zero_is_echoed_as_zero_and_not_left_out(release: Release) -> None:
     """B4: absent is a crash up to 1.34; a zero must be there."""
-    assert await _client(release).options("lab", ZEROS) == _expected(release, ZEROS)
+    assert await _client(release, SmallProvider(MINDING_B2)).options("lab", ZEROS) == _expected(release, ZEROS)
 
 
 @releases_that_take_overrides
 async def test_every_option_can_be_overridden(release: Release) -> None:
+    """B2: those that may be unable to take all of it only get it by force."""
     wanted = AutoscalingOptions(
         scale_down_utilization_threshold=0.1,
         scale_down_gpu_utilization_threshold=0.2,
@@ -106,7 +112,8 @@ async def test_every_option_can_be_overridden(release: Release) -> None:
         max_node_startup_time=timedelta(hours=4),
     )
     since_1_33 = release.since("1.33")
-    assert await _client(release, SmallProvider(wanted)).options("lab", FLAGS) == GoOptions(
+    client = _client(release, SmallProvider(wanted), force=release in _LIKE_1_29)
+    assert await client.options("lab", FLAGS) == GoOptions(
         threshold=0.1,
         gpu_threshold=0.2,
         unneeded=timedelta(seconds=1),
@@ -122,6 +129,18 @@ async def test_every_option_can_be_overridden(release: Release) -> None:
 async def test_overrides_are_withheld_from_clients_that_read_no_provision_time(release: Release) -> None:
     """B1: they would take it for zero and delete every new machine in the next loop."""
     assert await _client(release).options("lab", FLAGS) is None
+
+
+@releases_that_look_like_1_29
+async def test_overrides_are_withheld_from_clients_that_would_lose_a_flag_by_them(
+    release: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B2: 1.29 to 1.32 would take --ignore-daemonsets-utilization for off, and with it off 1.33 looks the same."""
+    client = _client(release)
+    for _ in range(3):
+        assert await client.options("lab", FLAGS) is None
+    [warning] = [record.getMessage() for record in caplog.records if "B2" in record.getMessage()]
+    assert "or set server.forceOptions" in warning
 
 
 @releases_since_1_35
@@ -151,7 +170,7 @@ async def test_options_asked_for_without_any_defaults_are_complete_all_the_same(
 @releases_that_take_overrides
 async def test_an_option_of_a_release_to_come_is_echoed_with_the_rest(release: Release) -> None:
     """A reply replaces all options: one that we have never heard of would be zero if it were left out (R74)."""
-    client = _client(release)
+    client = _client(release, SmallProvider(MINDING_B2))
     defaults = client._options(FLAGS).SerializeToString() + raw_wire.field(99, 7)
     request = SERVED["NodeGroupGetOptions"].request.FromString(raw_wire.message((1, "lab"), (2, defaults)))
     response = await client.service.handle("NodeGroupGetOptions", request, Call())

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StrictStr, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, StrictStr, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from cloudgraft.config.problems import KeyPath, printable
@@ -24,10 +24,13 @@ __all__ = [
     "ListenAddress",
     "LoadContext",
     "Name",
+    "NewFile",
     "PositiveDuration",
     "ReadableFile",
     "RemoteAddress",
+    "Share",
     "Text",
+    "installed",
     "is_loopback",
     "refuse",
 ]
@@ -35,10 +38,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:
-    """What validation needs to know about the world: where the file is, and which providers are installed."""
+    """What validation needs to know about the world: where the file is, which providers and drivers are installed."""
 
     base_dir: Path
     provider_types: frozenset[str] | None = None  # None: do not check
+    driver_types: frozenset[str] | None = None  # None: do not check
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,13 @@ class Kind:
     """How the reference page calls a type."""
 
     text: str
+
+
+def installed(what: str, name: str, known: frozenset[str] | None, own: set[str]) -> str:
+    """The name, if a package of that name is installed or nobody knows; ``own`` are those that need none."""
+    if known is not None and name not in known:
+        raise PydanticCustomError("choice", "{what}", {"what": what, "choices": sorted({*own, *known})})
+    return name
 
 
 def refuse(message: str, suggestion: str = "", *, at: KeyPath = ()) -> PydanticCustomError:
@@ -85,6 +96,11 @@ def _positive(value: timedelta) -> timedelta:
 _Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(format_duration), Kind("duration")]
 Duration = Annotated[_Duration, AfterValidator(_not_negative)]
 PositiveDuration = Annotated[_Duration, AfterValidator(_positive)]
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Kind("number from 0 to 1")]
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -186,6 +202,15 @@ def _directory(path: Path, info: ValidationInfo) -> Path:
     return path
 
 
+def _new_file(path: Path, info: ValidationInfo) -> Path:
+    if isinstance(info.context, LoadContext):
+        if path.is_dir():
+            raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
+        if not path.parent.is_dir():
+            raise refuse(f"no such directory: {_shown(path.parent)}", "make it first; the file itself need not be there")
+    return path
+
+
 def _nearby(path: Path) -> str:
     """A file of nearly that name beside it, else where the path was looked for."""
     try:
@@ -202,4 +227,5 @@ def _shown(path: Path) -> str:
 
 
 ReadableFile = Annotated[Path, BeforeValidator(_path), AfterValidator(_readable_file), Kind("file")]
+NewFile = Annotated[Path, BeforeValidator(_path), AfterValidator(_new_file), Kind("file")]
 Directory = Annotated[Path, BeforeValidator(_path), AfterValidator(_directory), Kind("directory")]

@@ -5,114 +5,34 @@ The descriptions here are the reference page: see :mod:`cloudgraft.config.refere
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Self
 
-from pydantic import Field, PrivateAttr, StrictBool, StrictInt, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, StrictStr, field_validator
 
+from cloudgraft.config.clouds import CloudConfig
 from cloudgraft.config.document import Document
-from cloudgraft.config.fields import (
-    Duration,
-    ListenAddress,
-    Name,
-    PositiveDuration,
-    ReadableFile,
-    Text,
-    is_loopback,
-    refuse,
-)
+from cloudgraft.config.engine import Engine
+from cloudgraft.config.fields import Kind, Name, refuse
+from cloudgraft.config.groups import Group, NodeGroupConfig
+from cloudgraft.config.guards import Guards
 from cloudgraft.config.problems import KeyPath
 from cloudgraft.config.providers import ProviderConfig
 from cloudgraft.config.section import Section
+from cloudgraft.config.server import Admin, Log, Server
+from cloudgraft.config.store import Store
 
-__all__ = ["Config", "Log", "Server", "ServerTls", "Where"]
-
-
-class ServerTls(Section):
-    """Mutual TLS. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
-
-    cert: ReadableFile = Field(description="The server's certificate, PEM.", examples=["certs/server.crt"])
-    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
-    client_ca: ReadableFile = Field(
-        alias="clientCA", description="The authority that signs the clients' certificates.", examples=["certs/ca.crt"]
-    )
-    allowed_clients: tuple[Text, ...] = Field(
-        min_length=1,
-        description="Who may call: DNS names, URIs or common names of client certificates. All others are refused.",
-        examples=["[cluster-autoscaler-grpc-client]"],
-    )
+__all__ = ["Config", "Where"]
 
 
-class Server(Section):
-    """Where and how the autoscaler is served."""
-
-    # `listen` comes after the two that decide which addresses are allowed.
-    tls: ServerTls | None = Field(None, description="Mutual TLS; without it only this host may call.")
-    insecure: StrictBool = Field(
-        False,
-        description="Listen on other addresses without TLS. Whoever reaches the port can then delete machines.",
-    )
-    listen: ListenAddress = Field(
-        "127.0.0.1:8086",
-        description="Address of the gRPC server; port 0 takes a free one, `unix:/path` a socket. Without `tls` it must "
-        "be a loopback address.",
-    )
-    ops: ListenAddress | None = Field(
-        "127.0.0.1:8087",
-        validate_default=True,
-        description="Address for `/metrics`, `/healthz` and `/readyz`, plain HTTP and read-only; null for none.",
-    )
-    deadline: PositiveDuration = Field(
-        timedelta(seconds=4.5),
-        description="The most that one call may take. The autoscaler itself gives up after 5s unless told otherwise.",
-    )
-    grace: Duration = Field(
-        timedelta(seconds=10), description="How long calls that are under way may go on when the server stops."
-    )
-    force_options: StrictBool = Field(
-        False,
-        description="Send a group's options even to autoscaler releases that mishandle them.",
-    )
-
-    @field_validator("insecure")
-    @classmethod
-    def _check_insecure(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic calls it
-        if value and info.data.get("tls") is not None:
-            raise refuse("does not go together with tls", "remove one of the two")
-        return value
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
-        """Law 9: closed by default."""
-        is_open = info.data.get("insecure", True) or info.data.get("tls", True)  # one that is wrong is told itself
-        if not is_open and not is_loopback(value):
-            raise refuse(
-                "without TLS only a loopback address is allowed, because whoever reaches this port can create and "
-                "delete machines",
-                "add server.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1, "
-                "or set server.insecure: true",
-            )
-        return value
-
-    @field_validator("ops")
-    @classmethod
-    def _check_ops(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and value == info.data.get("listen") and not value.endswith(":0"):
-            raise refuse("is the same address as server.listen", "take another port, or null for none")
-        return value
-
-
-class Log(Section):
-    """What is written to standard error."""
-
-    level: StrictInt = Field(
-        2, ge=0, le=10, description="As the autoscaler's `--v`: 1 errors, 2 what happens, 5 every call."
-    )
-    format: Literal["console", "json"] = Field("console", description="For people, or one JSON object a line.")
+def _cluster_id(value: str) -> str:
+    if not re.fullmatch("[a-z2-7]{10}", value):
+        raise refuse("must be ten of the letters a to z and the digits 2 to 7", "leave it out to have one generated")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +50,31 @@ class Config(Section):
     cluster: Name = Field(
         description="The name of the cluster that is served; one server serves one cluster.", examples=["prod"]
     )
+    cluster_id: Annotated[StrictStr, AfterValidator(_cluster_id), Kind("string")] | None = Field(
+        None,
+        description="The id that marks this cluster's machines beside its name. By default it is generated once and kept "
+        "with the journal; give it here to go on with machines after both are lost.",
+    )
     server: Server = Field(Server(), description="Where and how the autoscaler is served.")
+    admin: Admin = Field(Admin(), description="Where commands such as `cloudgraft status` reach this server.")
     log: Log = Field(Log(), description="What is written to standard error.")
+    store: Store = Field(
+        default_factory=lambda: {},  # type: ignore[arg-type, return-value]  # becomes a Store by validation
+        validate_default=True,
+        description="Where the journal is kept.",
+    )
+    clouds: Annotated[Mapping[Name, CloudConfig], Kind("mapping of mappings")] = Field(
+        default_factory=dict,
+        description="Where machines are made, by a name of your choice. What a cloud may say depends on its `driver`.",
+    )
+    guards: Guards = Field(Guards(), description="Limits for all clouds together.")
+    engine: Engine = Field(Engine(), description="How machines are treated.")
+    node_groups: tuple[NodeGroupConfig, ...] = Field(
+        (), description="What the autoscaler may grow and shrink.", examples=["[{id: small, cloud: lab, maxSize: 10}]"]
+    )
     providers: tuple[ProviderConfig, ...] = Field(
-        min_length=1,
-        description="Where node groups come from; several are merged. What a provider may say depends on its `type`.",
+        (),
+        description="Others that bring node groups of their own. What a provider may say depends on its `type`.",
         examples=["[{type: memory}]"],
     )
     _document: Document = PrivateAttr(default_factory=Document.without_file)
@@ -158,6 +98,17 @@ class Config(Section):
     def where(self, *path: str | int) -> Where:
         """A place in the file this was read from: ``where("providers", 0, "options")``."""
         return Where(document=self._document, base_dir=self._base_dir, path=path)
+
+    def groups(self) -> tuple[Group, ...]:
+        """All groups of `nodeGroups`, after each was fanned out over its zones and shapes."""
+        return tuple(group for index, entry in enumerate(self.node_groups) for group in entry.groups(index))
+
+    def admin_address(self) -> str:
+        """Where the admin service listens: where the file says, else on a socket beside the journal, or this file."""
+        if self.admin.listen is not None:
+            return self.admin.listen
+        beside = self.store.path or self._base_dir / "cloudgraft"
+        return f"unix:{beside}.sock"
 
     def names(self) -> tuple[str, ...]:
         """A name for each provider, all different: its own, else its type, numbered where that is not enough."""

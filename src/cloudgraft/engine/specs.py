@@ -1,7 +1,7 @@
 """What is configured, as the engine sees it: clouds, groups, guards. Made from the file by :mod:`cloudgraft.cli`.
 
 Frozen values without behaviour. A group's spec goes into the journal as JSON, so that the group can be served when it
-is no longer in the file; see :func:`group_to_json`.
+is no longer in the file; see :mod:`cloudgraft.engine.spec_json`.
 """
 
 from __future__ import annotations

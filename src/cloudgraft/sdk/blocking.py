@@ -92,6 +92,7 @@ class BlockingDriver(ABC):
     """A :class:`Driver` whose methods are plain functions."""
 
     traits: DriverTraits = DriverTraits()
+    MachineSettings: type | None = None
 
     @abstractmethod
     def create(self, spec: MachineSpec) -> Machine:
@@ -193,6 +194,7 @@ class _OffloadedDriver(Driver):
         self._inner = inner
         self._pool = BlockingPool(type(inner).__name__, threads=threads)
         self.traits = inner.traits
+        self.MachineSettings = inner.MachineSettings
 
     async def create(self, spec: MachineSpec) -> Machine:
         return await self._pool.run(self._inner.create, spec)

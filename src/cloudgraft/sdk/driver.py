@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgraft.sdk.errors import UnsupportedError
+from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 
 __all__ = [
@@ -49,6 +49,17 @@ class DriverTraits:
     idempotency: Idempotency = Idempotency.NONE
     list_delay: timedelta = timedelta(0)  # how long a new machine may be missing from list()
     complete_list: bool = True  # False: absence from list() proves nothing
+    # Such as "acme://{name}", when a node's providerID is known before its machine exists; empty: it is not.
+    provider_id: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses a format that would give two machines one providerID, or that nobody here can fill in."""
+        filled = self.provider_id.replace("{name}", "")
+        if self.provider_id and (filled == self.provider_id or "{" in filled or "}" in filled):
+            raise InvalidArgumentError(
+                f"provider_id is {self.provider_id!r}: it must hold {{name}}, which stands for the machine's name, and "
+                'no other braces, such as "acme://{name}"; leave it empty when more than the name is in the providerID'
+            )
 
 
 class MachineState(enum.Enum):
@@ -111,6 +122,9 @@ class Driver(ABC):
     """
 
     traits: DriverTraits = DriverTraits()
+    # A dataclass (or pydantic model) for the `machine:` section of the cloud's node groups, as `Options` is one for the
+    # cloud itself: keys are camelCase, unknown ones are refused with file and line. None: the section is not checked.
+    MachineSettings: type | None = None
 
     @abstractmethod
     async def create(self, spec: MachineSpec) -> Machine:

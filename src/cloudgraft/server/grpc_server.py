@@ -23,8 +23,10 @@ Handler = Callable[[bytes, Context], Awaitable[bytes]]
 class GrpcServer:
     """One listening address for one service."""
 
-    def __init__(self, service: CloudProviderService, access: Access) -> None:
-        """Prepares a listener; :meth:`start` opens it."""
+    def __init__(
+        self, service: CloudProviderService, access: Access, *, trouble: Callable[[], str] | None = None
+    ) -> None:
+        """Prepares a listener; :meth:`start` opens it. ``trouble`` gives the reason why not to call, for health."""
         self._service = service
         handlers = {rpc.name: _method_handler(self._handler(rpc)) for rpc in RPCS.values()}
         self._listener = Listener(
@@ -32,6 +34,7 @@ class GrpcServer:
             access,
             service_name=SERVICE,
             refused_clients=service.metrics.refused_clients,
+            trouble=trouble,
         )
 
     @property
@@ -47,6 +50,13 @@ class GrpcServer:
     async def start(self) -> None:
         """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
         await self._listener.start()
+
+    async def drop_connections(self) -> None:
+        """Ends all connections at once, calls in flight with UNAVAILABLE, and listens again on the same address.
+
+        Changes that were under way go on inside: only their callers do not hear of it.
+        """
+        await self._listener.drop_connections()
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import math
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from prometheus_client import Counter
 
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.server.clients import AllowedClients, GuardedServer
+from cloudgraft.server.health import Health
 from cloudgraft.server.listen import check_exposure, has_port
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 
+log = logging.getLogger("cloudgraft.server")
+
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _LONGEST_DETAILS = 4000  # they travel in a header, and clients refuse headers of more than 8 KiB or so
+_FIRST_PAUSE: Final = 0.05  # seconds between attempts to get the address back, doubled up to the longest
+_LONGEST_PAUSE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +66,20 @@ class Listener:
         service_name: str,
         refused_clients: Counter,
         longest_message: int = 4 * 1024 * 1024,
+        trouble: Callable[[], str] | None = None,
+        only_for_owner: bool = False,
     ) -> None:
-        """Prepares a listener; :meth:`start` opens it."""
+        """Prepares a listener; :meth:`start` opens it.
+
+        ``trouble`` gives the reason why not to send calls here, for the health service; an empty string for none.
+        ``only_for_owner`` keeps other users of this host away from a unix socket.
+        """
         self._handler = handler
         self._service_name = service_name
         self._listen = access.listen
         self._port = 0
         self.tls = ReloadingCredentials(access.tls) if access.tls else None
-        self._credentials = self.tls.server_credentials() if self.tls else access.credentials
+        self._credentials = access.credentials
         allowed = access.allowed_clients
         self._allowed = AllowedClients(allowed, refused_clients) if allowed else None
         self._options = (
@@ -74,16 +89,70 @@ class Listener:
             # Clients may idle for minutes between calls; do not take their pings for an attack.
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
         )
-        self._health = health.aio.HealthServicer()
+        # "plugin" is what go-plugin's hosts ask for.
+        self._health = Health(("", "plugin", service_name), trouble)
+        self._mask = 0o177 if only_for_owner else None
         self._server: grpc.aio.Server | None = None
+        self._stopping = asyncio.Event()
+        self._turn = asyncio.Lock()  # one at a time closes or opens the address
+        self._drops: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
         """Where it listens, with the real port."""
-        return self._listen.rpartition(":")[0] + f":{self._port}" if has_port(self._listen) else self._listen
+        port = self._port or self._listen.rpartition(":")[2]
+        return self._listen.rpartition(":")[0] + f":{port}" if has_port(self._listen) else self._listen
 
     async def start(self) -> None:
         """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
+        await self._open()
+        await self._health.start()
+
+    async def drop_connections(self) -> None:
+        """Ends all connections at once, calls in flight with UNAVAILABLE, and listens again on the same address.
+
+        If another program takes the address in between, it is waited for. A listener that is being stopped only ends
+        sooner, and one that was never started is left alone. Cancelling the caller does not leave it half done.
+        """
+        task = asyncio.create_task(self._drop())
+        self._drops.add(task)
+        task.add_done_callback(self._drops.discard)
+        await asyncio.shield(task)
+
+    async def stop(self, grace: float) -> None:
+        """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
+        self._stopping.set()
+        await self._health.stop()
+        async with self._turn:
+            if self._server is not None:
+                await self._server.stop(grace)
+
+    async def _drop(self) -> None:
+        if self._stopping.is_set() and self._server is not None:
+            await self._server.stop(0)
+            return
+        async with self._turn:
+            if self._server is None:
+                return
+            await self._server.stop(0)
+            await self._open_again()
+
+    async def _open_again(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            try:
+                await self._open()
+            except UnavailableError as error:
+                log.warning("closed all connections, but %s", error.message, extra={"address": self.address})
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                log.info("closed all connections, and listening again", extra={"address": self.address})
+                return
+
+    async def _open(self) -> None:
         server = grpc.aio.server(options=self._options)
         registry: Any = server if self._allowed is None else GuardedServer(server, self._allowed)
         registry.add_generic_rpc_handlers((self._handler,))
@@ -92,25 +161,35 @@ class Listener:
         # Not enable_server_reflection(): it would take the guard for a server with threads.
         servicer = reflection.aio.ReflectionServicer(names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, registry)
-        try:
-            if self._credentials is None:
-                self._port = server.add_insecure_port(self._listen)
-            else:
-                self._port = server.add_secure_port(self._listen, self._credentials)
-        except RuntimeError as error:
-            raise UnavailableError(
-                f"cannot listen on {self._listen}: is another program using it, or is it not an address of this host?"
-            ) from error
+        self._port = self._bind(server)
         await server.start()
         self._server = server
-        for name in ("", "plugin", self._service_name):  # "plugin" is what go-plugin's hosts ask for
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
-    async def stop(self, grace: float) -> None:
-        """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
-        if self._server is not None:
-            await self._health.enter_graceful_shutdown()
-            await self._server.stop(grace)
+    def _bind(self, server: grpc.aio.Server) -> int:
+        # Made anew for each server: gRPC asks for the first certificate once in the life of such credentials.
+        credentials = self.tls.server_credentials() if self.tls else self._credentials
+        try:
+            with _umask(self._mask):
+                if credentials is None:
+                    return server.add_insecure_port(self.address)
+                return server.add_secure_port(self.address, credentials)
+        except RuntimeError as error:
+            raise UnavailableError(
+                f"cannot listen on {self.address}: is another program using it, or is it not an address of this host?"
+            ) from error
+
+
+@contextlib.contextmanager
+def _umask(mask: int | None) -> Iterator[None]:
+    """Takes permissions from files made meanwhile. It holds for all threads, so it must be over at once."""
+    if mask is None:
+        yield
+        return
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: CloudgraftError) -> None:

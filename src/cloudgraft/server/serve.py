@@ -43,6 +43,14 @@ class Running:
     address: str
     ops_address: str | None
     service: CloudProviderService
+    server: GrpcServer
+
+    async def drop_connections(self) -> None:
+        """Ends all connections at once, so that clients connect anew: to the leader, when this one no longer leads.
+
+        Calls in flight end with UNAVAILABLE. The same address is listened on again. Safe at any time, also twice.
+        """
+        await self.server.drop_connections()
 
 
 @asynccontextmanager
@@ -55,7 +63,8 @@ async def running(
 ) -> AsyncIterator[Running]:
     """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully.
 
-    ``trouble`` gives the reason why the provider cannot be used yet, for ``/readyz``; an empty string for none.
+    ``trouble`` gives the reason why the provider cannot be used now, for ``/readyz`` and gRPC's health service; an
+    empty string for none.
     """
     service = CloudProviderService(
         provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics
@@ -66,7 +75,7 @@ async def running(
         allowed_clients=options.allowed_clients,
         insecure=options.insecure,
     )
-    server = GrpcServer(service, access)
+    server = GrpcServer(service, access, trouble=trouble)
     tls = server.tls
     if tls is not None:
         service.metrics.certificate_expiry.set_function(lambda: tls.expires)
@@ -82,7 +91,7 @@ async def running(
         await server.start()
         stack.push_async_callback(server.stop, options.grace)
         phase = ""
-        up = Running(server.address, ops.address if ops else None, service)
+        up = Running(server.address, ops.address if ops else None, service, server)
         log.info("serving", extra={"address": up.address, "tls": tls is not None, "ops": up.ops_address})
         try:
             yield up

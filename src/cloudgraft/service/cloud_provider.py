@@ -29,7 +29,7 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
-from cloudgraft.service.contain import contained
+from cloudgraft.sdk.contain import contained
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.mutations import Mutations
 from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply

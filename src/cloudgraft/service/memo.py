@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
-from cloudgraft.service.contain import contained
+from cloudgraft.sdk.contain import contained
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

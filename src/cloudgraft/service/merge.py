@@ -14,7 +14,7 @@ from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableErr
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service import checks
-from cloudgraft.service.contain import contained
+from cloudgraft.sdk.contain import contained
 
 __all__ = ["MergedProvider"]
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from cloudgraft.service.contain import contained
+from cloudgraft.sdk.contain import contained
 
 log = logging.getLogger("cloudgraft.service")
 

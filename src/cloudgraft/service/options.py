@@ -27,15 +27,15 @@ _B1 = (
     "autoscalers up to 1.28 read no provision time; 1.27 and 1.28 would delete every new node at once (B1); "
     "upgrade the autoscaler to 1.29 or later"
 )
+# 1.33, and 1.34.0 and 1.34.1, look like 1.29 to 1.32 on the wire unless one of the two is true there.
+_B2 = (
+    "autoscalers from 1.29 to 1.32, and this looks like one of them, cannot be told --ignore-daemonsets-utilization "
+    "and zero-or-max scaling, and take both for off as soon as any option is set (B2); upgrade the autoscaler to "
+    "1.34.2, or give the group ignoreDaemonSetsUtilization: false if the autoscaler runs without that flag"
+)
 _B3 = (
     "autoscalers from 1.35 to 1.37 take the startup time for zero as soon as any option is set, and count every "
     "booting node as unready (B3); set the options by the autoscaler's flags"
-)
-
-
-_B2 = (
-    "option overrides turn zero-or-max scaling and --ignore-daemonsets-utilization off for this group in autoscalers "
-    "from 1.29 to 1.32, which cannot be told them (B2)"
 )
 
 
@@ -56,19 +56,27 @@ def decide_reply(
     merged = wanted.over(defaults)
     if merged == defaults:
         return OptionsReply(None)  # nothing differs: unset says the same, and is safe in every release
-    harm = _harm(age)
+    harm = _harm(wanted, age)
     if harm and not force:
-        return OptionsReply(None, f"option overrides are not sent: {harm}, or set forceOptions")
+        return OptionsReply(None, f"option overrides are not sent: {harm}, or set server.forceOptions")
     complete = merged.over(FLAG_DEFAULTS) if _has_gaps(merged) else merged
     if harm:
-        return OptionsReply(complete, f"option overrides are sent because forceOptions is set, although {harm}")
-    return OptionsReply(complete, _B2 if age.may_be_1_29_to_1_32 else "")
+        return OptionsReply(complete, f"option overrides are sent because server.forceOptions is set, although {harm}")
+    return OptionsReply(complete)
 
 
-def _harm(age: ClientAge) -> str:
+def _harm(wanted: AutoscalingOptions, age: ClientAge) -> str:
+    """What a set reply would do to this client beside what is wanted; empty for nothing."""
     if age.up_to_1_28:
         return _B1
+    if age.may_be_1_29_to_1_32 and not _wants_what_such_a_client_assumes(wanted):
+        return _B2
     return _B3 if age.since_1_35 and not age.reads_startup_time else ""
+
+
+def _wants_what_such_a_client_assumes(wanted: AutoscalingOptions) -> bool:
+    """Whether both options that B2 is about are meant to be off; zero-or-max has no flag, so it is if nobody asks."""
+    return wanted.ignore_daemon_sets_utilization is False and not wanted.zero_or_max_node_scaling
 
 
 def _has_gaps(options: AutoscalingOptions) -> bool:

@@ -57,6 +57,7 @@ def traits_to_pb(traits: DriverTraits) -> pb.DescribeResponse:
         ownership=traits.ownership.value,
         idempotency=traits.idempotency.value,
         complete_list=traits.complete_list,
+        provider_id=traits.provider_id,
     )
     message.list_delay.FromTimedelta(traits.list_delay)
     return message
@@ -64,12 +65,16 @@ def traits_to_pb(traits: DriverTraits) -> pb.DescribeResponse:
 
 def traits_from_pb(message: pb.DescribeResponse) -> DriverTraits:
     """What a driver says of its cloud; ownership and idempotency must be said, for machines are deleted by them."""
-    return DriverTraits(
-        ownership=_word(Ownership, message.ownership, "ownership"),
-        idempotency=_word(Idempotency, message.idempotency, "idempotency"),
-        list_delay=_duration(message.list_delay),
-        complete_list=message.complete_list,
-    )
+    try:
+        return DriverTraits(
+            ownership=_word(Ownership, message.ownership, "ownership"),
+            idempotency=_word(Idempotency, message.idempotency, "idempotency"),
+            list_delay=_duration(message.list_delay),
+            complete_list=message.complete_list,
+            provider_id=message.provider_id,
+        )
+    except InvalidArgumentError as error:  # the driver's mistake, not ours
+        raise InternalError(f"the driver describes itself wrongly: {error.message}") from error
 
 
 def _duration(message: Duration) -> timedelta:

@@ -43,11 +43,14 @@ class DescribeResponse(google.protobuf.message.Message):
     IDEMPOTENCY_FIELD_NUMBER: builtins.int
     LIST_DELAY_FIELD_NUMBER: builtins.int
     COMPLETE_LIST_FIELD_NUMBER: builtins.int
+    PROVIDER_ID_FIELD_NUMBER: builtins.int
     ownership: builtins.str
     """"tags", "name" or "inventory" """
     idempotency: builtins.str
     """"token", "unique_name" or "none" """
     complete_list: builtins.bool
+    provider_id: builtins.str
+    """such as "acme://{name}": known before the machine exists; empty: it is not"""
     @property
     def list_delay(self) -> google.protobuf.duration_pb2.Duration: ...
     def __init__(
@@ -57,9 +60,10 @@ class DescribeResponse(google.protobuf.message.Message):
         idempotency: builtins.str = ...,
         list_delay: google.protobuf.duration_pb2.Duration | None = ...,
         complete_list: builtins.bool = ...,
+        provider_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["list_delay", b"list_delay"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["complete_list", b"complete_list", "idempotency", b"idempotency", "list_delay", b"list_delay", "ownership", b"ownership"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete_list", b"complete_list", "idempotency", b"idempotency", "list_delay", b"list_delay", "ownership", b"ownership", "provider_id", b"provider_id"]) -> None: ...
 
 Global___DescribeResponse: typing_extensions.TypeAlias = DescribeResponse
 

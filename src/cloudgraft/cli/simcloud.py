@@ -1,0 +1,167 @@
+"""`cloudgraft simcloud`: a cloud to test against, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cloudgraft.cli import logs
+from cloudgraft.sdk.driver import Idempotency
+from cloudgraft.sdk.duration import parse_duration
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.simcloud.chaos import Chaos
+from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.options import SimulatedOptions
+
+__all__ = ["command"]
+
+log = logging.getLogger("cloudgraft.simcloud")
+
+_FOR_THE_DRIVER = ("url", "timeout", "pageSize", "client", "stateFile")
+
+
+def _duration(_context: click.Context, _option: click.Parameter, value: str | None) -> timedelta | None:
+    try:
+        return None if value is None else parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command("simcloud")
+@click.option("--listen", default="127.0.0.1:9400", show_default=True, help="Address; port 0 for any that is free.")
+@click.option("--db", type=click.Path(path_type=Path), required=True, help="The ledger, made when it is not there.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Play the kubelet of all machines in this cluster.")
+@click.option(
+    "--options", "options_file", type=click.Path(path_type=Path), help="YAML with options as the driver has them."
+)
+@click.option("--chaos", "chaos_file", type=click.Path(path_type=Path), help="JSON as for PUT /chaos, from the start.")
+@click.option(
+    "--idempotency", type=click.Choice([kind.value for kind in Idempotency]), help="What a second create does."
+)
+@click.option("--boot-time", callback=_duration, metavar="DURATION", help="From the order to a running machine.")
+@click.option("--delete-time", callback=_duration, metavar="DURATION", help="From the request to a gone machine.")
+@click.option("--list-lag", callback=_duration, metavar="DURATION", help="How old the picture is that a list shows.")
+@click.option("--quota", type=click.IntRange(0), help="Machines at a time.")
+@click.option("--insecure", is_flag=True, help="Serve other hosts too. Nobody is asked who he is.")
+@logs.options
+def command(
+    listen: str,
+    db: Path,
+    kubeconfig: Path | None,
+    options_file: Path | None,
+    chaos_file: Path | None,
+    verbosity: int | None,
+    log_format: str | None,
+    *,
+    insecure: bool,
+    **given: Any,
+) -> None:
+    """Run a simulated cloud: machines with prices and a ledger, and whatever may go wrong in a real one.
+
+    \b
+    The driver uses it by its address:
+      clouds: {sim: {driver: simulated, url: "http://127.0.0.1:9400"}}
+
+    \b
+    Examples:
+      cloudgraft simcloud --db cloud.db
+      cloudgraft simcloud --db cloud.db --idempotency none --list-lag 30s --kubeconfig ~/.kube/config
+      curl -X PUT 127.0.0.1:9400/chaos -d '{"create": {"lost": {"next": 1}}, "stock": {"gpu": 0}}'
+      curl 127.0.0.1:9400/ledger
+    """
+    logs.configure(2 if verbosity is None else verbosity, log_format or "console")
+    options = replace(_options(options_file, given), state_file=db)
+    chaos = _chaos(chaos_file)
+    with ExitStack() as stack:
+        cloud = SimulatedCloud(options, chaos=chaos)
+        stack.callback(cloud.close)
+        server = HttpServer(cloud, listen, insecure=insecure)
+        stack.callback(server.stop)
+        told = stack.enter_context(_told_to_stop())
+        if kubeconfig is not None:
+            stack.enter_context(_kubelet(cloud, kubeconfig))
+        server.start()
+        log.info("serving", extra={"address": server.address, "db": str(db), "machines": len(cloud.machines())})
+        told.wait()
+        log.info("stopping")
+    log.info("stopped")
+
+
+def _options(path: Path | None, given: dict[str, Any]) -> SimulatedOptions:
+    """What the file says, and over it what the command line says."""
+    overrides = {name: value for name, value in given.items() if value is not None}
+    if "idempotency" in overrides:
+        overrides["idempotency"] = Idempotency(overrides["idempotency"])
+    return replace(_from_file(path) if path else SimulatedOptions(), **overrides)
+
+
+def _from_file(path: Path) -> SimulatedOptions:
+    # Slow to import, and seldom needed.
+    from cloudgraft.config import ConfigError, Where, parse_options  # noqa: PLC0415
+    from cloudgraft.config.document import read_yaml  # noqa: PLC0415
+
+    try:
+        document = read_yaml(path.read_text("utf-8"), str(path))
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error}") from error
+    data = document.root.value
+    if document.problems:
+        raise ConfigError(document.problems)
+    if not isinstance(data, dict):
+        raise InvalidArgumentError(f"{path} must hold keys and values, such as bootTime: 5s")
+    unfit = [document.problem((key,), "is for the driver, not for the cloud") for key in _FOR_THE_DRIVER if key in data]
+    if unfit:
+        raise ConfigError(unfit)
+    return parse_options(SimulatedOptions, data, Where(document=document, base_dir=path.parent, path=()))
+
+
+def _chaos(path: Path | None) -> Chaos:
+    if path is None:
+        return Chaos()
+    try:
+        return Chaos.from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"{path} cannot be read as JSON: {error}") from error
+
+
+@contextmanager
+def _kubelet(cloud: SimulatedCloud, kubeconfig: Path) -> Iterator[None]:
+    from cloudgraft.simcloud.kubelet import Kubelet  # noqa: PLC0415 - needs the extra `kubernetes`
+
+    kubelet = Kubelet(cloud, kubeconfig)
+    kubelet.start()
+    try:
+        yield
+    finally:
+        kubelet.stop()
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Turns the first SIGTERM or SIGINT into a wish to stop, and leaves the second its usual, sudden effect."""
+    told = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def let_go(*_: object) -> None:
+        told.set()
+        for number in numbers:
+            signal.signal(number, before[number])
+
+    for number in numbers:
+        signal.signal(number, let_go)
+    try:
+        yield told
+    finally:
+        let_go()

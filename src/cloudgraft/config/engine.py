@@ -1,0 +1,94 @@
+"""The `engine` section: how long things may take, and what is done about those that do not come right."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StrictBool, StrictStr
+
+from cloudgraft.config.fields import Duration, Kind, PositiveDuration, ReadableFile, Share, refuse
+from cloudgraft.config.kubernetes import LabelKey
+from cloudgraft.config.section import Section
+from cloudgraft.sdk.hosts import is_loopback_host
+
+__all__ = ["Engine", "Orphans", "Repair", "Webhook"]
+
+
+class Repair(Section):
+    """A running machine that its cloud reports dead is replaced."""
+
+    enabled: StrictBool = Field(True, description="Whether it is done at all.")
+    after: Duration = Field(timedelta(minutes=5), description="How long a machine must have been dead.")
+    max_share: Share = Field(
+        0.2, description="The largest share of a group that is replaced at once; one machine always may be."
+    )
+
+
+class Orphans(Section):
+    """Machines in a cloud that carry our marks and are not in the journal."""
+
+    delete: StrictBool = Field(
+        False, description="Delete them by itself. Otherwise they are only reported: see `cloudgraft orphans`."
+    )
+
+
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        host = parts.hostname
+        is_secret_in_it = parts.username is not None or parts.password is not None
+    except ValueError:
+        host, is_secret_in_it = None, False
+    if host is None or parts.scheme not in {"http", "https"} or not value.isprintable() or " " in value:
+        raise refuse("must be a URL", "for example https://alerts.example/cloudgraft")
+    if is_secret_in_it:
+        raise refuse("must not hold a user or password", "write the password to a file and name it in tokenFile")
+    if parts.scheme == "http" and not is_loopback_host(host):
+        raise refuse("must be https unless it is on this host", "for example https://alerts.example/cloudgraft")
+    return value
+
+
+_Url = Annotated[StrictStr, AfterValidator(_url), Kind("URL")]
+
+
+class Webhook(Section):
+    """Where each event is sent to, as JSON in a POST. It is tried a few times, and never waited for."""
+
+    url: _Url = Field(description="Where to.", examples=["https://alerts.example/cloudgraft"])
+    token_file: ReadableFile | None = Field(
+        None, description="A file with a token that is sent as `Authorization: Bearer …`."
+    )
+    headers_file: ReadableFile | None = Field(
+        None, description="A file with other headers, one `Name: value` a line; for what is secret in them."
+    )
+
+
+class Engine(Section):
+    """How the engine treats the machines of all clouds. Only `nodeGroups` are its own, not those of `providers`."""
+
+    create_deadline: PositiveDuration = Field(
+        timedelta(minutes=10), description="How long a machine may take until it runs; then it counts as failed."
+    )
+    join_deadline: PositiveDuration = Field(
+        timedelta(minutes=15),
+        description="How long the node of a running machine may take to join the cluster, where that can be seen; then "
+        "it counts as failed.",
+    )
+    failed_ttl: Duration = Field(
+        timedelta(minutes=20),
+        alias="failedTTL",
+        description="How long a failed machine is shown to an autoscaler that does not take it away.",
+    )
+    node_memory: Duration = Field(
+        timedelta(minutes=30),
+        description="How long the node of a machine that is gone still belongs to its group, where it cannot be seen "
+        "that the node is gone too.",
+    )
+    repair: Repair = Field(Repair(), description="What is done about machines that die.")
+    orphans: Orphans = Field(Orphans(), description="What is done about machines that nobody knows.")
+    gpu_label: LabelKey | None = Field(
+        None, description="The label that nodes with a GPU carry.", examples=["example.com/gpu"]
+    )
+    webhook: Webhook | None = Field(None, description="Who else is told of every event.")

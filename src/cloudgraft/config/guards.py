@@ -1,0 +1,28 @@
+"""The `guards` section, of the whole file and of one cloud: what a mistake, ours or anybody's, may cost at most."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StrictInt
+
+from cloudgraft.config.fields import Kind
+from cloudgraft.config.money import MoneyPerDay
+from cloudgraft.config.section import Section
+
+__all__ = ["Guards"]
+
+_Count = Annotated[StrictInt, Kind("whole number")]
+
+
+class Guards(Section):
+    """Limits that hold before a cloud is asked for a machine.
+
+    A group that runs into one reports its machines as failed, so that the autoscaler tries other groups.
+    """
+
+    max_machines: _Count | None = Field(None, ge=0, description="Machines at a time.")
+    max_creates_per_hour: _Count | None = Field(None, ge=0, description="Machines ordered in any 60 minutes.")
+    max_spend_per_day: MoneyPerDay | None = Field(
+        None, description="What all machines may cost in any 24 hours. Every group then needs a price."
+    )

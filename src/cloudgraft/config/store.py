@@ -1,0 +1,126 @@
+"""The `store` section: where the journal is kept, and for how long."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
+
+from cloudgraft.config.fields import Duration, Kind, LoadContext, NewFile, PositiveDuration, ReadableFile, Text, refuse
+from cloudgraft.config.section import Section
+from cloudgraft.sdk.hosts import is_loopback_host
+
+__all__ = ["Postgresql", "SslMode", "Store"]
+
+SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+_DATABASE = re.compile(r"(?P<host>/.*?|\[[^\[\]]+\]|[^\s:\[\]/@]+)(?::(?P<port>[0-9]{1,5}))?/(?P<database>[^\s/?]+)")
+_PORT = 5432
+_DEFAULT = "journal.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postgresql:
+    """A PostgreSQL database. ``host`` may be a directory: that of the server's unix socket."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password_file: Path | None
+    sslmode: SslMode
+    ca: Path | None  # who signs the server's certificate; None: an authority that the system trusts
+    lease_duration: timedelta
+
+
+def _address(value: str) -> str:
+    match = _DATABASE.fullmatch(value)
+    if match is None:
+        hint = "for example db.example/cloudgraft"
+        if "@" in value or "://" in value:
+            hint += "; user and passwordFile have keys of their own"
+        raise refuse("must be host/database or host:port/database", hint)
+    if match["port"] and not 1 <= int(match["port"]) <= 65535:
+        raise refuse("the port must be between 1 and 65535", "for example db.example:5432/cloudgraft")
+    return value
+
+
+_Address = Annotated[StrictStr, AfterValidator(_address), Kind("host/database or host:port/database")]
+
+
+class Store(Section):
+    """Where the journal is kept: a SQLite file of one server, or a PostgreSQL database that several replicas share."""
+
+    # Those that decide what the others may be come first.
+    address: _Address | None = Field(
+        None, alias="postgresql", description="A PostgreSQL database, instead of `path`.", examples=["db/cloudgraft"]
+    )
+    path: NewFile | None = Field(
+        None, validate_default=True, description=f"A SQLite file; `{_DEFAULT}` unless there is `postgresql`."
+    )
+    user: Text | None = Field(None, validate_default=True, description="Whom to log in as. Needed for `postgresql`.")
+    password_file: ReadableFile | None = Field(
+        None, description="A file with nothing but the password; without it, PostgreSQL must know the user otherwise."
+    )
+    sslmode: SslMode | None = Field(
+        None,
+        description="As in PostgreSQL's own clients; `verify-full`, or `prefer` if the database is on this host.",
+    )
+    ca: ReadableFile | None = Field(
+        None, description="The authority that signed the database's certificate; by default those of the system."
+    )
+    lease_duration: PositiveDuration = Field(
+        timedelta(seconds=15),
+        description="How long a leader that is not heard of stays the leader: another replica waits that long.",
+    )
+    keep_gone: Duration = Field(
+        timedelta(days=2), description="How long machines that are gone are remembered."
+    )
+    keep_events: Duration = Field(timedelta(days=14), description="How long events and histories are kept.")
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if info.data.get("address", "") is not None:  # one that is wrong is told itself
+            if value is not None:
+                raise refuse("does not go together with postgresql", "remove one of the two")
+            return None
+        if value is not None:
+            return value
+        return (info.context.base_dir if isinstance(info.context, LoadContext) else Path()) / _DEFAULT
+
+    @field_validator("user")
+    @classmethod
+    def _check_user(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("address") is not None:
+            raise refuse("is missing", "for example user: cloudgraft")
+        return value
+
+    @field_validator("user", "password_file", "sslmode", "ca", "lease_duration")
+    @classmethod
+    def _check_belongs(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("address", "") is None:
+            raise refuse("only goes together with postgresql", "a SQLite file needs none")
+        return value
+
+    @property
+    def postgresql(self) -> Postgresql | None:
+        """The database, when the journal is in one."""
+        match = _DATABASE.fullmatch(self.address or "")
+        if match is None or self.user is None:
+            return None
+        host = match["host"].strip("[]")
+        is_here = host.startswith("/") or is_loopback_host(host)
+        return Postgresql(
+            host=host,
+            port=int(match["port"] or _PORT),
+            database=match["database"],
+            user=self.user,
+            password_file=self.password_file,
+            sslmode=self.sslmode or ("prefer" if is_here else "verify-full"),
+            ca=self.ca,
+            lease_duration=self.lease_duration,
+        )

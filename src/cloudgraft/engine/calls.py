@@ -1,0 +1,190 @@
+"""Calls to one cloud: bounded in number, in rate and in time, and every end of one becomes an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from cloudgraft.engine.blueprint import Catalog
+from cloudgraft.engine.clock import Clock
+from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, check_created
+from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError, UnsupportedError
+from cloudgraft.store.records import MachineRecord
+
+__all__ = ["Caller"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+T = TypeVar("T")
+_CLOSE = 5.0  # seconds
+
+
+class Caller:
+    """Makes the calls of one cloud."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        settings: CloudSettings,
+        clock: Clock,
+        *,
+        may_act: Callable[[], bool],
+        on_outcome: Callable[[], None],
+    ) -> None:
+        """``may_act`` is asked before every call; ``on_outcome`` is told when there is one to take."""
+        self.settings = settings
+        self._driver = driver
+        self._clock = clock
+        self._may_act = may_act
+        self._on_outcome = on_outcome
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outcomes: list[tuple[str, Outcome]] = []
+        self._next_at = 0.0
+        self._is_started = False
+
+    @property
+    def traits(self) -> DriverTraits:
+        """What the driver declares."""
+        return self._driver.traits
+
+    @property
+    def under_way(self) -> int:
+        """How many creates and deletes are under way."""
+        return len(self._tasks)
+
+    def free(self, now: float) -> int:
+        """How many calls may be made now."""
+        slots = max(0, self.settings.max_calls - len(self._tasks))
+        if self.settings.calls_per_second is None:
+            return slots
+        return min(slots, 1) if now >= self._next_at else 0
+
+    def wake_at(self) -> float | None:
+        """When the rate allows another call; None when the rate is not what holds one back."""
+        is_full = len(self._tasks) >= self.settings.max_calls
+        return None if is_full or self.settings.calls_per_second is None else self._next_at
+
+    def take(self) -> Sequence[tuple[str, Outcome]]:
+        """The outcomes since the last time, each with the name of its machine."""
+        taken, self._outcomes = self._outcomes, []
+        return taken
+
+    def create(self, record: MachineRecord) -> None:
+        """Begins to create the machine of this record, which the journal already has."""
+        spec = MachineSpec(name=record.name, group=record.group, settings=record.settings, tags=record.tags)
+        self._begin(record.name, self._create(spec))
+
+    def delete(self, name: str, machine: Machine) -> None:
+        """Begins to delete a machine; ``name`` is that of the record it belongs to."""
+        self._begin(name, self._delete(machine))
+
+    async def list(self) -> Sequence[Machine]:
+        """All machines of the cloud; raises CloudgraftError."""
+        seconds = self.settings.list_timeout.total_seconds()
+        if not self._is_started:
+            await self._call("start", seconds, self._driver.start)
+            self._is_started = True
+        return _checked(await self._call("list", seconds, self._driver.list))
+
+    async def catalog(self) -> Catalog:
+        """What the cloud offers; empty for a driver that cannot tell."""
+        seconds = self.settings.list_timeout.total_seconds()
+        shapes = await self._ask("shapes", seconds, self._driver.shapes)
+        prices = await self._ask("prices", seconds, self._driver.prices)
+        return Catalog(shapes={shape.name: shape for shape in shapes}, prices=tuple(prices))
+
+    async def settled(self) -> None:
+        """Waits for the calls that are under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def stop(self, seconds: float) -> None:
+        """Gives calls under way some time to end, then gives them up: their outcome is settled after the restart."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        await self.settled()
+
+    async def close(self) -> None:
+        """Closes the driver, and does not wait for ever for one that hangs."""
+        try:
+            async with asyncio.timeout(_CLOSE):
+                await contained(self._driver.close())
+        except Exception as error:  # noqa: BLE001 - it is left
+            log.warning("a driver did not close", extra={"cloud": self.settings.name, "error": type(error).__name__})
+
+    async def _ask(self, verb: str, seconds: float, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+        try:
+            return await self._call(verb, seconds, call)
+        except UnsupportedError:
+            return ()
+
+    def _begin(self, name: str, call: Awaitable[Outcome]) -> None:
+        task = asyncio.create_task(self._end(name, call))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        if self.settings.calls_per_second is not None:
+            self._next_at = max(self._next_at, self._clock.now()) + 1 / self.settings.calls_per_second
+
+    async def _end(self, name: str, call: Awaitable[Outcome]) -> None:
+        self._outcomes.append((name, await call))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._on_outcome()
+
+    async def _create(self, spec: MachineSpec) -> Outcome:
+        seconds = self.settings.create_timeout.total_seconds()
+        try:
+            answer = await self._call("create", seconds, lambda: self._driver.create(spec))
+            return Created(check_created(answer, spec.name))
+        except CloudgraftError as error:
+            return CreateFailed(error)
+
+    async def _delete(self, machine: Machine) -> Outcome:
+        seconds = self.settings.delete_timeout.total_seconds()
+        try:
+            await self._call("delete", seconds, lambda: self._driver.delete(machine))
+        except CloudgraftError as error:
+            return DeleteFailed(machine.machine_id, error)
+        return Deleted(machine.machine_id)
+
+    async def _call(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+        """The call's result, or a CloudgraftError, in time."""
+        if not self._may_act():
+            raise UnavailableError("another process leads; no call was made")
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await contained(call())
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            cloud = self.settings.name
+            if limit.expired():
+                raise DeadlineError(f"cloud {cloud} did not answer {verb} within {seconds:g} s") from error
+            log.exception("a driver raised an unexpected exception", extra={"cloud": cloud, "call": verb})
+            # What it says may be anything, a password too: only the log may have it.
+            raise InternalError(
+                f"the driver of cloud {cloud} failed in {verb} with {type(error).__name__}; the log has the details"
+            ) from error
+
+
+def _checked(answer: object) -> Sequence[Machine]:
+    """A driver's list, when it makes sense: one that does not is no list at all."""
+    if not isinstance(answer, Sequence):
+        raise InternalError(f"the driver's list() answered with {type(answer).__name__} instead of a sequence")
+    seen: set[str] = set()
+    for machine in answer:
+        if not isinstance(machine, Machine) or not isinstance(machine.machine_id, str) or not machine.machine_id:
+            raise InternalError("the driver's list() answered with something that is not a Machine with a machine_id")
+        if machine.machine_id in seen:
+            raise InternalError(f"the driver's list() has machine {machine.machine_id} twice")
+        seen.add(machine.machine_id)
+    return answer

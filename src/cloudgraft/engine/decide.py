@@ -1,0 +1,265 @@
+"""What to do about one machine: a pure function of its record, what is seen of it, and the clock.
+
+No I/O and no memory of its own; the worker carries out what is decided here. The order of the rules in each function
+is the order in which they count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from cloudgraft.engine.sight import Sight
+from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.states import amend, move
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.errors import ErrorClass
+from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
+
+__all__ = ["Create", "Decision", "Delete", "Move", "Situation", "Stay", "decide", "failure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Nothing to do now; look again at ``wake_at`` at the latest, or when something changes."""
+
+    wake_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Write this record: its state or what is known of it has changed."""
+
+    record: MachineRecord
+    cause: str
+    kind: str = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Call the cloud to create it, once the journal says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Call the cloud to delete this machine."""
+
+    machine: Machine
+    cause: str = ""  # when it is not the record's own machine, or its record is at its end
+    kind: str = ""
+
+
+Decision: TypeAlias = Stay | Move | Create | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What holds for the machine's cloud and group at this moment."""
+
+    now: float
+    settings: EngineSettings
+    may_create: bool = True  # False until the cloud has been listed since we started
+    is_paused: bool = False
+    refusal: ErrorRecord | None = None  # why no machine of this group can be had just now
+
+
+def failure(code: str, message: str, error_class: int = ErrorClass.OTHER) -> ErrorRecord:
+    """Why a machine failed; the code is never empty, for an empty one means "no error" to the autoscaler."""
+    return ErrorRecord(code=code or "error", message=message, error_class=int(error_class))
+
+
+def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    """The next thing to do about this machine."""
+    extra = _extra(record, sight, at)
+    if extra is not None:
+        return extra
+    return _RULES[record.state](record, sight, at)
+
+
+def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | None:
+    """Law 3: a second machine for the same intent is deleted, whatever state the first is in."""
+    if not sight.extras or sight.is_calling or at.is_paused or at.now < sight.retry_at:
+        return None
+    other = next((m for m in sight.extras if m.state is not MachineState.DELETING), None)
+    if other is None:
+        return None
+    kept = sight.machine.machine_id if sight.machine else record.machine_id
+    cause = f"the cloud made a second machine, {other.machine_id}, for one intent; {kept} is kept"
+    return Delete(other, cause, "double")
+
+
+def _requested(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    if sight.machine is not None:
+        return _accepted(record, sight.machine, at, "the cloud already has a machine of this name with our marks")
+    if at.now >= _deadline(record, at.settings.create_deadline):
+        return _failed(record, at, failure("deadline", "no call to create it could be made in time"))
+    if at.refusal is not None:
+        return _failed(record, at, at.refusal)
+    if at.is_paused or not at.may_create:
+        return Stay(_deadline(record, at.settings.create_deadline))
+    return Create()
+
+
+def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    if sight.machine is not None:
+        return _accepted(record, sight.machine, at, "a list shows that the cloud has accepted it")
+    if sight.is_calling:
+        return Stay()  # its answer comes, or its time-out
+    deadline = _deadline(record, at.settings.create_deadline)
+    if at.now >= deadline:
+        return _failed(record, at, _why_not_created(sight))
+    if record.presence is Presence.UNKNOWN and sight.is_absent:
+        return Move(
+            amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", "known"
+        )
+    # What is there under its name must not be made again: its marks may come late.
+    is_open = record.presence is Presence.UNKNOWN or sight.unproven is not None
+    if is_open or at.is_paused or not at.may_create:
+        return Stay(deadline)
+    return Create() if at.now >= sight.retry_at else Stay(min(sight.retry_at, deadline))
+
+
+def _why_not_created(sight: Sight) -> ErrorRecord:
+    if sight.unproven is None:
+        return failure("deadline", "the cloud did not create it in time")
+    return failure(
+        "unproven",
+        f"the cloud has a machine of this name ({sight.unproven.machine_id}) that does not show our marks, "
+        "so it is not touched; see `cloudgraft orphans list`",
+    )
+
+
+def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    seen = sight.machine
+    if seen is not None:
+        news = _news(record, seen)
+        if seen.state is MachineState.RUNNING and (seen.provider_id or record.provider_id):
+            return Move(move(record, State.RUNNING, at.now, **news), "the cloud says that it runs")
+        if seen.state in (MachineState.FAILED, MachineState.DELETING):
+            why = seen.reason or f"the cloud reports it as {seen.state.value} before it ran"
+            return _failed(record, at, failure("boot_failed", why), **news)
+        if news:
+            return Move(amend(record, **news), "the cloud tells more of it", "known")
+    elif sight.is_absent:
+        why = "it disappeared from its cloud before it ran"
+        return _failed(record, at, failure("vanished", why), presence=Presence.NONE)
+    deadline = _deadline(record, at.settings.create_deadline)
+    if at.now >= deadline:
+        state = f", the cloud reports it as {seen.state.value}" if seen else ""
+        return _failed(record, at, failure("deadline", f"it did not run in time{state}"))
+    return Stay(deadline)
+
+
+def _running(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    if sight.is_absent:
+        return Move(
+            move(record, State.GONE, at.now, presence=Presence.NONE),
+            "two complete lists of its cloud do not have it any more",
+        )
+    news = _news(record, sight.machine) if sight.machine else {}
+    if news:
+        return Move(amend(record, **news), "the cloud tells more of it", "known")
+    if sight.joined is not False:
+        return Stay()
+    deadline = record.state_since + at.settings.join_deadline.total_seconds()
+    if at.now >= deadline:
+        return _failed(record, at, failure("join_deadline", "its node did not join the cluster in time"))
+    return Stay(deadline)
+
+
+def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    """Its resources go at once; itself stays listed until the autoscaler deletes it, or time does (law 5)."""
+    expires = record.state_since + at.settings.failed_ttl.total_seconds()
+    if at.now >= expires:
+        if record.presence is Presence.NONE:
+            return Move(move(record, State.GONE, at.now), "nobody deleted it for as long as a failed machine is kept")
+        return Move(
+            move(record, State.DELETING, at.now), "its time as a failed machine is up; it is still being removed"
+        )
+    decision = _clear(record, sight, at)
+    if isinstance(decision, Stay):
+        return Stay(expires if decision.wake_at is None else min(expires, decision.wake_at))
+    return decision
+
+
+def _deleting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    if record.presence is Presence.NONE:
+        return Move(move(record, State.GONE, at.now), "the cloud holds nothing of it")
+    return _clear(record, sight, at)
+
+
+def _gone(_record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    """A machine that counted as gone and shows up: a late success, or a cloud that changed its mind."""
+    seen = sight.machine
+    if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
+        return Stay()
+    if at.now < sight.retry_at:
+        return Stay(sight.retry_at)
+    return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", "returned")
+
+
+def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    """Removes what the cloud holds of a machine that is not wanted any more."""
+    if record.presence is Presence.NONE or sight.is_calling:
+        return Stay()
+    seen = sight.machine
+    if seen is None and sight.is_absent:
+        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", "known")
+    if record.presence is Presence.UNKNOWN:
+        return _found(record, seen) if seen is not None else Stay()
+    is_going = seen is not None and seen.state is MachineState.DELETING
+    if at.is_paused or is_going or not sight.is_ours:
+        return Stay()
+    return Delete(seen or _as_known(record)) if at.now >= sight.retry_at else Stay(sight.retry_at)
+
+
+def _found(record: MachineRecord, seen: Machine) -> Decision:
+    found = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
+    return Move(amend(record, **found), "a list shows that the cloud had created it", "known")
+
+
+def _accepted(record: MachineRecord, seen: Machine, at: Situation, cause: str) -> Decision:
+    changes = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
+    if seen.provider_id:
+        changes["provider_id"] = seen.provider_id
+    ordered = record.ordered_at if record.ordered_at is not None else at.now
+    return Move(move(record, State.BOOTING, at.now, ordered_at=ordered, **changes), cause)
+
+
+def _failed(record: MachineRecord, at: Situation, error: ErrorRecord, **changes: Any) -> Decision:
+    return Move(move(record, State.FAILED, at.now, error=error, **changes), error.message)
+
+
+def _news(record: MachineRecord, seen: Machine) -> dict[str, Any]:
+    """What the cloud tells of a machine that its record does not say yet."""
+    news: dict[str, Any] = {}
+    if seen.machine_id != record.machine_id:
+        news["machine_id"] = seen.machine_id
+    if seen.provider_id and seen.provider_id != record.provider_id:
+        news["provider_id"] = seen.provider_id
+    return news
+
+
+def _as_known(record: MachineRecord) -> Machine:
+    return Machine(
+        name=record.name,
+        machine_id=record.machine_id,
+        provider_id=record.provider_id or None,
+        tags=record.tags,
+    )
+
+
+def _deadline(record: MachineRecord, limit: timedelta) -> float:
+    return record.requested_at + limit.total_seconds()
+
+
+_RULES = {
+    State.REQUESTED: _requested,
+    State.CREATING: _creating,
+    State.BOOTING: _booting,
+    State.RUNNING: _running,
+    State.FAILED: _failed_state,
+    State.DELETING: _deleting,
+    State.GONE: _gone,
+}

@@ -1,0 +1,375 @@
+"""The engine as a whole: it opens the journal, leads or waits, runs one worker per cloud, and takes in new
+configuration.
+
+    start ─▶ lead? ─▶ load the journal ─▶ one worker per cloud ─▶ serve
+                └ no: answer UNAVAILABLE, and wait for the lease
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from cloudgraft.engine.blueprint import Blueprint, Catalog
+from cloudgraft.engine.clock import Clock, SystemClock
+from cloudgraft.engine.events import happened
+from cloudgraft.engine.fleet import Fleet, Group
+from cloudgraft.engine.guards import Book
+from cloudgraft.engine.identity import Identity
+from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
+from cloudgraft.engine.prices import ReferencePrice, reference_price
+from cloudgraft.engine.roster import Roster, from_records, make_roster, record_of, shown
+from cloudgraft.engine.specs import EngineSettings, GroupSpec
+from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.engine.worker import Worker
+from cloudgraft.engine.writer import Writer
+from cloudgraft.sdk.driver import DriverTraits
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.types import NodeGroup
+from cloudgraft.store.journal import Journal
+from cloudgraft.store.records import Change, Contents, ErrorRecord, Event, GroupRecord, MachineRecord
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+_FIRST_LOOK: Final = 10.0  # seconds that a start waits for clouds whose groups cannot be served without them
+_HOUSEKEEPING: Final = 60.0
+_PROBE: Final = 1.0
+_LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
+
+
+class Engine:
+    """Machines in several clouds, as node groups that survive whatever crashes, hangs, lies or is late."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        journal: Journal,
+        *,
+        clock: Clock | None = None,
+        lease: LeaseLike | None = None,
+        lease_seconds: float = math.inf,
+        on_fenced: Callable[[], Awaitable[None]] | None = None,
+        is_stepped: bool = False,
+    ) -> None:
+        """Prepares it; :meth:`start` begins.
+
+        ``lease`` is shared with other replicas; without one this process leads for as long as it has the journal open.
+        ``on_fenced`` is awaited when another replica took over. With ``is_stepped`` nothing happens by itself: the
+        caller makes every :meth:`turn`, on a clock of its own.
+        """
+        self.clock = clock or SystemClock()
+        self.fleet = Fleet()
+        self.journal = journal
+        self.workers: dict[str, Worker] = {}
+        self.roster = Roster()
+        self.shown: tuple[NodeGroup, ...] = ()
+        self.reference_price: ReferencePrice | None = None
+        self._leadership = Leadership(
+            lease or SoleLease(), ttl=lease_seconds, on_elected=self._lead, on_fenced=self._follow
+        )
+        self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
+        self._around = Surroundings(
+            fleet=self.fleet,
+            writer=self.writer,
+            clock=self.clock,
+            identity=Identity(blueprint.cluster, ""),
+            settings=blueprint.settings,
+            book=Book(blueprint.settings.guards, {}),
+            may_act=self._leadership.is_leader,
+        )
+        self._blueprint = blueprint
+        self._pending: Blueprint | None = None
+        self._applied: tuple[object, ...] = ()  # what the roster was made of
+        self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
+        self._is_stepped = is_stepped
+        self._is_serving = False
+        self._is_closing = False
+        self._shown_ids: frozenset[str] = frozenset()
+        self._after_fence = on_fenced
+        self._refreshing = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # -- what everybody asks -----------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> EngineSettings:
+        """What holds for all clouds and groups."""
+        return self._blueprint.settings
+
+    @property
+    def identity(self) -> Identity:
+        """The cluster that is served."""
+        return self._around.identity
+
+    @property
+    def book(self) -> Book:
+        """What counts against the guards."""
+        return self._around.book
+
+    def check_leader(self) -> None:
+        """Raises UnavailableError when this process may not answer, because it does not lead."""
+        if not self._leadership.is_leader() or not self._is_serving:
+            raise UnavailableError(self._leadership.trouble() or "the journal is being read")
+
+    def trouble(self) -> str:
+        """Why not to send calls here; an empty string for no reason."""
+        if not self._leadership.is_leader() or not self._is_serving:
+            return self._leadership.trouble() or "the journal is being read"
+        return f"the journal cannot be written: {self.writer.trouble}" if self.writer.trouble else ""
+
+    def traits(self, cloud: str) -> DriverTraits:
+        """What the cloud's driver declares."""
+        worker = self.workers.get(cloud)
+        return worker.driver.traits if worker else DriverTraits()
+
+    def refusal(self, cloud: str) -> ErrorRecord | None:
+        """Why a machine that is asked for now in this cloud would not come."""
+        worker = self.workers.get(cloud)
+        if worker is None:
+            return ErrorRecord(code="no_cloud", message=f"cloud {cloud} is not configured", error_class=99)
+        return worker.refusal()
+
+    def is_forgotten(self, record: MachineRecord) -> bool:
+        """Whether a machine has been gone for longer than its Node object may outlive it (R24)."""
+        memory = self.settings.node_memory.total_seconds()
+        return record.gone_at is not None and self.clock.now() - record.gone_at > memory
+
+    def is_shown(self, group: str) -> bool:
+        """R18: whether the group is one that the autoscaler was told of."""
+        return group in self._shown_ids
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Opens the journal and begins to lead, if no other process does."""
+        await self.journal.open()
+        await self._leadership.start()
+
+    async def close(self) -> None:
+        """Lets calls under way end for a moment, and closes the journal."""
+        self._is_closing = True
+        await self._leadership.stop()
+        await self.journal.close()
+
+    async def turn(self) -> None:
+        """One pass of every worker, by hand."""
+        for worker in list(self.workers.values()):
+            await worker.turn()
+
+    def reconfigure(self, blueprint: Blueprint) -> None:
+        """A new configuration; it is applied at the next Refresh (R4)."""
+        self._pending = blueprint
+
+    async def refresh(self) -> None:
+        """Applies what changed: configuration, and what clouds offer."""
+        await self.writer.probe()
+        async with self._refreshing:
+            if self._pending is not None:
+                await self._exchange(self._pending)
+                self._pending = None
+            await self._apply_roster()
+            self._publish()
+
+    # -- leading -----------------------------------------------------------------------------------------------------
+
+    async def _lead(self, epoch: int) -> None:
+        contents = await self.journal.load()
+        self._around.identity = Identity(self._blueprint.cluster, contents.cluster_id, not contents.is_id_new)
+        self._load(contents)
+        await self._exchange(self._blueprint)
+        await self._first_look()
+        await self._apply_roster()
+        if epoch > 1:
+            message = f"this process leads now (epoch {epoch})"
+            await self.writer.write(lambda: Change(events=(happened("leader", self.clock.now(), message),)))
+        self._publish()
+        self._is_serving = True
+        if not self._is_stepped:
+            self._tasks["housekeeping"] = asyncio.create_task(self._keep_house(), name="housekeeping")
+
+    async def _follow(self, _reason: str) -> None:
+        """Ends everything that only a leader may do."""
+        self._is_serving = False
+        for name in list(self.workers):
+            await self._retire(name)
+        housekeeping = self._tasks.pop("housekeeping", None)
+        if housekeeping is not None:
+            await _cancelled(housekeeping)
+        await self.writer.drain()
+        if self._after_fence is not None:
+            await self._after_fence()
+
+    def _load(self, contents: Contents) -> None:
+        groups, self._broken = from_records(contents.groups)
+        known = {group.spec.id: group for group in groups}
+        for old in self.fleet.groups.values():  # after a reload: what the autoscaler was told stays as it is
+            if old.spec.id in known:
+                known[old.spec.id] = Group(old.spec, old.shown, old.is_configured)
+        self.fleet.load(contents, known.values())
+        for worker in self.workers.values():
+            worker.nudge()
+
+    async def _first_look(self) -> None:
+        """Waits, not for long, for clouds without which some group cannot be served."""
+        known = {group.spec.id for group in self.fleet.groups.values()}
+        missing = {group.cloud for group in self._blueprint.groups if group.id not in known}
+        missing |= set(self.workers) - self.fleet.adopted_clouds
+        waiting = [worker for name, worker in self.workers.items() if name in missing]
+        if self._is_stepped:
+            await self.turn()
+        elif waiting:
+            looks = [asyncio.create_task(worker.looked.wait()) for worker in waiting]
+            _, late = await asyncio.wait(looks, timeout=_FIRST_LOOK)
+            for look in late:
+                await _cancelled(look)
+
+    # -- clouds ------------------------------------------------------------------------------------------------------
+
+    async def _exchange(self, blueprint: Blueprint) -> None:
+        """Makes workers for new clouds, ends those of removed ones, and hands new settings to the others."""
+        old, self._blueprint = self._blueprint, blueprint
+        limits = {name: cloud.settings.guards for name, cloud in blueprint.clouds.items()}
+        self._around.book = Book(blueprint.settings.guards, limits, self.book.tallies)
+        self._around.settings = blueprint.settings
+        for name in list(self.workers):
+            declared = blueprint.clouds.get(name)
+            if declared is None or declared.fingerprint != old.clouds[name].fingerprint:
+                await self._retire(name)
+            else:
+                self.workers[name].configure(declared.settings)
+        for name, declared in blueprint.clouds.items():
+            if name not in self.workers:
+                self._employ(name, Worker(declared.make(), declared.settings, self._around))
+
+    def _employ(self, name: str, worker: Worker) -> None:
+        self.workers[name] = worker
+        self.fleet.listen(name, worker.on_change)
+        if not self._is_stepped:
+            self._tasks[name] = asyncio.create_task(worker.run(), name=f"cloud {name}")
+
+    async def _retire(self, name: str) -> None:
+        worker = self.workers.pop(name)
+        self.fleet.unlisten(name)
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            await _cancelled(task)
+        await worker.close(_LAST_CALLS if self._is_closing else 0.0)
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    async def _apply_roster(self) -> None:
+        catalogs = {name: w.catalog for name, w in self.workers.items() if w.catalog is not None}
+        made_of = (self._blueprint, *sorted(catalogs.items(), key=lambda item: item[0]))
+        if made_of != self._applied:
+            self.roster = self._make_roster(catalogs)
+            self.reference_price = reference_price(self.roster.specs.values())
+        await self.writer.write(self._roster_change)
+        for spec in self.roster.specs.values():
+            self.fleet.take_group(spec)
+        for id_ in self._draining():
+            self.fleet.groups[id_].is_configured = False
+        self._applied = made_of
+
+    def _make_roster(self, catalogs: Mapping[str, Catalog]) -> Roster:
+        known = {group.spec.id: group.spec for group in self.fleet.groups.values()}
+        try:
+            return make_roster(self._blueprint, catalogs, known)
+        except InvalidArgumentError as error:  # the currencies: known only now that the clouds have told their prices
+            log.error("the groups stay as they were", extra={"error": error.message})  # noqa: TRY400
+            declared = {group.id for group in self._blueprint.groups}
+            specs = {id_: spec for id_, spec in known.items() if id_ in declared}
+            return Roster(specs=specs, left_out=dict.fromkeys(declared - set(specs), error.message))
+
+    def _draining(self) -> list[str]:
+        declared = {group.id for group in self._blueprint.groups}
+        return [id_ for id_ in self.fleet.groups if id_ not in declared]
+
+    def _roster_change(self) -> Change:
+        now, groups = self.clock.now(), self.fleet.groups
+        records: list[GroupRecord] = []
+        events: list[Event] = []
+        removed: list[str] = []
+        for spec in self.roster.specs.values():
+            old = groups.get(spec.id)
+            if old is None or old.spec != spec or not old.is_configured:
+                records.append(record_of(spec))
+                events.append(_configured(old, spec, now))
+        for id_ in self._draining():
+            group = groups[id_]
+            if not group.machines:
+                removed.append(id_)
+                events.append(happened("removed", now, "no machine is left in it", cloud=group.spec.cloud, group=id_))
+            elif group.is_configured:
+                records.append(record_of(group.spec, configured=False))
+                message = f"it is no longer configured; {len(group.machines)} machines are left in it"
+                events.append(happened("draining", now, message, cloud=group.spec.cloud, group=id_))
+        return Change(groups=records, removed_groups=removed, events=events)
+
+    def _publish(self) -> None:
+        """What the autoscaler is told from now on. A group of a cloud that was never listed is left out (law 11)."""
+        groups = self.fleet.groups.values()
+        for group in groups:
+            group.shown = shown(group)
+        adopted = self.fleet.adopted_clouds
+        self.shown = tuple(group.shown for group in groups if group.spec.cloud in adopted)
+        self._shown_ids = frozenset(group.id for group in self.shown)
+
+    def left_out(self) -> dict[str, str]:
+        """Groups that are not served, and why."""
+        found = {**self._broken, **self.roster.left_out}
+        for id_, spec in self.roster.specs.items():
+            if spec.cloud not in self.fleet.adopted_clouds:
+                worker = self.workers.get(spec.cloud)
+                blocked = (worker.observer.blocked or worker.observer.health.error) if worker else ""
+                found[id_] = blocked or f"cloud {spec.cloud} has not been listed yet"
+        return found
+
+    # -- housekeeping ------------------------------------------------------------------------------------------------
+
+    async def _keep_house(self) -> None:
+        cleaned = -math.inf
+        while True:
+            await asyncio.sleep(_PROBE)
+            try:
+                await self.writer.probe()
+                if self.clock.now() - cleaned >= _HOUSEKEEPING:
+                    cleaned = self.clock.now()
+                    await self.clean()
+            except CloudgraftError as error:
+                log.debug("housekeeping waits for the journal", extra={"error": error.message})
+            except Exception:
+                log.exception("housekeeping failed")
+
+    async def clean(self) -> None:
+        """Forgets what is older than it has to be kept."""
+        now, settings = self.clock.now(), self.settings
+        gone, events = now - settings.keep_gone.total_seconds(), now - settings.keep_events.total_seconds()
+        while await self.journal.purge(gone_before=gone, events_before=events):
+            pass
+        self.fleet.forget(gone)
+
+
+def _configured(old: Group | None, spec: GroupSpec, now: float) -> Event:
+    if old is None:
+        message = f"a new group: min {spec.min_size}, max {spec.max_size}"
+    elif not old.is_configured:
+        message = "it is configured again"
+    else:
+        parts = [
+            name
+            for name in ("cloud", "min_size", "max_size", "machine", "template", "options", "price")
+            if getattr(old.spec, name) != getattr(spec, name)
+        ]
+        message = f"changed: {', '.join(parts)}"
+    return happened("configured", now, message, cloud=spec.cloud, group=spec.id)
+
+
+async def _cancelled(task: asyncio.Task[object]) -> None:
+    """Cancels a task and waits for its end, whatever it was."""
+    task.cancel()
+    await asyncio.wait({task})

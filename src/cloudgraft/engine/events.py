@@ -1,0 +1,70 @@
+"""The words for what is decided and what happens, and the way to write one down.
+
+Every event goes to the journal, the log, a metric and, where one is set, a webhook.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from cloudgraft.store.records import Event, MachineRecord
+
+__all__ = ["KINDS", "about", "happened", "level_of"]
+
+# kind -> (level in the log, what it tells)
+KINDS: Final[Mapping[str, tuple[int, str]]] = {
+    "increase": (logging.INFO, "the autoscaler asked for more machines"),
+    "decrease": (logging.INFO, "the autoscaler gave up machines that never came"),
+    "delete": (logging.INFO, "the autoscaler deleted machines"),
+    "state": (logging.INFO, "a machine came to be in another state"),
+    "known": (logging.DEBUG, "more is known of a machine"),
+    "retry": (logging.INFO, "a call to a cloud failed and will be made again"),
+    "unsettled": (logging.WARNING, "the outcome of a call is not known; a list will settle it"),
+    "adopted": (logging.INFO, "a machine in a cloud was taken into the journal"),
+    "double": (logging.WARNING, "a cloud made two machines for one intent; one of them is being deleted"),
+    "returned": (logging.WARNING, "a machine that counted as gone showed up again and is being deleted"),
+    "unproven": (logging.WARNING, "a machine cannot be shown to be ours, so it is not touched"),
+    "orphan": (logging.WARNING, "a machine with our marks is not in the journal"),
+    "released": (logging.WARNING, "an operator took a machine out of the journal and left it in its cloud"),
+    "guard": (logging.WARNING, "a guard refused a machine"),
+    "repair": (logging.WARNING, "a broken machine is being replaced"),
+    "breaker": (logging.ERROR, "too many machines are broken at once; none is replaced"),
+    "cloud_down": (logging.ERROR, "a cloud does not answer, or refuses us"),
+    "cloud_up": (logging.INFO, "a cloud answers again"),
+    "cloud_ready": (logging.INFO, "a cloud was listed for the first time and our machines in it were taken in"),
+    "paused": (logging.WARNING, "an operator paused a group or a cloud"),
+    "resumed": (logging.WARNING, "an operator resumed a group or a cloud"),
+    "configured": (logging.INFO, "a group's configuration changed"),
+    "draining": (logging.WARNING, "a group is no longer in the configuration but still has machines"),
+    "removed": (logging.INFO, "a group that was draining is empty and was removed"),
+    "refused_config": (logging.ERROR, "a changed configuration is not valid; the old one stays"),
+    "journal_recovered": (logging.WARNING, "the journal can be written again"),
+    "undone": (logging.WARNING, "a change whose caller was told that it failed had been written, and was taken back"),
+    "leader": (logging.INFO, "this process became the leader"),
+}
+
+
+def level_of(kind: str) -> int:
+    """How loud an event is in the log."""
+    return KINDS[kind][0]
+
+
+def about(record: MachineRecord, now: float, message: str, *, kind: str = "state", **data: object) -> Event:
+    """An event about one machine; of kind ``state``, a line of its history."""
+    return Event(
+        at=now,
+        kind=kind,
+        message=message,
+        cloud=record.cloud,
+        group=record.group,
+        machine=record.name,
+        state=record.state if kind == "state" else None,
+        data=data,
+    )
+
+
+def happened(kind: str, now: float, message: str, *, cloud: str = "", group: str = "", **data: object) -> Event:
+    """An event about a group, a cloud, or all."""
+    return Event(at=now, kind=kind, message=message, cloud=cloud, group=group, data=data)

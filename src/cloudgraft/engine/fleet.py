@@ -1,0 +1,168 @@
+"""Everything the RPCs read, in memory: built from the journal, changed only by what the journal has taken.
+
+Look-ups are O(1). A group's list of instances is made once per change and is the very same tuple until the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.engine.states import COUNTED, SHOWN
+from cloudgraft.sdk.types import Instance, InstanceError, NodeGroup, NodeRef
+from cloudgraft.store.records import Change, Contents, MachineRecord, PauseRecord, Scope, State
+
+__all__ = ["Fleet", "Group"]
+
+
+@dataclass(slots=True)
+class Group:
+    """One node group and its machines."""
+
+    spec: GroupSpec
+    shown: NodeGroup  # as the autoscaler was told at the last Refresh (R4)
+    is_configured: bool = True  # False: no longer in the file, draining
+    machines: dict[str, MachineRecord] = field(default_factory=dict)  # by name, without those that are gone
+    target: int = 0
+    _instances: tuple[Instance, ...] | None = None
+
+    def instances(self) -> tuple[Instance, ...]:
+        """What the autoscaler lists (law 5)."""
+        if self._instances is None:
+            self._instances = tuple(map(_instance, self.machines.values()))
+        return self._instances
+
+    def put(self, old: MachineRecord | None, new: MachineRecord) -> None:
+        """Takes in a machine's new record."""
+        self.target += (new.state in COUNTED) - (old is not None and old.state in COUNTED)
+        if new.state is State.GONE:
+            self.machines.pop(new.name, None)
+        else:
+            self.machines[new.name] = new
+        self._instances = None
+
+
+class Fleet:
+    """All groups and machines of one cluster."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.machines: dict[str, MachineRecord] = {}  # by name, those that are gone and not yet forgotten too
+        self.active: dict[str, dict[str, MachineRecord]] = {}  # by cloud and name, without those that are gone
+        self.adopted_clouds: set[str] = set()
+        self.pauses: dict[tuple[Scope, str], PauseRecord] = {}
+        self._by_id: dict[str, str] = {}  # placeholder or providerID -> name
+        self._by_machine_id: dict[tuple[str, str], str] = {}  # cloud and machine id -> name
+        self._listeners: dict[str, Callable[[MachineRecord], None]] = {}  # by cloud
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def find(self, node: NodeRef) -> MachineRecord | None:
+        """The machine behind a node: by its id, or by its name while its id is not known (R16, R22)."""
+        name = self._by_id.get(node.provider_id) if node.provider_id else None
+        if name is not None:
+            return self.machines.get(name)
+        record = self.machines.get(node.name)
+        if record is None:
+            name = self._by_id.get(node.name)
+            return self.machines.get(name) if name is not None and not node.provider_id else None
+        # A node of the same name with another id is another machine's.
+        return record if not node.provider_id or not record.provider_id else None
+
+    def by_machine_id(self, cloud: str, machine_id: str) -> MachineRecord | None:
+        """The machine with that id of its cloud."""
+        name = self._by_machine_id.get((cloud, machine_id))
+        return self.machines.get(name) if name is not None else None
+
+    def in_cloud(self, cloud: str) -> Mapping[str, MachineRecord]:
+        """The machines of one cloud that are not gone."""
+        return self.active.get(cloud, {})
+
+    def pause_of(self, group: str, cloud: str) -> PauseRecord | None:
+        """The pause that holds a group, its own or its cloud's."""
+        return self.pauses.get((Scope.GROUP, group)) or self.pauses.get((Scope.CLOUD, cloud))
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def listen(self, cloud: str, listener: Callable[[MachineRecord], None]) -> None:
+        """Calls back with every record of that cloud that changes."""
+        self._listeners[cloud] = listener
+
+    def unlisten(self, cloud: str) -> None:
+        """Calls back no more."""
+        self._listeners.pop(cloud, None)
+
+    def take_group(self, spec: GroupSpec) -> None:
+        """Takes in a group of the configuration, new or changed."""
+        group = self.groups.get(spec.id)
+        if group is not None:
+            group.spec, group.is_configured = spec, True
+            return
+        shown = NodeGroup(id=spec.id, min_size=spec.min_size, max_size=spec.max_size)
+        group = self.groups[spec.id] = Group(spec, shown)
+        for record in self.machines.values():
+            if record.group == spec.id:
+                group.put(None, record)
+
+    def load(self, contents: Contents, groups: Iterable[Group]) -> None:
+        """Starts from what the journal holds; ``groups`` come without machines."""
+        self.groups = {group.spec.id: group for group in groups}
+        self.machines, self.active, self._by_id, self._by_machine_id = {}, {}, {}, {}
+        self.adopted_clouds = {cloud.name for cloud in contents.clouds}
+        self.pauses = {(pause.scope, pause.name): pause for pause in contents.pauses}
+        for record in contents.machines:
+            self._put(record)
+
+    def apply(self, change: Change) -> None:
+        """Takes in what the journal has just taken."""
+        for record in change.machines:
+            self._put(record)
+        self.adopted_clouds.update(cloud.name for cloud in change.clouds)
+        for pause in change.pauses:
+            self.pauses[pause.scope, pause.name] = pause
+        for key in change.resumed:
+            self.pauses.pop(key, None)
+        for group in change.removed_groups:
+            self.groups.pop(group, None)
+        for record in change.machines:
+            listener = self._listeners.get(record.cloud)
+            if listener is not None:
+                listener(record)
+
+    def forget(self, gone_before: float) -> None:
+        """Drops machines that were gone before that time, as the journal does."""
+        old = [r for r in self.machines.values() if r.gone_at is not None and r.gone_at < gone_before]
+        for record in old:
+            del self.machines[record.name]
+            for key in (record.placeholder, record.provider_id):
+                if self._by_id.get(key) == record.name:
+                    del self._by_id[key]
+            if self._by_machine_id.get((record.cloud, record.machine_id)) == record.name:
+                del self._by_machine_id[record.cloud, record.machine_id]
+
+    def _put(self, record: MachineRecord) -> None:
+        old = self.machines.get(record.name)
+        self.machines[record.name] = record
+        self._by_id[record.placeholder] = record.name
+        if record.provider_id:
+            self._by_id[record.provider_id] = record.name
+        if record.machine_id:
+            self._by_machine_id[record.cloud, record.machine_id] = record.name
+        active = self.active.setdefault(record.cloud, {})
+        if record.state is State.GONE:
+            active.pop(record.name, None)
+        else:
+            active[record.name] = record
+        group = self.groups.get(record.group)
+        if group is not None:
+            group.put(old, record)
+
+
+def _instance(record: MachineRecord) -> Instance:
+    error = record.error if record.state is State.FAILED else None
+    return Instance(
+        id=record.provider_id or record.placeholder,
+        state=SHOWN[record.state],
+        error=InstanceError(code=error.code, message=error.message, error_class=error.error_class) if error else None,
+    )

@@ -1,0 +1,187 @@
+"""Law 10: money is guarded. What was ordered is counted from the journal and from the cloud's own list.
+
+The book is made anew at every list and only grows between two lists, so that it errs on the safe side. Machines that
+merely look like ours count too: that tags got lost must not make room for more. Failed machines of which the cloud
+holds nothing do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from cloudgraft.engine.decide import failure
+from cloudgraft.engine.specs import GuardLimits
+from cloudgraft.sdk.errors import ErrorClass
+from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
+
+__all__ = ["Book", "GuardUse", "Stray", "Tally", "tally"]
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A machine in a cloud's list that looks like ours and is not in the journal."""
+
+    machine_id: str
+    created_at: float
+    hourly: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What counts against the guards of one cloud."""
+
+    machines: int = 0  # there, perhaps there, or asked for
+    waiting: int = 0  # asked for, no call made yet
+    orders: int = 0  # calls to create in the last hour
+    spend: float = 0.0  # of the last 24 hours, and of the next hour for all that is there or asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardUse:
+    """How much of a guard is used, for people."""
+
+    scope: str  # a cloud's name, or empty for all
+    guard: str
+    used: float
+    limit: float
+    unit: str = ""
+
+
+def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float) -> Tally:
+    """Counts one cloud; ``records`` include those that went within the last day."""
+    total = Tally()
+    for record in records:
+        hourly = float(record.hourly or 0)
+        if record.state is State.REQUESTED:
+            total.machines += 1
+            total.waiting += 1
+            total.spend += hourly
+        elif record.presence is not Presence.NONE:
+            total.machines += 1
+            total.spend += hourly
+        if record.attempt_at is not None and record.attempt_at > now - HOUR:
+            total.orders += record.attempts
+        total.spend += hourly * _hours_in_last_day(record, now)
+    for stray in strays:
+        total.machines += 1
+        total.orders += stray.created_at > now - HOUR
+        total.spend += stray.hourly * (1 + min(DAY, max(0.0, now - stray.created_at)) / HOUR)
+    return total
+
+
+def _hours_in_last_day(record: MachineRecord, now: float) -> float:
+    if record.ordered_at is None:
+        return 0.0
+    if record.presence is Presence.NONE and record.gone_at is None:
+        end = record.state_since  # refused or cleared away: it costs no more
+    else:
+        end = now if record.gone_at is None else record.gone_at
+    return max(0.0, end - max(record.ordered_at, now - DAY)) / HOUR
+
+
+@dataclass(slots=True)
+class Book:
+    """The guards of all clouds and what counts against them."""
+
+    overall: GuardLimits
+    clouds: Mapping[str, GuardLimits]
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether there is any limit at all."""
+        return any(limits != GuardLimits() for limits in (self.overall, *self.clouds.values()))
+
+    def put(self, cloud: str, counted: Tally) -> None:
+        """Takes a fresh count of one cloud."""
+        self.tallies[cloud] = counted
+
+    def ask(self, cloud: str, hourly: Decimal | None) -> ErrorRecord | None:
+        """Whether one more machine may be asked for; None, and it is counted, or the reason why not."""
+        price = float(hourly or 0)
+        wanted = Tally(machines=1, waiting=1, orders=0, spend=price)
+        refusal = self._refusal(cloud, wanted, orders_to_come=1)
+        if refusal is None:
+            self._add(cloud, wanted)
+        return refusal
+
+    def order(self, cloud: str, *, is_counted: bool) -> ErrorRecord | None:
+        """Whether a call to create may be made now for a machine; ``is_counted`` when it was asked for before.
+
+        Asked again before every call, because a list may have shown more machines meanwhile.
+        """
+        wanted = Tally(machines=0 if is_counted else 1)
+        refusal = self._refusal(cloud, wanted, orders_to_come=1, waiting_counts=False)
+        if refusal is None:
+            self._add(cloud, Tally(machines=wanted.machines, waiting=-1 if is_counted else 0, orders=1))
+        return refusal
+
+    def use(self) -> list[GuardUse]:
+        """What is used of every guard that is set."""
+        found = _use("", self.overall, self._sum())
+        for cloud, limits in self.clouds.items():
+            found += _use(cloud, limits, self.tallies.get(cloud, Tally()))
+        return found
+
+    def _add(self, cloud: str, more: Tally) -> None:
+        own = self.tallies.setdefault(cloud, Tally())
+        own.machines += more.machines
+        own.waiting += more.waiting
+        own.orders += more.orders
+        own.spend += more.spend
+
+    def _refusal(
+        self, cloud: str, wanted: Tally, *, orders_to_come: int, waiting_counts: bool = True
+    ) -> ErrorRecord | None:
+        own = self.tallies.get(cloud, Tally())
+        for scope, limits, used in (
+            (f"cloud {cloud}", self.clouds.get(cloud, GuardLimits()), own),
+            ("all clouds", self.overall, self._sum()),
+        ):
+            orders = used.orders + orders_to_come + (used.waiting if waiting_counts else 0)
+            what = _exceeded(limits, used.machines + wanted.machines, orders, used.spend + wanted.spend)
+            if what:
+                return failure("guard", f"{what} for {scope}", ErrorClass.OUT_OF_RESOURCES)
+        return None
+
+    def _sum(self) -> Tally:
+        all_ = self.tallies.values()
+        return Tally(
+            machines=sum(t.machines for t in all_),
+            waiting=sum(t.waiting for t in all_),
+            orders=sum(t.orders for t in all_),
+            spend=sum(t.spend for t in all_),
+        )
+
+
+def _exceeded(limits: GuardLimits, machines: int, orders: int, spend: float) -> str:
+    if limits.max_machines is not None and machines > limits.max_machines:
+        return f"guards.maxMachines is {limits.max_machines}"
+    if limits.max_creates_per_hour is not None and orders > limits.max_creates_per_hour:
+        return f"guards.maxCreatesPerHour is {limits.max_creates_per_hour}"
+    cap = limits.max_spend_per_day
+    if cap is not None and spend > float(cap.amount):
+        return f"guards.maxSpendPerDay is {cap.amount} {cap.currency}"
+    return ""
+
+
+def _use(scope: str, limits: GuardLimits, used: Tally) -> list[GuardUse]:
+    found = []
+    if limits.max_machines is not None:
+        found.append(GuardUse(scope=scope, guard="maxMachines", used=used.machines, limit=limits.max_machines))
+    if limits.max_creates_per_hour is not None:
+        found.append(
+            GuardUse(scope=scope, guard="maxCreatesPerHour", used=used.orders, limit=limits.max_creates_per_hour)
+        )
+    cap = limits.max_spend_per_day
+    if cap is not None:
+        spend = round(used.spend, 2)
+        found.append(
+            GuardUse(scope=scope, guard="maxSpendPerDay", used=spend, limit=float(cap.amount), unit=cap.currency)
+        )
+    return found

@@ -1,0 +1,101 @@
+"""Names, tags and proof: how a machine is known to be ours.
+
+A name carries the cluster, a part of the cluster's generated id and the group, so that it can be told whose it is even
+where a cloud keeps nothing but names, and where tags got lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cloudgraft.sdk.driver import Machine, Ownership
+from cloudgraft.store.records import MachineRecord
+
+__all__ = ["TAG_CLUSTER", "TAG_CLUSTER_ID", "TAG_GROUP", "TAG_NAME", "Identity", "placeholder"]
+
+TAG_CLUSTER = "cloudgraft-cluster"
+TAG_CLUSTER_ID = "cloudgraft-cluster-id"
+TAG_GROUP = "cloudgraft-group"
+TAG_NAME = "cloudgraft-name"
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+_RANDOM = 8  # characters: a name is drawn again when it is taken, so this only has to be rare
+_CLUSTER = 16  # the parts together stay within the 63 characters of a host name
+_GROUP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The cluster that this engine serves."""
+
+    cluster: str
+    cluster_id: str
+    is_certain: bool = True  # False: the id was just generated, perhaps because a journal got lost
+
+    @property
+    def prefix(self) -> str:
+        """How the names of all our machines begin."""
+        return f"{_slug(self.cluster, _CLUSTER)}-{self.cluster_id[:6]}-"
+
+    def new_name(self, group: str) -> str:
+        """A name for a new machine: letters, digits and dashes, at most 63 characters."""
+        suffix = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
+        return f"{self.prefix}{_group_word(group)}-{suffix}"
+
+    def tags(self, name: str, group: str) -> dict[str, str]:
+        """The marks that a machine is created with."""
+        return {
+            TAG_CLUSTER: self.cluster,
+            TAG_CLUSTER_ID: self.cluster_id,
+            TAG_GROUP: group,
+            TAG_NAME: name,
+        }
+
+    def looks_ours(self, machine: Machine) -> bool:
+        """By tag or by name: no proof, but enough to count it (law 10), since tags get lost."""
+        return machine.tags.get(TAG_CLUSTER_ID) == self.cluster_id or machine.name.startswith(self.prefix)
+
+    def is_proven(self, machine: Machine, ownership: Ownership, record: MachineRecord | None) -> bool:
+        """Whether the machine proves to be ours in the way that its driver declares (law 4)."""
+        if record is not None and record.is_adopted and record.machine_id == machine.machine_id:
+            return True
+        if ownership is Ownership.TAGS:
+            return machine.tags.get(TAG_CLUSTER_ID) == self.cluster_id
+        return ownership is Ownership.INVENTORY or machine.name.startswith(self.prefix)
+
+    def group_of(self, machine: Machine, groups: Iterable[str]) -> str | None:
+        """The group that a machine was made for, by its tag, else by its name."""
+        tagged = machine.tags.get(TAG_GROUP)
+        if tagged is not None:
+            return tagged
+        rest = machine.name.removeprefix(self.prefix)
+        if rest == machine.name:
+            return None
+        word = rest.rpartition("-")[0]
+        return next((group for group in groups if _group_word(group) == word), None)
+
+    def stranger(self, machine: Machine) -> str | None:
+        """The id of another cluster that has the same name as ours, when this machine is marked with it."""
+        other = machine.tags.get(TAG_CLUSTER_ID)
+        if machine.tags.get(TAG_CLUSTER) == self.cluster and other not in (None, self.cluster_id):
+            return other
+        return None
+
+
+def placeholder(cloud: str, name: str) -> str:
+    """The id by which the autoscaler knows a machine whose providerID is not known yet."""
+    return f"cloudgraft://{cloud}/{name}"
+
+
+def _group_word(group: str) -> str:
+    """A group's part of a name: readable, and different for every group, whatever its id is made of."""
+    digest = hashlib.sha256(group.encode()).hexdigest()[:5]
+    return f"{_slug(group, _GROUP)}-{digest}"
+
+
+def _slug(text: str, longest: int) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].rstrip("-") or "x"

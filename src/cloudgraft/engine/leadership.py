@@ -1,0 +1,305 @@
+"""Which of several replicas leads, and that one which no longer does finds out before it does harm.
+
+A leader renews its lease every third of its length. It counts itself out some time before the lease ends, by a clock of
+its own and from the moment *before* it asked for the last renewal: so at no time do two processes take themselves for
+the leader, whatever hangs in between. :meth:`Leadership.is_leader` is that check. It asks nobody, so a process that was
+stopped or suspended and wakes up after hours gets the right answer at the first call.
+
+    follower ──acquired──▶ elected ──on_elected──▶ leading ──▶ fenced ──on_fenced──▶ follower
+                              └────────── lost, late, failed, stopping ──▲
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from cloudgraft.engine.timer import Patience, SystemTimer, Timer
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
+from cloudgraft.store.journal import FencedError
+
+__all__ = ["Leadership", "LeaseLike", "SoleLease"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+_NOT_LEADING: Final = -math.inf
+_LATE: Final = "the lease ended before it could be renewed"
+
+
+class LeaseLike(Protocol):
+    """What only one process has at a time. Each method may raise JournalUnavailableError."""
+
+    @property
+    def holder(self) -> str:
+        """Who has it, as far as the last answer told; empty when that is not known."""
+
+    async def acquire(self) -> int | None:
+        """Takes it if it is free, or was ours: a new epoch, higher than any before. None when another has it."""
+
+    async def renew(self) -> bool:
+        """Makes it last longer; False when it is no longer ours."""
+
+    async def release(self) -> None:
+        """Lets go of it, if it is ours, so that another need not wait for its end."""
+
+
+class SoleLease:
+    """The lease of a process that shares its journal with nobody. Use it with an endless ``ttl``."""
+
+    holder = ""
+
+    async def acquire(self) -> int | None:
+        """Always ours."""
+        return 1
+
+    async def renew(self) -> bool:
+        """Still ours."""
+        return True
+
+    async def release(self) -> None:
+        """Nobody waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """What follows from the length of a lease, in seconds."""
+
+    ttl: float
+
+    def __post_init__(self) -> None:
+        if not self.ttl > 0:
+            raise InvalidArgumentError(f"a lease of {self.ttl:g} s cannot be held: give it some seconds")
+
+    @property
+    def usable(self) -> float:
+        """For how long it is trusted; the rest is a margin for clocks that differ and checks that have just passed."""
+        return self.ttl * 0.8
+
+    @property
+    def renew_every(self) -> float:
+        return self.ttl / 3
+
+    @property
+    def retry_every(self) -> float:
+        return min(self.ttl / 10, 1.0)
+
+    @property
+    def attempt(self) -> float:
+        """For how long one question about the lease is worth waiting."""
+        return min(self.ttl / 3, 10.0)
+
+
+class Leadership:
+    """Becomes the leader when it can, stays it while it may, and says at any moment whether it is."""
+
+    def __init__(
+        self,
+        lease: LeaseLike,
+        *,
+        ttl: float,
+        on_elected: Callable[[int], Coroutine[Any, Any, None]],
+        on_fenced: Callable[[str], Awaitable[None]],
+        timer: Timer | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepares it; :meth:`start` begins. ``ttl`` is the length of the lease in seconds.
+
+        ``on_elected`` gets the epoch, reads the journal and settles what is open. While it runs ``is_leader()`` is true
+        and the lease is renewed; it is cancelled when leadership ends, and when it fails another replica may try.
+        ``on_fenced`` gets the reason, ends what is under way and closes connections; when it is called ``is_leader()``
+        is false already, and no attempt to lead again is made before it returns. ``jitter`` gives a number from 0 to 1.
+        """
+        self._lease = lease
+        self._times = _Times(ttl)
+        self._on_elected = on_elected
+        self._on_fenced = on_fenced
+        self._timer = timer or SystemTimer()
+        self._patience = Patience(self._timer)
+        self._jitter = jitter
+        self._deadline = _NOT_LEADING  # from here on we are not the leader, whatever the database says
+        self._renew_at = _NOT_LEADING
+        self._epoch: int | None = None
+        self._is_settled = False
+        self._may_hold = False  # the lease may be ours in the database
+        self._trouble = "not the leader: it has not been tried yet"
+        self._reason = ""  # why the last reign ended
+        self._failure: BaseException | None = None  # of on_elected
+        self._is_stopping = False
+        self._first: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # -- what anybody may ask, from any thread -----------------------------------------------------------------------
+
+    def is_leader(self) -> bool:
+        """Whether this process leads at this very moment. Ask before each call to a cloud and before each answer."""
+        return self._timer.now() < self._deadline
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of this reign; None when it does not lead."""
+        return self._epoch if self.is_leader() else None
+
+    def trouble(self) -> str:
+        """Why not to send calls here; an empty string when it leads and ``on_elected`` is through."""
+        deadline = self._deadline
+        if deadline == _NOT_LEADING:
+            return self._trouble
+        if self._timer.now() >= deadline:
+            return f"not the leader any more: {_LATE}"
+        return "" if self._is_settled else "elected leader, and still reading the journal"
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begins, and returns when the first attempt is over: it leads and is settled, or another does.
+
+        An error of ``on_elected`` that no other attempt will mend is raised; all later ones are logged, and told by
+        :meth:`trouble`.
+        """
+        self._first = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(), name="leadership")
+        try:
+            await self._first
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Ends it: ``on_fenced`` is called if it led, then the lease is let go, and a successor need not wait."""
+        self._is_stopping = True
+        self.fence("stopping")
+        self._patience.end()
+        if self._task is not None:
+            await self._task
+        await self._release()
+
+    def fence(self, reason: str) -> None:
+        """Ends this reign at once: for who sees the journal refuse a write. Nothing happens when it does not lead."""
+        if self._deadline != _NOT_LEADING:
+            self._deadline = _NOT_LEADING
+            self._reason = reason
+            self._trouble = f"not the leader any more: {reason}"
+            self._patience.end()
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            epoch = await self._acquire()
+            if epoch is not None:
+                await self._reign(epoch)
+            self._first_is_over()
+            await self._patience.pause(self._times.retry_every * (0.75 + self._jitter() / 2))
+        self._first_is_over()
+
+    # -- becoming the leader -----------------------------------------------------------------------------------------
+
+    async def _acquire(self) -> int | None:
+        """The epoch, when it has become the leader."""
+        sent = self._timer.now()
+        self._may_hold = True
+        try:
+            epoch = await self._patience.answer(self._lease.acquire(), self._times.attempt)
+        except Exception as error:  # noqa: BLE001 - whatever it is, another attempt follows
+            self._tell(f"not the leader: the lease cannot be asked for: {_shown(error)}", logging.WARNING)
+            return None
+        if epoch is None:
+            self._may_hold = False
+            self._tell(f"not the leader: {self._lease.holder or 'another process'} leads")
+            return None
+        if self._is_stopping or self._timer.now() >= sent + self._times.usable:
+            return None  # too late: what is left of it is not worth having
+        self._epoch, self._is_settled, self._reason, self._failure = epoch, False, "", None
+        self._extend(sent)
+        log.info("elected leader", extra={"epoch": epoch})
+        return epoch
+
+    def _elected(self, electing: asyncio.Task[None]) -> None:
+        """When ``on_elected`` has ended."""
+        error = InternalError("it was given up") if electing.cancelled() else electing.exception()
+        if not self.is_leader():
+            return  # then it does not matter how
+        if error is None:
+            self._is_settled = True
+            self._first_is_over()
+        else:
+            self._failure = error
+            log.error("cannot take over", exc_info=error, extra={"epoch": self._epoch})
+            self.fence(f"taking over failed: {_shown(error)}")
+
+    def _first_is_over(self) -> None:
+        if self._first is None or self._first.done():
+            return
+        if self._failure is None or isinstance(self._failure, UnavailableError) or self._is_stopping:
+            self._first.set_result(None)
+        else:
+            self._first.set_exception(self._failure)
+
+    # -- being the leader --------------------------------------------------------------------------------------------
+
+    async def _reign(self, epoch: int) -> None:
+        electing = asyncio.create_task(self._on_elected(epoch), name="elected")
+        electing.add_done_callback(self._elected)
+        self.fence(await self._keep())
+        electing.cancel()
+        await asyncio.wait({electing})
+        level = logging.INFO if self._is_stopping else logging.WARNING
+        log.log(level, "no longer the leader: %s", self._reason, extra={"epoch": epoch})
+        try:
+            await self._on_fenced(self._reason)
+        except Exception:
+            log.exception("what follows the end of leadership failed")
+        if self._failure is not None:
+            await self._release()  # another replica may be able to
+        if not self._is_stopping:
+            self._patience.begin()
+
+    async def _keep(self) -> str:
+        """Renews the lease for as long as it works; returns why it no longer does."""
+        while True:
+            await self._patience.pause(min(self._renew_at, self._deadline) - self._timer.now())
+            sent = self._timer.now()
+            if not self.is_leader():
+                return self._reason or _LATE
+            try:
+                is_kept = await self._patience.answer(
+                    self._lease.renew(), min(self._times.attempt, self._deadline - sent)
+                )
+            except FencedError:
+                is_kept = False
+            except Exception as error:  # noqa: BLE001 - whatever it is, there may be time for another attempt
+                if self.is_leader():
+                    log.warning("the lease could not be renewed: %s", _shown(error), extra={"epoch": self._epoch})
+                self._renew_at = self._timer.now() + self._times.retry_every
+                continue
+            if not is_kept:
+                self._may_hold = False
+                return f"{self._lease.holder or 'another process'} leads"
+            if self.is_leader():  # what comes too late does not bring back what has ended
+                self._extend(sent)
+
+    def _extend(self, sent: float) -> None:
+        self._renew_at = sent + self._times.renew_every
+        self._deadline = sent + self._times.usable
+
+    async def _release(self) -> None:
+        if not self._may_hold:
+            return
+        self._may_hold = False
+        try:
+            async with asyncio.timeout(self._times.attempt):
+                await self._lease.release()
+        except Exception as error:  # noqa: BLE001 - it ends by itself
+            log.warning("the lease could not be let go, it ends by itself: %s", _shown(error))
+
+    def _tell(self, trouble: str, level: int = logging.INFO) -> None:
+        if trouble != self._trouble and not self._is_stopping:  # once, not at every attempt
+            log.log(level, trouble)
+            self._trouble = trouble
+
+
+def _shown(error: BaseException) -> str:
+    return error.message if isinstance(error, CloudgraftError) else str(error) or type(error).__name__

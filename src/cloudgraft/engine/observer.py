@@ -1,0 +1,196 @@
+"""What one cloud shows: its lists, read into sights, and machines of ours that the journal does not have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from cloudgraft.engine.calls import Caller
+from cloudgraft.engine.events import about, happened
+from cloudgraft.engine.guards import tally
+from cloudgraft.engine.health import Health
+from cloudgraft.engine.intents import found
+from cloudgraft.engine.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
+from cloudgraft.engine.sight import Listing, Looker, Sight, look
+from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.sdk.driver import DriverTraits, MachineState
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence, State
+
+__all__ = ["Observer"]
+
+SLICE = 200  # machines looked at before others get their turn on the event loop
+
+
+class Observer:
+    """Keeps what is known of one cloud."""
+
+    def __init__(self, name: str, caller: Caller, around: Surroundings) -> None:
+        self.name = name
+        self.health = Health(name)
+        self.listing: Listing | None = None  # the latest
+        self.orphans: list[Orphan] = []
+        self.blocked = ""  # why nothing may be created here although it can be reached
+        self._caller = caller
+        self._around = around
+        self._sights: dict[str, Sight] = {}
+        self._began = around.clock.now()
+        self._told: set[str] = set()  # machine ids of orphans that were told of
+        self._listed = False  # since we started
+
+    @property
+    def traits(self) -> DriverTraits:
+        """What the driver declares; a remote one may do so only once it was reached."""
+        return self._caller.traits
+
+    @property
+    def may_create(self) -> bool:
+        """Nothing is created before the cloud was listed and our machines in it were taken in (law 11)."""
+        return self._listed and not self.blocked and self.name in self._around.fleet.adopted_clouds
+
+    def sight(self, name: str) -> Sight:
+        """What is known of one machine."""
+        sight = self._sights.get(name)
+        if sight is None:
+            sight = self._sights[name] = Sight(since=self._around.clock.now())
+        return sight
+
+    def forget(self, name: str) -> None:
+        """A machine is gone, and nothing is to be remembered of it."""
+        self._sights.pop(name, None)
+
+    async def observe(self) -> bool:
+        """Lists the cloud once and takes in what it shows; returns whether it answered."""
+        began = self._around.clock.now()
+        try:
+            machines = await self._caller.list()
+        except CloudgraftError as error:
+            if self.health.bad(error, self._around.clock.now()):
+                await self._tell("cloud_down", f"cloud {self.name} cannot be used: {error.message}")
+            return False
+        listing = Listing.of(machines, began)
+        await self._look_at_all(listing)
+        self.listing = listing
+        self.orphans = find_orphans(
+            self.name, listing, self._around.fleet, self._around.identity, self.traits.ownership
+        )
+        await self._take_in(listing)
+        self.count()
+        if self.health.good(began, len(machines)):
+            await self._tell("cloud_up", f"cloud {self.name} answers again")
+        self._listed = True
+        return True
+
+    def count(self) -> None:
+        """Counts this cloud for the guards anew."""
+        around = self._around
+        if not around.book.is_guarded:
+            return
+        prices = {
+            group.spec.id: float(group.spec.price.amount)
+            for group in around.fleet.groups.values()
+            if group.spec.cloud == self.name and group.spec.price
+        }
+        now = around.clock.now()
+        records = (r for r in around.fleet.machines.values() if r.cloud == self.name)
+        around.book.put(self.name, tally(records, strays(self.orphans, prices, now), now))
+
+    def is_hurried(self) -> bool:
+        """Whether something is under way that the next list will tell about."""
+        return self.name not in self._around.fleet.adopted_clouds or any(map(_is_moving, self._records()))
+
+    def _records(self) -> Iterator[MachineRecord]:
+        return iter(self._around.fleet.in_cloud(self.name).values())
+
+    async def _look_at_all(self, listing: Listing) -> None:
+        looker = Looker(self._around.identity, self.traits, self._caller.settings)
+        fleet = self._around.fleet
+        names = [r.name for r in self._records() if r.presence is not Presence.NONE or r.name in listing.by_name]
+        # Of those that are gone, only what is there again matters.
+        names += [n for n in listing.by_name if n in fleet.machines and fleet.machines[n].state is State.GONE]
+        for count, name in enumerate(names, 1):
+            record = fleet.machines.get(name)
+            if record is not None and record.cloud == self.name:
+                sight = self.sight(name)
+                look(record, sight, listing, looker)
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
+
+    async def _take_in(self, listing: Listing) -> None:
+        """Before the first creation: adopts what proves to be ours. Later, what turns up is only told of."""
+        around = self._around
+        if self.name in around.fleet.adopted_clouds:
+            await self._tell_of_orphans()
+            return
+        self.blocked = self._why_not_ours(listing)
+        if self.blocked:
+            return
+        # Two delays: what was created just before the journal got lost must be in this list.
+        is_last = listing.began >= self._began + self.traits.list_delay.total_seconds()
+        await around.writer.write(lambda: self._adoption(is_last=is_last))
+        self.orphans = [o for o in self.orphans if around.fleet.by_machine_id(self.name, o.machine.machine_id) is None]
+
+    def _adoption(self, *, is_last: bool) -> Change:
+        around, now = self._around, self._around.clock.now()
+        records, events = [], []
+        for orphan in self.orphans:
+            group = around.fleet.groups.get(orphan.group or "")
+            is_fit = orphan.kind is OrphanKind.UNKNOWN and group is not None and group.spec.cloud == self.name
+            if not is_fit or group is None or orphan.machine.state is MachineState.DELETING:
+                continue
+            record = found(orphan.machine, group.spec, around.fleet, now, is_adopted=False)
+            records.append(record)
+            events += [about(record, now, "found in its cloud, and it proves to be ours"), _adopted(record, now)]
+        if is_last:
+            message = f"cloud {self.name} was listed; {len(records)} machines of ours were taken in"
+            events.append(happened("cloud_ready", now, message, cloud=self.name, adopted=len(records)))
+        ready = [CloudRecord(name=self.name, adopted_at=now)] if is_last else []
+        return Change(machines=records, events=events, clouds=ready)
+
+    def _why_not_ours(self, listing: Listing) -> str:
+        """A lost journal, or two clusters of one name: only a person can tell, so nothing is done until one does."""
+        identity = self._around.identity
+        others = strangers(listing, identity)
+        if identity.is_certain or not others:
+            return ""
+        counted = ", ".join(f"{count} of cluster id {other}" for other, count in sorted(others.items()))
+        theirs = min(others)
+        return (
+            f"cloud {self.name} has machines of a cluster that is also named {identity.cluster!r}: {counted}. If that "
+            f"is this cluster and its journal was lost, set `clusterId: {theirs}`; if it is another one, "
+            f"give this one another name, or set `clusterId: {identity.cluster_id}`"
+        )
+
+    async def _tell_of_orphans(self) -> None:
+        news = [orphan for orphan in self.orphans if orphan.machine.machine_id not in self._told]
+        self._told = {orphan.machine.machine_id for orphan in self.orphans}
+        if news:
+            now = self._around.clock.now()
+            await self._around.writer.write(lambda: Change(events=[_told(orphan, now) for orphan in news]))
+
+    async def _tell(self, kind: str, message: str) -> None:
+        event = happened(kind, self._around.clock.now(), message, cloud=self.name)
+        await self._around.writer.write(lambda: Change(events=(event,)))
+
+
+def _is_moving(record: MachineRecord) -> bool:
+    if record.state in (State.CREATING, State.BOOTING, State.DELETING):
+        return True
+    return record.state is State.FAILED and record.presence is not Presence.NONE
+
+
+def _adopted(record: MachineRecord, now: float) -> Event:
+    return about(record, now, f"machine {record.machine_id} was taken into the journal", kind="adopted")
+
+
+def _told(orphan: Orphan, now: float) -> Event:
+    what = "has our marks" if orphan.kind is OrphanKind.UNKNOWN else "is named like ours but does not show our marks"
+    return happened(
+        "orphan",
+        now,
+        f"machine {orphan.machine.machine_id} ({orphan.machine.name}) {what} and is not in the journal; "
+        "see `cloudgraft orphans list`",
+        cloud=orphan.cloud,
+        group=orphan.group or "",
+        machine_id=orphan.machine.machine_id,
+    )

@@ -1,0 +1,82 @@
+"""Machines that are in a cloud and not in the journal. Pure.
+
+Nothing here deletes: orphans are reported, and go only by an operator's word or by a policy that is off by default.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.guards import Stray
+from cloudgraft.engine.identity import Identity
+from cloudgraft.engine.sight import Listing
+from cloudgraft.sdk.driver import Machine, Ownership
+from cloudgraft.store.records import State
+
+__all__ = ["Orphan", "OrphanKind", "find_orphans", "strangers", "strays"]
+
+
+class OrphanKind(enum.Enum):
+    """Why a machine is an orphan."""
+
+    UNKNOWN = "unknown"  # it proves to be ours, and the journal does not have it
+    UNMARKED = "unmarked"  # it is named like ours but does not prove to be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """One machine, and the group it seems to be of."""
+
+    cloud: str
+    kind: OrphanKind
+    machine: Machine
+    group: str | None
+
+
+def find_orphans(cloud: str, listing: Listing, fleet: Fleet, identity: Identity, ownership: Ownership) -> list[Orphan]:
+    """Those of the list that look like ours and belong to no record."""
+    groups = [group.spec.id for group in fleet.groups.values() if group.spec.cloud == cloud]
+    found = []
+    for machine in listing.machines:
+        if not identity.looks_ours(machine) and ownership is not Ownership.INVENTORY:
+            continue
+        if _is_known(cloud, machine, fleet, is_proven := identity.is_proven(machine, ownership, None)):
+            continue
+        kind = OrphanKind.UNKNOWN if is_proven else OrphanKind.UNMARKED
+        found.append(Orphan(cloud=cloud, kind=kind, machine=machine, group=identity.group_of(machine, groups)))
+    return found
+
+
+def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bool:  # noqa: FBT001 - one caller
+    """By its id; by its name only when it proves to be ours, or is still looked for under that name."""
+    by_id = fleet.by_machine_id(cloud, machine.machine_id)
+    if by_id is not None and (by_id.state is not State.GONE or is_proven):
+        return True
+    by_name = fleet.machines.get(machine.name)
+    return by_name is not None and by_name.cloud == cloud and (is_proven or by_name.state is not State.GONE)
+
+
+def strays(orphans: Iterable[Orphan], prices: Mapping[str, float], now: float) -> list[Stray]:
+    """How orphans count against the guards; one of an unknown group is taken to be as dear as the dearest."""
+    dearest = max(prices.values(), default=0.0)
+    return [
+        Stray(
+            machine_id=orphan.machine.machine_id,
+            created_at=orphan.machine.created_at.timestamp() if orphan.machine.created_at else now,
+            hourly=prices.get(orphan.group or "", dearest),
+        )
+        for orphan in orphans
+    ]
+
+
+def strangers(listing: Listing, identity: Identity) -> dict[str, int]:
+    """Machines of other clusters that have our name, counted by their cluster's id."""
+    counted: dict[str, int] = {}
+    for machine in listing.machines:
+        other = identity.stranger(machine)
+        if other is not None:
+            counted[other] = counted.get(other, 0) + 1
+    return counted

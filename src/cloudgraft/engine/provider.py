@@ -1,0 +1,196 @@
+"""The engine, as the autoscaler sees it: every answer from memory, every change one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from cloudgraft.engine.decide import failure
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.events import about, happened
+from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.intents import wanted
+from cloudgraft.engine.prices import group_of_template, node_price, pod_price
+from cloudgraft.engine.states import move
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
+from cloudgraft.sdk.pod_requests import pod_requests
+from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
+from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
+
+__all__ = ["EngineProvider"]
+
+
+class EngineProvider(Provider):
+    """Node groups made of machines. Nothing here waits for a cloud (law 1)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def start(self) -> None:
+        """Opens the journal and begins to lead, if no other process does."""
+        await self.engine.start()
+
+    async def close(self) -> None:
+        """Lets calls under way end for a moment, and closes the journal."""
+        await self.engine.close()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    async def node_groups(self) -> Sequence[NodeGroup]:
+        """All groups, as of the last Refresh."""
+        self.engine.check_leader()
+        return self.engine.shown
+
+    async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
+        """R16-R24: by id, alias or name; a gone machine keeps its group while its Node object may still be there."""
+        self.engine.check_leader()
+        record = self.engine.fleet.find(node)
+        if record is None or self.engine.is_forgotten(record):
+            return None
+        group = self.engine.fleet.groups.get(record.group)
+        return group.shown if group is not None and self.engine.is_shown(record.group) else None
+
+    async def target_size(self, group: str) -> int:
+        """Law 5: all but deleting and gone."""
+        return self._group(group).target
+
+    async def instances(self, group: str) -> Sequence[Instance]:
+        """Law 5: every machine that is not gone."""
+        return self._group(group).instances()
+
+    async def template(self, group: str) -> NodeTemplate:
+        """What a new node of the group will look like."""
+        return self._group(group).spec.template
+
+    async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
+        """Only what the group overrides (R73, R74)."""
+        return self._group(group).spec.options
+
+    async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
+        """R81: of a template by its name, of a real node by its machine."""
+        self.engine.check_leader()
+        groups = self.engine.fleet.groups
+        name = group_of_template(node.name, groups)
+        if name is None:
+            record = self.engine.fleet.find(node)
+            name = record.group if record else None
+        group = groups.get(name or "")
+        if group is None or group.spec.price is None:
+            raise NotFoundError(f"no price is known for node {node.name!r}; set `price` for its group")
+        return node_price(group.spec.price.amount, start, end)
+
+    async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        """R82: what the pod asks for, at the reference price of all groups."""
+        self.engine.check_leader()
+        reference = self.engine.reference_price
+        if reference is None:
+            raise UnsupportedError("no node group has a price; set `price` for them")
+        return pod_price(pod_requests(pod), start, end, reference)
+
+    async def gpu_label(self) -> str:
+        """As configured."""
+        return self.engine.settings.gpu_label
+
+    async def gpu_types(self) -> Collection[str]:
+        """The values that templates have for the GPU label."""
+        label = self.engine.settings.gpu_label
+        templates = (group.spec.template for group in self.engine.fleet.groups.values())
+        return sorted({template.labels[label] for template in templates if label in template.labels})
+
+    async def refresh(self) -> None:
+        """Applies what changed in the configuration. Fails only when we do not lead, or cannot write (law 6)."""
+        self.engine.check_leader()
+        await self.engine.refresh()
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    async def increase_size(self, group: str, delta: int) -> None:
+        """One commit for all; machines that cannot come now are recorded as failed, and shown as such (R39)."""
+        self._group(group)
+        await self.engine.writer.write(lambda: self._increased(group, delta))
+
+    async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        """R49-R58: recorded and answered at once; all of the nodes or, when one is not of this group, none."""
+        self._group(group)
+        await self.engine.writer.write(lambda: self._deleted(group, nodes))
+
+    async def decrease_target_size(self, group: str, delta: int) -> None:
+        """R59-R64: cancels machines for which no call was ever made, newest first; always OK."""
+        self._group(group)
+        await self.engine.writer.write(lambda: self._decreased(group, -delta))
+
+    def _increased(self, group_id: str, delta: int) -> Change:
+        engine, group, now = self.engine, self._group(group_id), self.engine.clock.now()
+        if not group.is_configured:
+            raise PreconditionError(f"node group {group_id!r} is no longer configured; it only shrinks")
+        traits = engine.traits(group.spec.cloud)
+        records: list[MachineRecord] = []
+        for _ in range(delta):
+            error = self._refusal(group)
+            records.append(wanted(group.spec, engine.fleet, engine.identity, traits, now, error=error))
+        refused = next((record.error for record in records if record.error), None)
+        message = f"the autoscaler asked for {delta} more"
+        events = [happened("increase", now, message, cloud=group.spec.cloud, group=group_id, delta=delta)]
+        events += [_asked_for(record, now) for record in records]
+        if refused is not None and refused.code == "guard":
+            events.append(happened("guard", now, refused.message, cloud=group.spec.cloud, group=group_id))
+        return Change(machines=records, events=events)
+
+    def _refusal(self, group: Group) -> ErrorRecord | None:
+        engine, spec = self.engine, group.spec
+        pause = engine.fleet.pause_of(spec.id, spec.cloud)
+        if pause is not None:
+            return failure("paused", f"{pause.scope.value} {pause.name} is paused: {pause.reason or 'no reason given'}")
+        return engine.refusal(spec.cloud) or engine.book.ask(spec.cloud, spec.price.amount if spec.price else None)
+
+    def _deleted(self, group_id: str, nodes: Sequence[NodeRef]) -> Change:
+        engine, now = self.engine, self.engine.clock.now()
+        found: dict[str, MachineRecord] = {}
+        for node in nodes:
+            record = engine.fleet.find(node)
+            if record is None or record.group != group_id:
+                where = (
+                    f"it is of group {record.group!r}" if record else "no machine of ours is known by that id or name"
+                )
+                raise InvalidArgumentError(
+                    f"node {node.provider_id or node.name!r} is not of group {group_id!r}: {where}; nothing was deleted"
+                )
+            found[record.name] = record
+        unwanted = [r for r in found.values() if r.state not in (State.DELETING, State.GONE)]
+        if not unwanted:
+            return Change()
+        records = [_given_up(record, now) for record in unwanted]
+        cloud = self._group(group_id).spec.cloud
+        message = f"the autoscaler deleted {len(records)}"
+        events = [happened("delete", now, message, cloud=cloud, group=group_id, machines=[r.name for r in records])]
+        events += [about(record, now, "the autoscaler deleted it") for record in records]
+        return Change(machines=records, events=events)
+
+    def _decreased(self, group_id: str, count: int) -> Change:
+        group, now = self._group(group_id), self.engine.clock.now()
+        never_sent = [r for r in group.machines.values() if r.state is State.REQUESTED]
+        newest = sorted(never_sent, key=lambda r: r.requested_at)[::-1][:count]
+        if not newest:
+            return Change()
+        records = [move(record, State.GONE, now) for record in newest]
+        message = f"the autoscaler gave up {count}; {len(records)} had not been ordered yet"
+        events = [happened("decrease", now, message, cloud=group.spec.cloud, group=group_id, delta=-count)]
+        events += [about(record, now, "the autoscaler took it back before it was ordered") for record in records]
+        return Change(machines=records, events=events)
+
+    def _group(self, group_id: str) -> Group:
+        self.engine.check_leader()
+        group = self.engine.fleet.groups.get(group_id)
+        if group is None:
+            raise NotFoundError(f"there is no node group {group_id!r}")
+        return group
+
+
+def _given_up(record: MachineRecord, now: float) -> MachineRecord:
+    is_nothing = record.presence is Presence.NONE
+    return move(record, State.GONE if is_nothing else State.DELETING, now)
+
+
+def _asked_for(record: MachineRecord, now: float) -> Event:
+    return about(record, now, record.error.message if record.error else "the autoscaler asked for it")

@@ -1,0 +1,114 @@
+"""Replaces machines that broke or vanished, where the autoscaler would not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from cloudgraft.engine.events import about, happened
+from cloudgraft.engine.intents import wanted
+from cloudgraft.engine.observer import Observer
+from cloudgraft.engine.repair import plan_repair
+from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.engine.states import move
+from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
+
+__all__ = ["Repairer"]
+
+
+class Repairer:
+    """Looks after the broken machines of one cloud."""
+
+    def __init__(self, observer: Observer, around: Surroundings, refusal: Callable[[], ErrorRecord | None]) -> None:
+        """``refusal`` tells why a machine that is asked for now would not come."""
+        self._observer = observer
+        self._around = around
+        self._refusal = refusal
+        self._open: set[str] = set()  # groups whose breaker is open
+
+    def keep_minimum(self, lost: Sequence[MachineRecord], now: float) -> Change:
+        """Replaces machines that vanished where their group would fall below its minimum."""
+        records: list[MachineRecord] = []
+        events: list[Event] = []
+        vanished = [r for r in lost if self._was_running(r)]
+        left = Counter(r.group for r in vanished)
+        for record in vanished:
+            spec = self._repairable(record.group)
+            if spec is None:
+                continue
+            if self._around.fleet.groups[spec.id].target - left[spec.id] < spec.min_size:
+                left[spec.id] -= 1
+                new = self._replacement(spec, record, now)
+                records.append(new)
+                why = f"asked for in place of {record.name}, which its cloud does not have any more"
+                told = about(record, now, "its group would fall below its minimum", kind="repair", replacement=new.name)
+                events += [about(new, now, why), told]
+        return Change(machines=records, events=events)
+
+    async def repair(self) -> None:
+        """Replaces running machines that the cloud has reported dead for long."""
+        dead: dict[str, list[tuple[MachineRecord, float]]] = {}
+        for record in self._around.fleet.in_cloud(self._observer.name).values():
+            if record.state is State.RUNNING:
+                since = self._observer.sight(record.name).dead_since
+                if since is not None:
+                    dead.setdefault(record.group, []).append((record, since))
+        self._open &= set(dead)
+        for group, machines in dead.items():
+            await self._repair_group(group, machines)
+
+    async def _repair_group(self, group: str, dead: list[tuple[MachineRecord, float]]) -> None:
+        spec = self._repairable(group)
+        if spec is None:
+            return
+        machines = self._around.fleet.groups[group].machines.values()
+        plan = plan_repair(
+            dead,
+            running=sum(r.state is State.RUNNING for r in machines),
+            under_way=sum(bool(r.replaces) and r.state is not State.RUNNING for r in machines),
+            now=self._around.clock.now(),
+            settings=self._around.settings.repair,
+        )
+        if plan.is_broken and group not in self._open:
+            self._open.add(group)
+            message = f"{len(dead)} machines of group {group} are broken at once; none is replaced"
+            event = happened("breaker", self._around.clock.now(), message, cloud=spec.cloud, group=group)
+            await self._around.writer.write(lambda: Change(events=(event,)))
+        for record in plan.replace:
+            await self._replace(spec, record)
+
+    async def _replace(self, spec: GroupSpec, dead: MachineRecord) -> None:
+        await self._around.writer.write(lambda: self._replaced(spec, dead))
+
+    def _replaced(self, spec: GroupSpec, dead: MachineRecord) -> Change:
+        now = self._around.clock.now()
+        current = self._around.fleet.machines.get(dead.name)
+        if current is None or current.version != dead.version:
+            return Change()
+        seen = self._observer.sight(dead.name).machine
+        why = f"its cloud reports it {seen.state.value}" if seen else "it is broken"
+        new, old = self._replacement(spec, dead, now), move(current, State.DELETING, now)
+        return Change(
+            machines=[old, new],
+            events=[
+                about(old, now, f"{why}; {new.name} takes its place"),
+                about(new, now, f"asked for in place of {old.name}: {why}"),
+                about(old, now, why, kind="repair", replacement=new.name),
+            ],
+        )
+
+    def _repairable(self, group: str) -> GroupSpec | None:
+        found = self._around.fleet.groups.get(group)
+        if found is None or not found.is_configured or not self._around.settings.repair.enabled:
+            return None
+        return None if self._around.fleet.pause_of(group, found.spec.cloud) else found.spec
+
+    def _was_running(self, record: MachineRecord) -> bool:
+        current = self._around.fleet.machines.get(record.name)
+        return current is not None and current.state is State.RUNNING
+
+    def _replacement(self, spec: GroupSpec, lost: MachineRecord, now: float) -> MachineRecord:
+        around = self._around
+        error = self._refusal() or around.book.ask(spec.cloud, spec.price.amount if spec.price else None)
+        return wanted(spec, around.fleet, around.identity, self._observer.traits, now, error=error, replaces=lost.name)

@@ -1,0 +1,186 @@
+"""The calls that wait for their turn, and what their ends mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cloudgraft.engine import backoff
+from cloudgraft.engine.calls import Caller
+from cloudgraft.engine.decide import Create, Delete, Situation, decide
+from cloudgraft.engine.events import about
+from cloudgraft.engine.observer import Observer
+from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after
+from cloudgraft.engine.sight import Sight
+from cloudgraft.engine.states import amend, move
+from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, NotFoundError, Retry
+from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
+
+__all__ = ["Sender"]
+
+
+class Sender:
+    """Makes the calls of one cloud as there is room for them."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        observer: Observer,
+        around: Surroundings,
+        situation: Callable[[MachineRecord, float], Situation],
+        on_due: Callable[[str], None],
+    ) -> None:
+        """``on_due`` is told of machines that must be decided about again."""
+        self.creates: dict[str, None] = {}  # names, in the order in which they came
+        self.deletes: dict[str, None] = {}
+        self._caller = caller
+        self._observer = observer
+        self._around = around
+        self._situation = situation
+        self._on_due = on_due
+        self._sold_out: dict[str, tuple[float, ErrorRecord]] = {}  # by group: when, and what the cloud said
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is a call that found no room."""
+        return bool(self.creates or self.deletes)
+
+    def sold_out(self, record: MachineRecord) -> ErrorRecord | None:
+        """What the cloud said of this group after the machine was asked for: it will say the same again."""
+        said = self._sold_out.get(record.group)
+        return said[1] if said is not None and record.requested_at <= said[0] else None
+
+    async def send(self) -> None:
+        """Makes the calls there is room for, deletions first: they cost nothing and stop a cost."""
+        while self.deletes and self._caller.free(self._around.clock.now()):
+            name = next(iter(self.deletes))
+            del self.deletes[name]
+            await self._delete(name)
+        free = self._caller.free(self._around.clock.now())
+        while self.creates and free and self._around.may_act():
+            names = list(self.creates)[:free]
+            for name in names:
+                del self.creates[name]
+            await self._create(names)
+            free = self._caller.free(self._around.clock.now())
+
+    async def take_outcomes(self) -> None:
+        """Writes down how calls have ended."""
+        taken = self._caller.take()
+        if not taken:
+            return
+        for name, outcome in taken:
+            self._note(name, self._observer.sight(name), outcome)
+        await self._around.writer.write(lambda: self._settled(taken))
+
+    # -- creating ----------------------------------------------------------------------------------------------------
+
+    async def _create(self, names: list[str]) -> None:
+        """Law 2: one transaction that says what is about to be called, then the calls."""
+        change = await self._around.writer.write(lambda: self._ordered(names))
+        for record in change.machines:
+            if record.state is State.CREATING:
+                sight = self._observer.sight(record.name)
+                sight.is_calling, sight.absences = True, 0
+                self._caller.create(record)
+
+    def _ordered(self, names: list[str]) -> Change:
+        now = self._around.clock.now()
+        records: list[MachineRecord] = []
+        events: list[Event] = []
+        for name in names:
+            record = self._around.fleet.machines.get(name)
+            if record is None or not self._is_still(record, now, Create):
+                continue
+            refusal = self._around.book.order(record.cloud, is_counted=record.state is State.REQUESTED)
+            if refusal is not None:
+                failed = move(record, State.FAILED, now, error=refusal)
+                records.append(failed)
+                events += [about(failed, now, refusal.message), about(failed, now, refusal.message, kind="guard")]
+                continue
+            sent = {
+                "presence": Presence.UNKNOWN,
+                "attempts": record.attempts + 1,
+                "attempt_at": now,
+                "ordered_at": record.ordered_at if record.ordered_at is not None else now,
+            }
+            if record.state is State.REQUESTED:
+                records.append(move(record, State.CREATING, now, **sent))
+                events.append(about(records[-1], now, "the cloud is asked to create it"))
+            else:
+                records.append(amend(record, **sent))
+        return Change(machines=records, events=events)
+
+    # -- deleting ----------------------------------------------------------------------------------------------------
+
+    async def _delete(self, name: str) -> None:
+        now = self._around.clock.now()
+        record = self._around.fleet.machines.get(name)
+        if record is None or not self._around.may_act():
+            return
+        sight = self._observer.sight(name)
+        decision = decide(record, sight, self._situation(record, now))
+        if not isinstance(decision, Delete):
+            return
+        if decision.kind and decision.machine.machine_id not in sight.told:
+            sight.told.add(decision.machine.machine_id)
+            event = about(record, now, decision.cause, kind=decision.kind, machine_id=decision.machine.machine_id)
+            await self._around.writer.write(lambda: Change(events=(event,)))
+        sight.is_calling = True
+        self._caller.delete(name, decision.machine)
+
+    def _is_still(self, record: MachineRecord, now: float, wanted: type) -> bool:
+        sight = self._observer.sight(record.name)
+        return isinstance(decide(record, sight, self._situation(record, now)), wanted)
+
+    # -- outcomes ----------------------------------------------------------------------------------------------------
+
+    def _note(self, name: str, sight: Sight, outcome: Outcome) -> None:
+        """What is remembered of a call's end beside the journal."""
+        now, settings = self._around.clock.now(), self._caller.settings
+        sight.is_calling = False
+        record = self._around.fleet.machines.get(name)
+        match outcome:
+            case Created():
+                sight.since, sight.absences, sight.is_ours, sight.retry_at = now, 0, True, 0.0
+            case CreateFailed(error):
+                sight.absences = 0
+                sight.retry_at = now + backoff.delay(settings, record.attempts if record else 1, error.retry_after)
+                if record is not None and error.error_class is ErrorClass.OUT_OF_RESOURCES:
+                    self._remember_sold_out(record.group, error, now)
+            case Deleted():
+                sight.deletes += 1
+                sight.retry_at = now + backoff.delay(settings, sight.deletes + 2)
+            case DeleteFailed(_, error):
+                sight.failures += 1
+                sight.retry_at = now + backoff.delay(settings, sight.failures, error.retry_after)
+
+    def _remember_sold_out(self, group: str, error: CloudgraftError, now: float) -> None:
+        said = ErrorRecord(code=error.slug, message=error.message, error_class=int(error.error_class))
+        self._sold_out[group] = (now, said)
+        waiting = self._around.fleet.groups.get(group)
+        if waiting is not None:
+            for record in waiting.machines.values():
+                if record.state is State.REQUESTED:
+                    self.creates.pop(record.name, None)
+                    self._on_due(record.name)
+
+    def _settled(self, taken: Sequence[tuple[str, Outcome]]) -> Change:
+        now = self._around.clock.now()
+        records: dict[str, MachineRecord] = {}
+        events: list[Event] = []
+        for name, outcome in taken:
+            record = records.get(name) or self._around.fleet.machines.get(name)
+            if record is None:
+                continue
+            made = after(record, outcome, now)
+            if made is not None:
+                records[name] = made.record
+                if made.kind != "known":
+                    events.append(about(made.record, now, made.cause, kind=made.kind))
+            elif isinstance(outcome, CreateFailed) and outcome.error.retry is Retry.SETTLE_FIRST:
+                events.append(about(record, now, outcome.error.message, kind="unsettled"))
+            elif isinstance(outcome, DeleteFailed) and not isinstance(outcome.error, NotFoundError):
+                message = f"it could not be deleted and will be tried again: {outcome.error.message}"
+                events.append(about(record, now, message, kind="retry"))
+        return Change(machines=tuple(records.values()), events=events)

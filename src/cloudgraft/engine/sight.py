@@ -1,0 +1,136 @@
+"""What a cloud's lists have shown of each machine, and what may be concluded from it. No I/O.
+
+Absence is believed late and on purpose: only after two complete lists, both begun when the machine must have been in
+them, and further apart than the cloud's list may lag (law 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cloudgraft.engine.identity import Identity
+from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
+from cloudgraft.store.records import MachineRecord, Presence, State
+
+__all__ = ["Listing", "Looker", "Sight", "believable_from", "look"]
+
+_NEEDED = 2  # complete lists without a machine before it counts as absent
+_DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """One answer of a driver's list, indexed. ``began`` is when it was asked for."""
+
+    began: float
+    machines: Sequence[Machine]
+    by_name: Mapping[str, Sequence[Machine]]
+    by_id: Mapping[str, Machine]
+
+    @staticmethod
+    def of(machines: Sequence[Machine], began: float) -> Listing:
+        """Indexes an answer."""
+        by_name: dict[str, list[Machine]] = {}
+        for machine in machines:
+            by_name.setdefault(machine.name, []).append(machine)
+        by_id = {machine.machine_id: machine for machine in machines}
+        return Listing(began=began, machines=machines, by_name=by_name, by_id=by_id)
+
+
+@dataclass(slots=True, kw_only=True)
+class Sight:
+    """What is known of one machine beside its record. In memory only: after a restart it is looked for anew."""
+
+    since: float  # when we began to look: evidence from before does not exist
+    machine: Machine | None = None  # as last seen, proven to be ours
+    extras: tuple[Machine, ...] = ()  # others that prove to be the same intent's
+    unproven: Machine | None = None  # one of this name or id that does not prove to be ours
+    absences: int = 0
+    absent_at: float = 0.0  # when the list began that last counted as an absence
+    dead_since: float | None = None  # since when the cloud has reported it stopped or failed
+    is_calling: bool = False  # a call about it is under way
+    retry_at: float = 0.0  # no call about it before that
+    deletes: int = 0  # calls to delete it that the cloud accepted
+    failures: int = 0  # calls to delete it that failed
+    is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
+    joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
+    told: set[str] = field(default_factory=set)  # what was told of it already
+
+    @property
+    def is_absent(self) -> bool:
+        """Two complete lists did not have it."""
+        return self.absences >= _NEEDED
+
+
+def believable_from(record: MachineRecord, sight: Sight, traits: DriverTraits, settings: CloudSettings) -> float:
+    """From when on a list must have this machine in it, if it exists."""
+    delay = traits.list_delay.total_seconds()
+    if record.presence is Presence.UNKNOWN and record.attempt_at is not None:
+        # The call that was given up may still be on its way. Where a second create is safe, it may simply be made.
+        is_safe = record.state is State.CREATING and traits.idempotency is not Idempotency.NONE
+        return record.attempt_at + delay + (0.0 if is_safe else settings.create_timeout.total_seconds())
+    return max(record.state_since, sight.since) + delay
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """What it takes to read a list."""
+
+    identity: Identity
+    traits: DriverTraits
+    settings: CloudSettings
+
+
+def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) -> None:
+    """Takes in what a list shows of one machine.
+
+    A machine under the id that the journal has is this one, marks or not; but only what proves to be ours may be
+    deleted (law 4), and under another id only that is taken for ours at all.
+    """
+    found = _candidates(record, listing)
+    proven = [m for m in found if looker.identity.is_proven(m, looker.traits.ownership, record)]
+    ours = proven or [m for m in found if m.machine_id == record.machine_id]
+    sight.unproven = next((m for m in found if m not in proven), None)
+    if not ours:
+        sight.machine, sight.extras, sight.dead_since = None, (), None
+        sight.is_ours = sight.is_ours and not found  # not in the list yet is no sign that it is not ours
+        _count_absence(record, sight, listing, looker, is_there=bool(found))
+        return
+    kept = _kept(record, ours)
+    sight.machine, sight.extras = kept, tuple(m for m in proven if m is not kept)
+    sight.absences, sight.is_ours = 0, bool(proven)
+    if kept.state not in _DEAD:
+        sight.dead_since = None
+    elif sight.dead_since is None:
+        sight.dead_since = listing.began
+
+
+def _candidates(record: MachineRecord, listing: Listing) -> Sequence[Machine]:
+    found = listing.by_name.get(record.name, ())
+    by_id = listing.by_id.get(record.machine_id) if record.machine_id else None
+    return found if by_id is None or by_id in found else (*found, by_id)
+
+
+def _kept(record: MachineRecord, ours: Sequence[Machine]) -> Machine:
+    """Of two machines for one intent: the one that runs under an id that is known, else the older (law 3)."""
+    if record.state is State.RUNNING:
+        known = next((machine for machine in ours if machine.machine_id == record.machine_id), None)
+        if known is not None:
+            return known
+    return min(ours, key=lambda m: (m.created_at.timestamp() if m.created_at else float("inf"), m.machine_id))
+
+
+def _count_absence(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker, *, is_there: bool) -> None:
+    if is_there:
+        sight.absences = 0  # it is there, only not provably ours: certainly not absent
+        return
+    if not looker.traits.complete_list and not sight.deletes:
+        return  # such a list proves nothing, unless the cloud has also accepted to delete it
+    if listing.began < believable_from(record, sight, looker.traits, looker.settings):
+        return
+    if sight.absences and listing.began < sight.absent_at + looker.traits.list_delay.total_seconds():
+        return
+    sight.absences += 1
+    sight.absent_at = listing.began

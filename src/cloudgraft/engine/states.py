@@ -1,0 +1,80 @@
+"""A machine's life: which state may follow which, when it does, and what each is to the autoscaler.
+
+The tables below are the whole truth; everything else goes through :func:`move` and :func:`amend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from cloudgraft.sdk.errors import InternalError
+from cloudgraft.sdk.types import InstanceState
+from cloudgraft.store.records import MachineRecord, State
+
+__all__ = ["BEGINNINGS", "COUNTED", "SHOWN", "TRANSITIONS", "amend", "begin", "move"]
+
+# In which state a life may begin, and when that happens.
+BEGINNINGS: Final[Mapping[State, str]] = {
+    State.REQUESTED: "the autoscaler asks for it, or a broken machine is to be replaced",
+    State.FAILED: "it is asked for while it may not be created: a guard, a pause, or a cloud that is down",
+    State.BOOTING: "it is found in a cloud and proves to be ours, or an operator says that it is",
+}
+
+TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
+    (State.REQUESTED, State.CREATING): "the first call to create it is about to be made",
+    (State.REQUESTED, State.BOOTING): "the cloud has a machine of this name with our marks: the journal is older",
+    (State.REQUESTED, State.FAILED): "a guard refuses it, its cloud is down, its kind is out of stock, or time is up",
+    (State.REQUESTED, State.GONE): "the autoscaler takes it back before any call was made",
+    (State.CREATING, State.BOOTING): "the cloud has accepted it, or a list shows that it had",
+    (State.CREATING, State.FAILED): "the cloud refuses it, or time is up",
+    (State.CREATING, State.DELETING): "the autoscaler deletes it, and the cloud may hold something of it",
+    (State.CREATING, State.GONE): "the autoscaler deletes it, and the cloud holds nothing of it",
+    (State.BOOTING, State.RUNNING): "the cloud says that it runs, and its providerID is known",
+    (State.BOOTING, State.FAILED): "the cloud says that it failed or lost it, or time is up",
+    (State.BOOTING, State.DELETING): "the autoscaler deletes it",
+    (State.BOOTING, State.GONE): "an operator releases it",
+    (State.RUNNING, State.FAILED): "its node did not join the cluster in time",
+    (State.RUNNING, State.DELETING): "the autoscaler deletes it, or it is broken and is being replaced",
+    (State.RUNNING, State.GONE): "the cloud does not have it any more, or an operator releases it",
+    (State.FAILED, State.DELETING): "the autoscaler deletes it, or its time is up, and the cloud may hold something",
+    (State.FAILED, State.GONE): "the autoscaler deletes it, or its time is up, and the cloud holds nothing of it",
+    (State.DELETING, State.GONE): "the cloud does not have it any more, or an operator releases it",
+}
+
+# Law 5: what the autoscaler is shown; a gone machine is not listed.
+SHOWN: Final[Mapping[State, InstanceState]] = {
+    State.REQUESTED: InstanceState.CREATING,
+    State.CREATING: InstanceState.CREATING,
+    State.BOOTING: InstanceState.CREATING,
+    State.RUNNING: InstanceState.RUNNING,
+    State.FAILED: InstanceState.CREATING,  # with its error
+    State.DELETING: InstanceState.DELETING,
+}
+
+# Law 5: the target is the number of machines in these states.
+COUNTED: Final[frozenset[State]] = frozenset(
+    {State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING, State.FAILED}
+)
+
+
+def begin(record: MachineRecord) -> MachineRecord:
+    """A new record as it goes into the journal for the first time."""
+    if record.state not in BEGINNINGS:
+        raise InternalError(f"machine {record.name} cannot begin its life as {record.state.value}")
+    return replace(record, version=1)
+
+
+def move(record: MachineRecord, state: State, now: float, **changes: Any) -> MachineRecord:
+    """The record in its next state; raises InternalError when the table does not allow that step."""
+    if (record.state, state) not in TRANSITIONS:
+        raise InternalError(f"machine {record.name} cannot go from {record.state.value} to {state.value}")
+    if state is State.GONE:
+        changes.setdefault("gone_at", now)
+    return replace(record, state=state, state_since=now, version=record.version + 1, **changes)
+
+
+def amend(record: MachineRecord, **changes: Any) -> MachineRecord:
+    """The record in the same state, with something new known of it."""
+    return replace(record, version=record.version + 1, **changes)

@@ -1,0 +1,28 @@
+"""What all workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudgraft.engine.clock import Clock
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.guards import Book
+from cloudgraft.engine.identity import Identity
+from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.writer import Writer
+
+__all__ = ["Surroundings"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """The engine, as a worker sees it. Settings and guards are exchanged when the configuration changes."""
+
+    fleet: Fleet
+    writer: Writer
+    clock: Clock
+    identity: Identity
+    settings: EngineSettings
+    book: Book
+    may_act: Callable[[], bool]  # False as soon as another process leads

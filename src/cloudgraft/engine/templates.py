@@ -1,0 +1,130 @@
+"""What a new node of a group will look like, before the first one exists: declaration over shape. Pure.
+
+Capacity comes from the driver's shape, and from the declaration where that says something else. Allocatable is what a
+kubelet would report: capacity less what is reserved for system and kubelet, less what hard eviction keeps free, less
+huge pages as far as memory is concerned, and never less than nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+
+from cloudgraft.sdk.driver import Shape
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.types import NodeTemplate, Taint
+
+__all__ = ["TemplateDeclaration", "build_template"]
+
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+
+_DEFAULT_PODS = Quantity(110)  # a kubelet's own
+_NOTHING = Quantity(0)
+_PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+Resources = Mapping[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateDeclaration:
+    """What the configuration says of a group's nodes. Everything has a default that suits most."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
+    capacity: Resources = field(default_factory=dict)  # over the shape's
+    allocatable: Resources = field(default_factory=dict)  # over what is computed
+    reserved: Resources = field(default_factory=dict)  # kube-reserved and system-reserved together
+    # Hard eviction thresholds as a kubelet takes them: a quantity, or a percentage of the capacity.
+    eviction_memory: str = "100Mi"
+    eviction_nodefs: str = "10%"
+
+
+def build_template(
+    declaration: TemplateDeclaration, shape: Shape | None = None, *, zone: str = "", region: str = ""
+) -> NodeTemplate:
+    """The complete template; raises InvalidArgumentError that names the key to set when no pod could ever fit (R68).
+
+    There is no label that would only tell groups apart, because equal groups are to be balanced (R72), and neither
+    name nor providerID: the autoscaler puts in its own (R70).
+    """
+    capacity = {"pods": _DEFAULT_PODS, **(shape.capacity if shape else {}), **declaration.capacity}
+    allocatable = {**_allocatable(capacity, declaration), **declaration.allocatable}
+    _check(capacity, allocatable)
+    return NodeTemplate(
+        labels=_labels(declaration, shape, zone, region),
+        annotations=dict(declaration.annotations),
+        taints=tuple(declaration.taints),
+        capacity=capacity,
+        allocatable=allocatable,
+    )
+
+
+def _labels(declaration: TemplateDeclaration, shape: Shape | None, zone: str, region: str) -> dict[str, str]:
+    """R69: those that a kubelet and a cloud put on a node, then the shape's, then the group's own."""
+    labels = {ARCH: "amd64", OS: "linux"}
+    if shape and _LABEL_VALUE.fullmatch(shape.name):  # no node can carry any other name as a label
+        labels[INSTANCE_TYPE] = shape.name
+    labels.update(shape.labels if shape else {})
+    labels.update({key: value for key, value in ((ZONE, zone), (REGION, region)) if value})
+    return {**labels, **declaration.labels}
+
+
+def _allocatable(capacity: Resources, declaration: TemplateDeclaration) -> dict[str, Quantity]:
+    """As the kubelet computes it."""
+    kept_free = {"memory": declaration.eviction_memory, "ephemeral-storage": declaration.eviction_nodefs}
+    allocatable = {}
+    for name, amount in capacity.items():
+        eviction = _threshold(kept_free[name], amount) if name in kept_free else _NOTHING
+        allocatable[name] = _less(amount, declaration.reserved.get(name, _NOTHING) + eviction)
+    for name, amount in capacity.items():
+        if name.startswith("hugepages-") and "memory" in allocatable:  # taken from memory when the node boots
+            allocatable["memory"] = _less(allocatable["memory"], amount)
+    return allocatable
+
+
+def _less(amount: Quantity, other: Quantity) -> Quantity:
+    return max(amount - other, _NOTHING)
+
+
+def _threshold(text: str, capacity: Quantity) -> Quantity:
+    share = _PERCENTAGE.fullmatch(text)
+    if share is None:
+        try:
+            return Quantity(text)
+        except InvalidQuantityError:
+            raise InvalidArgumentError(
+                f"the eviction threshold {text!r} is neither a quantity nor a percentage, such as 100Mi or 10%"
+            ) from None
+    return Quantity(int(capacity.value * Fraction(Decimal(share[1])) / 100))
+
+
+def _check(capacity: Resources, allocatable: Resources) -> None:
+    """R68: without cpu, memory and pods nothing ever fits, and the autoscaler divides by the first two."""
+    problems = [
+        f"it has no {name}: set template.capacity.{name}, or machine.shape to a machine type whose {name} is known"
+        for name in ("cpu", "memory", "pods")
+        if capacity.get(name, _NOTHING) <= _NOTHING
+    ]
+    problems += [
+        f"nothing of its {name} ({capacity[name]}) is left for pods: lower template.reserved.{name}"
+        + (" or template.evictionHard" if name == "memory" else "")
+        for name in ("cpu", "memory", "pods")
+        if capacity.get(name, _NOTHING) > _NOTHING >= allocatable[name]
+    ]
+    problems += [
+        f"template.allocatable.{name} is {amount}, more than the capacity of {capacity.get(name, _NOTHING)}"
+        for name, amount in allocatable.items()
+        if amount > capacity.get(name, _NOTHING)
+    ]
+    if problems:
+        raise InvalidArgumentError(f"no pod could run on this group's nodes: {'; '.join(problems)}")

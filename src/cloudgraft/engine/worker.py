@@ -1,0 +1,274 @@
+"""One cloud: observe it, decide about each of its machines, and carry that out.
+
+One list at a time, a bounded number of other calls, nothing that another cloud or an RPC waits for. All that a worker
+remembers beside the journal is in its sights, and a restart may lose that: it is looked for anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections.abc import Iterable
+
+from cloudgraft.engine import backoff
+from cloudgraft.engine.blueprint import Catalog
+from cloudgraft.engine.calls import Caller
+from cloudgraft.engine.decide import Create, Delete, Move, Situation, Stay, decide
+from cloudgraft.engine.events import about
+from cloudgraft.engine.observer import SLICE, Observer
+from cloudgraft.engine.repairer import Repairer
+from cloudgraft.engine.sender import Sender
+from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.sdk.driver import Driver, Machine
+from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
+from cloudgraft.store.journal import JournalUnavailableError
+from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
+
+__all__ = ["Worker"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+_HURRY = 5  # so much more often is a cloud listed while something is under way
+_CATALOG_FOR = 3600.0  # seconds; prices change
+_BATCH = 250  # records written in one transaction by the loop
+_UNWANTED = frozenset({State.FAILED, State.DELETING})
+
+
+class Worker:
+    """Looks after the machines of one cloud."""
+
+    def __init__(self, driver: Driver, settings: CloudSettings, around: Surroundings) -> None:
+        self.name = settings.name
+        self.driver = driver
+        self.settings = settings
+        self.caller = Caller(driver, settings, around.clock, may_act=around.may_act, on_outcome=self._wake_up)
+        self.observer = Observer(settings.name, self.caller, around)
+        self.catalog: Catalog | None = None  # what the cloud offers, once it has told
+        self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
+        self._sender = Sender(self.caller, self.observer, around, self._situation, self._make_due)
+        self._repairer = Repairer(self.observer, around, self.refusal)
+        self._around = around
+        self._wake = asyncio.Event()
+        self._look = asyncio.Event()
+        self._due: dict[str, None] = {}  # to be decided about
+        self._alarms: list[tuple[float, str]] = []
+        self._alarm_of: dict[str, float] = {}
+        self._catalog_at = 0.0
+
+    # -- for the engine ----------------------------------------------------------------------------------------------
+
+    def refusal(self) -> ErrorRecord | None:
+        """Why a machine that is asked for now would not come; None when it may."""
+        if self.observer.blocked:
+            return ErrorRecord(code="blocked", message=self.observer.blocked, error_class=ErrorClass.OTHER)
+        return self.observer.health.refusal()
+
+    def configure(self, settings: CloudSettings) -> None:
+        """Takes new settings; the driver stays."""
+        self.settings = self.caller.settings = settings
+        self.nudge()
+
+    async def close(self, seconds: float) -> None:
+        """Gives calls under way some time to end, and closes the driver."""
+        await self.caller.stop(seconds)
+        with contextlib.suppress(CloudgraftError):  # else a list settles it after the restart
+            await self._sender.take_outcomes()
+        await self.caller.close()
+
+    def on_change(self, record: MachineRecord) -> None:
+        """A record of this cloud has changed."""
+        self._make_due(record.name)
+
+    def nudge(self) -> None:
+        """Something beside a record has changed, a pause say: decide about all machines again."""
+        self._due.update(dict.fromkeys(self._around.fleet.in_cloud(self.name)))
+        self._wake_up()
+        self._look.set()
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_observing(), name=f"observe {self.name}")
+            group.create_task(self._keep_acting(), name=f"act {self.name}")
+
+    async def turn(self) -> None:
+        """One whole pass, by hand: list the cloud, then act until no call is under way. For tests and the demo."""
+        await self.observe()
+        await self.act()
+        while self.caller.under_way or self._wake.is_set():
+            self._wake.clear()
+            await self.caller.settled()
+            await self.act()
+
+    async def observe(self) -> None:
+        """Lists the cloud, and looks at all its machines in that light."""
+        try:
+            if await self.observer.observe():
+                await self._read_catalog()
+                await self._repairer.repair()
+        finally:
+            self.looked.set()
+            listing, known = self.observer.listing, self._around.fleet
+            self._due.update(dict.fromkeys(known.in_cloud(self.name)))
+            if listing is not None:
+                self._due.update(dict.fromkeys(name for name in listing.by_name if name in known.machines))
+            self._wake_up()
+
+    async def _read_catalog(self) -> None:
+        now = self._around.clock.now()
+        if self.catalog is not None and now - self._catalog_at < _CATALOG_FOR:
+            return
+        try:
+            self.catalog, self._catalog_at = await self.caller.catalog(), now
+        except CloudgraftError as error:
+            log.warning("a cloud does not tell what it offers", extra={"cloud": self.name, "error": error.message})
+
+    async def act(self) -> None:
+        """Takes in how calls ended, decides about every machine that is due, and makes the calls there is room for."""
+        await self._sender.take_outcomes()
+        now = self._around.clock.now()
+        self._sound_alarms(now)
+        moves: list[Move] = []
+        tell: list[Event] = []
+        names, self._due = list(self._due), {}
+        for count, name in enumerate(names, 1):
+            self._sort(name, now, moves, tell)
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
+        if tell:
+            await self._around.writer.write(lambda: Change(events=tell))
+        for start in range(0, len(moves), _BATCH):
+            await self._write(moves[start : start + _BATCH])
+        await self._sender.send()
+
+    # -- the two loops -----------------------------------------------------------------------------------------------
+
+    async def _keep_observing(self) -> None:
+        while True:
+            try:
+                await self.observe()
+            except CloudgraftError as error:  # the journal; a cloud's own troubles end in the observer
+                log.warning("an observation was not taken in", extra={"cloud": self.name, "error": error.message})
+            except Exception:  # a bug must not end the loop that everything hangs on
+                log.exception("an observation failed", extra={"cloud": self.name})
+            every = self.settings.observe_every.total_seconds()
+            failures = self.observer.health.failures
+            if failures:
+                every = max(every, backoff.delay(self.settings, failures)) if failures > 1 else every / _HURRY
+            elif self.observer.is_hurried():
+                every /= _HURRY
+            self._look.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(every):
+                    await self._look.wait()
+
+    async def _keep_acting(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.act()
+            except JournalUnavailableError as error:
+                # Intent before act: without a journal nothing is done. What was due is due again with the next list.
+                log.warning("no action without the journal", extra={"cloud": self.name, "error": error.message})
+            except Exception:  # a bug must not end the loop that everything hangs on
+                log.exception("a step of the loop failed", extra={"cloud": self.name})
+
+    def _pause(self) -> float | None:
+        alarm = self._alarms[0][0] if self._alarms else None
+        rate = self.caller.wake_at() if self._sender.is_waiting else None
+        times = [at for at in (alarm, rate) if at is not None]
+        return max(0.0, min(times) - self._around.clock.now()) if times else None
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _make_due(self, name: str) -> None:
+        self._due[name] = None
+        self._wake_up()
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _sort(self, name: str, now: float, moves: list[Move], tell: list[Event]) -> None:
+        """Decides about one machine, and puts it where it belongs."""
+        record = self._around.fleet.machines.get(name)
+        if record is None:
+            self.observer.forget(name)
+            return
+        sight = self.observer.sight(name)
+        decision = decide(record, sight, self._situation(record, now))
+        match decision:
+            case Move():
+                moves.append(decision)
+            case Create():
+                self._sender.creates[name] = None
+            case Delete():
+                self._sender.deletes[name] = None
+            case Stay(wake_at):
+                self._set_alarm(name, wake_at)
+                if sight.unproven is not None and record.state in _UNWANTED and "unproven" not in sight.told:
+                    sight.told.add("unproven")
+                    tell.append(_unproven(record, sight.unproven, now))
+                if record.state is State.GONE and sight.machine is None and not sight.is_calling:
+                    self.observer.forget(name)
+
+    def _situation(self, record: MachineRecord, now: float) -> Situation:
+        around = self._around
+        refusal = None
+        if record.state is State.REQUESTED:
+            refusal = self.refusal() or self._sender.sold_out(record)
+        return Situation(
+            now=now,
+            settings=around.settings,
+            may_create=self.observer.may_create,
+            is_paused=around.fleet.pause_of(record.group, record.cloud) is not None,
+            refusal=refusal,
+        )
+
+    def _set_alarm(self, name: str, at: float | None) -> None:
+        if at is None:
+            self._alarm_of.pop(name, None)
+        elif self._alarm_of.get(name) != at:
+            self._alarm_of[name] = at
+            heapq.heappush(self._alarms, (at, name))
+
+    def _sound_alarms(self, now: float) -> None:
+        while self._alarms and self._alarms[0][0] <= now:
+            at, name = heapq.heappop(self._alarms)
+            if self._alarm_of.get(name) == at:
+                del self._alarm_of[name]
+                self._due[name] = None
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    async def _write(self, moves: Iterable[Move]) -> None:
+        await self._around.writer.write(lambda: self._planned(moves))
+
+    def _planned(self, moves: Iterable[Move]) -> Change:
+        """The moves whose record is still the one they were decided for; the others are decided about again."""
+        now = self._around.clock.now()
+        records: list[MachineRecord] = []
+        events: list[Event] = []
+        for made in moves:
+            current = self._around.fleet.machines.get(made.record.name)
+            if current is None or current.version + 1 != made.record.version:
+                self._make_due(made.record.name)
+                continue
+            records.append(made.record)
+            if made.kind != "known":
+                events.append(about(made.record, now, made.cause, kind=made.kind))
+        more = self._repairer.keep_minimum([r for r in records if r.state is State.GONE], now)
+        return Change(machines=[*records, *more.machines], events=[*events, *more.events])
+
+
+def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:
+    message = (
+        f"machine {machine.machine_id} does not show our marks, so it is not deleted; give it its marks back, "
+        f"or take it out of the journal with `cloudgraft orphans release {record.name}`"
+    )
+    return about(record, now, message, kind="unproven", machine_id=machine.machine_id)

@@ -1,0 +1,171 @@
+"""The one way to change anything: journal first, then memory, then whoever waits is answered.
+
+Changes are made one after another. Each is planned at the moment it is its turn, from what memory holds then, so that
+a plan never rests on something that has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cloudgraft.engine.clock import Clock
+from cloudgraft.engine.events import about, happened, level_of
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.sdk.errors import CloudgraftError, ConflictError
+from cloudgraft.store.journal import FencedError, Journal, JournalUnavailableError
+from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
+
+__all__ = ["Writer"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A record whose write may or may not have been committed."""
+
+    before: MachineRecord | None
+    after: MachineRecord
+
+    @property
+    def can_be_undone(self) -> bool:
+        """False for a machine that was found in a cloud: to be in the journal harms nobody, to be struck out would."""
+        return self.before is not None or self.after.state is not State.BOOTING
+
+
+class Writer:
+    """Writes changes to the journal and then to memory."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        fleet: Fleet,
+        clock: Clock,
+        *,
+        reload: Callable[[Contents], None],
+        on_fenced: Callable[[str], None],
+    ) -> None:
+        """``reload`` puts what the journal holds into memory; ``on_fenced`` hears that somebody else leads."""
+        self.trouble = ""  # why the journal cannot be written; empty while it can
+        self._journal = journal
+        self._fleet = fleet
+        self._clock = clock
+        self._reload = reload
+        self._on_fenced = on_fenced
+        self._lock = asyncio.Lock()
+        self._doubts: list[_Doubt] = []
+        self._must_reload = False
+        self._running: set[asyncio.Task[Change]] = set()
+        self._subscribers: list[Callable[[Event], None]] = []
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> None:
+        """Calls back with every event that was written."""
+        self._subscribers.append(subscriber)
+
+    async def write(self, plan: Callable[[], Change]) -> Change:
+        """Makes the change that ``plan`` returns when its turn comes. What the plan raises changes nothing.
+
+        A caller that is cancelled does not undo a change that has begun.
+        """
+        task = asyncio.create_task(self._in_turn(plan))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def probe(self) -> None:
+        """When the journal could not be written: tries whether it can be again."""
+        if self.trouble:
+            now = self._clock.now()
+            await self.write(lambda: Change(events=(happened("journal_recovered", now, "it can be written again"),)))
+
+    async def drain(self) -> None:
+        """Waits for changes that have begun."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _in_turn(self, plan: Callable[[], Change]) -> Change:
+        async with self._lock:
+            await self._settle_doubts()
+            change = plan()
+            if change == Change():
+                return change
+            await self._commit(change)
+            return change
+
+    async def _commit(self, change: Change) -> None:
+        try:
+            await self._journal.write(change)
+        except CloudgraftError as error:
+            self._note_failure(error, change)
+            raise
+        except Exception:
+            self._doubt(change)
+            self.trouble = "the journal failed in an unexpected way; the log has the details"
+            raise
+        self._fleet.apply(change)
+        self.trouble = ""
+        for event in change.events:
+            self._publish(event)
+
+    def _note_failure(self, error: CloudgraftError, change: Change) -> None:
+        if isinstance(error, FencedError):
+            self._on_fenced(error.message)
+        elif isinstance(error, ConflictError):
+            self._must_reload = True
+        elif isinstance(error, JournalUnavailableError) and error.is_ambiguous:
+            self._doubt(change)
+        if self.trouble != error.message:
+            log.error("the journal cannot be written", extra={"error": error.message})
+        self.trouble = error.message
+
+    def _doubt(self, change: Change) -> None:
+        self._must_reload = True
+        self._doubts += [_Doubt(self._fleet.machines.get(record.name), record) for record in change.machines]
+
+    async def _settle_doubts(self) -> None:
+        """After a write of unknown outcome: reads the journal again, and takes back what its caller was denied."""
+        if not self._must_reload:
+            return
+        contents = await self._journal.load()
+        stored = {record.name: record for record in contents.machines}
+        landed = [doubt for doubt in self._doubts if stored.get(doubt.after.name) == doubt.after]
+        undo = [_undone(doubt, self._clock.now()) for doubt in landed if doubt.can_be_undone]
+        if undo:
+            now = self._clock.now()
+            events = [about(r, now, "its caller had been told that it failed", kind="undone") for r in undo]
+            await self._journal.write(Change(machines=undo, events=events))
+            contents = await self._journal.load()
+        self._reload(contents)
+        self._doubts, self._must_reload = [], False
+
+    def _publish(self, event: Event) -> None:
+        log.log(
+            level_of(event.kind),
+            event.message,
+            extra={
+                "event": event.kind,
+                **{
+                    key: value
+                    for key, value in (
+                        ("cloud", event.cloud),
+                        ("group", event.group),
+                        ("machine", event.machine),
+                        ("state", event.state.value if event.state else ""),
+                    )
+                    if value
+                },
+            },
+        )
+        for subscriber in self._subscribers:
+            subscriber(event)
+
+
+def _undone(doubt: _Doubt, now: float) -> MachineRecord:
+    """The record as it was, for nothing was done about the one that was written."""
+    version = doubt.after.version + 1
+    if doubt.before is not None:
+        return replace(doubt.before, version=version)
+    return replace(doubt.after, state=State.GONE, presence=Presence.NONE, state_since=now, gone_at=now, version=version)

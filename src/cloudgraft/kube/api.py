@@ -1,0 +1,146 @@
+"""One connection to a Kubernetes API: calls and streams of bytes, every failure in our words.
+
+lightkube reads the kubeconfig and makes the authenticated connection. The calls themselves are made here, because
+a kubelet needs what lightkube's own do not have: a delete that names the uid it means, a watch with bookmarks that
+notices a dead connection, and times with exactly six decimals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import yaml
+from lightkube.config import client_adapter
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import User
+from lightkube.exceptions import ConfigError
+from msgspec import MsgspecError, ValidationError
+from msgspec.json import encode
+
+from cloudgraft.kube.errors import refusal
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    UnavailableError,
+)
+
+__all__ = ["Api", "Call"]
+
+# Before these, nothing was sent; after any other failure of the connection the outcome is unknown.
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request; ``what`` is for error messages, as in "cannot list nodes"."""
+
+    what: str
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    body: object = None
+    media_type: str = "application/json"
+
+
+class Api:
+    """A connection made from a kubeconfig file. Use it from one event loop."""
+
+    def __init__(self, kubeconfig: Path, *, timeout: float) -> None:
+        """Reads the file and everything it names. Raises InvalidArgumentError when it cannot be used."""
+        self._timeout = timeout
+        self._http = _open(kubeconfig, timeout)
+
+    async def call(self, call: Call) -> bytes:
+        """Makes one call and returns the body of the answer."""
+        with _failures(call.what):
+            async with asyncio.timeout(self._timeout):
+                answer = await self._http.send(self._request(call))
+        _check(call, answer)
+        return answer.content
+
+    async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[str, None]:
+        """The lines of an answer as they come, until the server ends it; longer silence is a dead connection."""
+        request = self._request(call, read_timeout=silence)
+        with _failures(call.what):
+            async with asyncio.timeout(self._timeout):
+                answer = await self._http.send(request, stream=True)
+            try:
+                if answer.is_error:
+                    async with asyncio.timeout(self._timeout):
+                        await answer.aread()
+                    _check(call, answer)
+                async for line in answer.aiter_lines():
+                    yield line
+            finally:
+                await answer.aclose()
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._http.aclose()
+
+    def _request(self, call: Call, *, read_timeout: float | None = None) -> httpx2.Request:
+        body = None if call.body is None else encode(call.body)
+        return self._http.build_request(
+            call.method,
+            call.path,
+            params=dict(call.query or {}),
+            content=body,
+            headers={"Accept": "application/json"} | ({} if body is None else {"Content-Type": call.media_type}),
+            timeout=httpx2.Timeout(self._timeout, read=self._timeout if read_timeout is None else read_timeout),
+        )
+
+
+def _open(kubeconfig: Path, timeout: float) -> httpx2.AsyncClient:
+    try:
+        config = _with_user(KubeConfig.from_file(kubeconfig).get())
+        return client_adapter.AsyncClient(config, client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout)))
+    except yaml.YAMLError as error:
+        # Without its own message, which quotes the line: that may be the one with the token.
+        raise InvalidArgumentError(f"the kubeconfig {kubeconfig} is not valid YAML") from error
+    except KeyError as error:
+        raise InvalidArgumentError(f"the kubeconfig {kubeconfig} has no {error}") from error
+    except (ConfigError, ValidationError, TypeError, ValueError, OSError) as error:
+        raise InvalidArgumentError(f"the kubeconfig {kubeconfig} cannot be used: {error}") from error
+
+
+def _with_user(config: SingleConfig | None) -> SingleConfig:
+    """A context without a user is an anonymous one; lightkube would stop at an assertion."""
+    if config is None:
+        raise ConfigError("no context is chosen")
+    return config if config.user is not None else config._replace(user=User())
+
+
+def _check(call: Call, answer: httpx2.Response) -> None:
+    if not answer.is_success:
+        raise refusal(call.what, answer.status_code, answer.content, retry_after=answer.headers.get("Retry-After", ""))
+
+
+@contextmanager
+def _failures(what: str) -> Iterator[None]:
+    """Turns whatever the connection raises into one of our errors."""
+    try:
+        yield
+    except (CloudgraftError, GeneratorExit):
+        raise
+    except _NOT_SENT as error:
+        raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_told(error)}") from error
+    except (TimeoutError, httpx2.TimeoutException) as error:
+        raise DeadlineError(f"{what}: the Kubernetes API did not answer in time") from error
+    except ConfigError as error:
+        raise AuthenticationError(f"{what}: the credentials of the kubeconfig cannot be had: {error}") from error
+    except httpx2.HTTPError as error:
+        raise DeadlineError(f"{what}: the connection to the Kubernetes API broke: {_told(error)}") from error
+    except MsgspecError as error:
+        raise InternalError(f"{what}: the manifest cannot be written: {error}") from error
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__

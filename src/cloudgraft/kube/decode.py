@@ -1,0 +1,193 @@
+"""From the API's JSON to our values. Only the fields we use are read, so that no release of the API breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from cloudgraft.kube.errors import refusal
+from cloudgraft.kube.objects import Change, ChangeType, ContainerRef, Kind, Lease, Node, Object, Pod, V
+from cloudgraft.sdk.types import Taint
+
+__all__ = ["decode_change", "decode_object", "decode_page"]
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class _Taint(msgspec.Struct):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _NodeSpec(msgspec.Struct):
+    provider_id: str = msgspec.field(name="providerID", default="")
+    taints: list[_Taint] | None = None
+    unschedulable: bool = False
+
+
+class _NodeStatus(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Node(msgspec.Struct):
+    metadata: _Meta
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str
+    image: str = ""
+    restart_policy: str = ""
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    host_network: bool = False
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+
+
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    renew_time: datetime | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Meta
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+_W = TypeVar("_W")
+
+
+class _List(msgspec.Struct, Generic[_W]):
+    items: list[_W] | None
+    metadata: _ListMeta
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Refusal(msgspec.Struct):
+    code: int = 500
+
+
+def _seconds(moment: datetime | None) -> float:
+    return 0.0 if moment is None else moment.timestamp()
+
+
+def _node(wire: _Node) -> Node:
+    meta = wire.metadata
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        deleting=meta.deletion_timestamp is not None,
+        provider_id=wire.spec.provider_id,
+        labels=meta.labels or {},
+        taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in wire.spec.taints or ()),
+        ready=any(c.type == "Ready" and c.status == "True" for c in wire.status.conditions or ()),
+        unschedulable=wire.spec.unschedulable,
+        created_at=_seconds(meta.creation_timestamp),
+    )
+
+
+def _containers(wire: list[_Container] | None) -> tuple[ContainerRef, ...]:
+    return tuple(ContainerRef(name=c.name, image=c.image, is_sidecar=c.restart_policy == "Always") for c in wire or ())
+
+
+def _pod(wire: _Pod) -> Pod:
+    meta = wire.metadata
+    return Pod(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        deleting=meta.deletion_timestamp is not None,
+        node=wire.spec.node_name,
+        phase=wire.status.phase or "Pending",
+        host_network=wire.spec.host_network,
+        containers=_containers(wire.spec.containers),
+        init_containers=_containers(wire.spec.init_containers),
+    )
+
+
+def _lease(wire: _Lease) -> Lease:
+    meta = wire.metadata
+    return Lease(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        deleting=meta.deletion_timestamp is not None,
+        renewed_at=_seconds(wire.spec.renew_time),
+    )
+
+
+_WIRE: dict[str, type[_Node | _Pod | _Lease]] = {"nodes": _Node, "pods": _Pod, "leases": _Lease}
+_VIEW: dict[str, Callable[[Any], Object]] = {"nodes": _node, "pods": _pod, "leases": _lease}
+_OBJECTS = {plural: msgspec.json.Decoder(wire) for plural, wire in _WIRE.items()}
+_LISTS = {plural: msgspec.json.Decoder(_List[wire]) for plural, wire in _WIRE.items()}  # type: ignore[valid-type]  # made at run time
+_EVENTS = msgspec.json.Decoder(_Event)
+_BOOKMARKS = msgspec.json.Decoder(_Bookmark)
+_REFUSALS = msgspec.json.Decoder(_Refusal)
+
+
+def decode_object(kind: Kind[V], data: bytes | msgspec.Raw) -> V:
+    """One object. Raises msgspec.DecodeError when it is none."""
+    return cast("V", _VIEW[kind.plural](_OBJECTS[kind.plural].decode(data)))
+
+
+def decode_page(kind: Kind[V], data: bytes) -> tuple[list[V], str, str]:
+    """One page of a list: its objects, the version of the list, and the token of the next page, or nothing."""
+    page = _LISTS[kind.plural].decode(data)
+    view = _VIEW[kind.plural]
+    items = [cast("V", view(item)) for item in page.items or ()]
+    return items, page.metadata.resource_version, page.metadata.continue_
+
+
+def decode_change(kind: Kind[V], line: bytes | str) -> Change[V]:
+    """One line of a watch. A line that tells an error is raised as that error."""
+    event = _EVENTS.decode(line)
+    if event.type == "ERROR":
+        raise refusal(f"cannot go on watching {kind.plural}", _REFUSALS.decode(event.object).code, bytes(event.object))
+    change = ChangeType(event.type)
+    version = _BOOKMARKS.decode(event.object).metadata.resource_version
+    if change is ChangeType.BOOKMARK:  # its object is a stump that has only a version
+        return Change(type=change, object=None, version=version)
+    return Change(type=change, object=decode_object(kind, event.object), version=version)

@@ -1,0 +1,79 @@
+"""What the API's refusals are in our words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    UnavailableError,
+)
+
+__all__ = ["ExpiredError", "refusal"]
+
+_LONGEST = 500  # of a message; a proxy may answer with a whole page
+
+
+class ExpiredError(ConflictError):
+    """The version that was named is older than the API's memory: list again, and watch from there."""
+
+
+_BY_CODE: dict[int, type[CloudgraftError]] = {
+    400: InvalidArgumentError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: ExpiredError,
+    422: InvalidArgumentError,
+    429: RateLimitedError,
+    502: UnavailableError,
+    503: UnavailableError,
+    504: DeadlineError,  # the API server gave up waiting for its store, which may still have done it
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Status:
+    """The API's own account of a refusal."""
+
+    reason: str = ""
+    message: str = ""
+    retry_after: float | None = None
+
+
+def refusal(what: str, code: int, body: bytes, *, retry_after: str = "") -> CloudgraftError:
+    """The error for an answer with that code; ``what`` says what was tried, as in "cannot list nodes"."""
+    status = _status(body)
+    error = _BY_CODE.get(code, InternalError)
+    if code == 409 and status.reason == "AlreadyExists":
+        error = AlreadyExistsError
+    seconds = float(retry_after) if retry_after.isdigit() else status.retry_after
+    return error(f"{what}: the Kubernetes API answered {code}: {status.message}"[:_LONGEST], retry_after=seconds)
+
+
+def _status(body: bytes) -> _Status:
+    """Reads a ``Status`` object, or shows the start of whatever else came."""
+    try:
+        read = json.loads(body)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        return _Status(message=body[:_LONGEST].decode("utf-8", "replace").strip() or "(no message)")
+    details = read.get("details")
+    wait = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    return _Status(
+        reason=str(read.get("reason", "")),
+        message=str(read.get("message") or read.get("reason") or "(no message)"),
+        retry_after=float(wait) if isinstance(wait, int) else None,
+    )

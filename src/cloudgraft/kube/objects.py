@@ -1,0 +1,139 @@
+"""What we read of Kubernetes objects, as values of our own.
+
+An object in the API has hundreds of fields; these hold the few that decisions are made from, so that thousands of them
+are cheap to keep. What is written goes the other way as a *manifest*: the JSON of the API, as a mapping.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from cloudgraft.sdk.types import Taint
+
+__all__ = [
+    "BOUND_PODS",
+    "LEASES",
+    "NODES",
+    "Change",
+    "ChangeType",
+    "ContainerRef",
+    "Kind",
+    "Lease",
+    "Listing",
+    "Manifest",
+    "Node",
+    "Object",
+    "PatchStyle",
+    "Pod",
+]
+
+Manifest = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Object:
+    """What every object has. ``uid`` tells it from an earlier one of the same name."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    deleting: bool = False  # its deletion was asked for, and somebody still has to agree
+
+    @property
+    def key(self) -> str:
+        """Unique among the objects of its kind."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node(Object):
+    """A node. ``ready`` is what its Ready condition says; no condition is not ready."""
+
+    provider_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    ready: bool = False
+    unschedulable: bool = False
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRef:
+    """A container of a pod. A sidecar is an init container that runs for the pod's whole life."""
+
+    name: str
+    image: str = ""
+    is_sidecar: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod(Object):
+    """A pod; ``node`` is empty until it is bound."""
+
+    node: str = ""
+    phase: str = "Pending"
+    host_network: bool = False
+    containers: tuple[ContainerRef, ...] = ()
+    init_containers: tuple[ContainerRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease(Object):
+    """A lease; a node's has the node's name, in the namespace ``kube-node-lease``."""
+
+    renewed_at: float = 0.0  # seconds since the epoch
+
+
+V_co = TypeVar("V_co", bound=Object, covariant=True)
+V = TypeVar("V", bound=Object)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[V_co]):
+    """A kind of objects: where it is in the API, and which of its objects are meant."""
+
+    base: str  # "api/v1", "apis/<group>/<version>"
+    plural: str
+    field_selector: str = ""
+
+
+NODES: Kind[Node] = Kind(base="api/v1", plural="nodes")
+BOUND_PODS: Kind[Pod] = Kind(base="api/v1", plural="pods", field_selector="spec.nodeName!=")
+LEASES: Kind[Lease] = Kind(base="apis/coordination.k8s.io/v1", plural="leases")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[V]):
+    """All objects of a kind at one moment; a watch from ``version`` tells what came after."""
+
+    items: tuple[V, ...]
+    version: str
+
+
+class ChangeType(enum.Enum):
+    """What a watch tells. A BOOKMARK says only how far one has read."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Generic[V]):
+    """One message of a watch. ``object`` is None in a bookmark."""
+
+    type: ChangeType
+    object: V | None
+    version: str
+
+
+class PatchStyle(enum.Enum):
+    """How a patch is put on an object, by its media type."""
+
+    STRATEGIC = "application/strategic-merge-patch+json"  # lists such as conditions are merged by their key
+    MERGE = "application/merge-patch+json"  # lists are replaced
+    JSON = "application/json-patch+json"  # a list of operations, with tests

@@ -1,0 +1,105 @@
+"""A copy in memory of all objects of a kind, kept up to date by a watch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Generic, Protocol
+
+from cloudgraft.kube.errors import ExpiredError
+from cloudgraft.kube.objects import Change, ChangeType, Kind, Listing, V
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["Source", "Watched"]
+
+_LOG = logging.getLogger("cloudgraft.kube")
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 15.0
+_SHORTEST_WATCH = 1.0
+
+
+class Source(Protocol):
+    """What is needed of a client; see :class:`cloudgraft.kube.client.KubeClient`."""
+
+    async def list(self, kind: Kind[V]) -> Listing[V]:
+        """All objects of a kind."""
+
+    def watch(self, kind: Kind[V], *, version: str) -> AsyncGenerator[Change[V], None]:
+        """What happened after a version."""
+
+
+class Watched(Generic[V]):
+    """The objects of one kind as the API last told them.
+
+    A watch that ends is taken up where it ended; after any trouble everything is listed again, so that nothing that
+    was missed stays wrong. While the API is away the copy stays as it was: it can be old, so what is done because of
+    it must be harmless when done twice or too late.
+    """
+
+    def __init__(self, source: Source, kind: Kind[V], *, on_change: Callable[[], None]) -> None:
+        self._source = source
+        self._kind = kind
+        self._on_change = on_change
+        self._objects: dict[str, V] = {}
+        self._in_trouble = False
+        self.is_synced = False  # whether everything was listed at least once
+
+    @property
+    def objects(self) -> Mapping[str, V]:
+        """All objects, by :attr:`Object.key`. A live view: it changes at the next await."""
+        return self._objects
+
+    async def run(self) -> None:
+        """Keeps the copy up to date until cancelled."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                version = await self._relist()
+                pause = _FIRST_PAUSE
+                await self._follow(version)
+            except ExpiredError:
+                _LOG.debug("the watch fell too far behind; listing again", extra={"kind": self._kind.plural})
+            except CloudgraftError as error:
+                self._tell(error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the load, guards no secret
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _relist(self) -> str:
+        listing = await self._source.list(self._kind)
+        self._objects = {item.key: item for item in listing.items}
+        self.is_synced = True
+        if self._in_trouble:
+            _LOG.info("the Kubernetes API is back", extra={"kind": self._kind.plural})
+            self._in_trouble = False
+        self._on_change()
+        return listing.version
+
+    async def _follow(self, version: str) -> None:
+        """Watches from version to version until a watch fails."""
+        clock = asyncio.get_running_loop()
+        while True:
+            started = clock.time()
+            async with aclosing(self._source.watch(self._kind, version=version)) as changes:
+                async for change in changes:
+                    version = change.version
+                    self._apply(change)
+            if clock.time() - started < _SHORTEST_WATCH:  # a server or proxy that ends every watch at once
+                await asyncio.sleep(_SHORTEST_WATCH)
+
+    def _apply(self, change: Change[V]) -> None:
+        if change.object is None:
+            return
+        if change.type is ChangeType.DELETED:
+            self._objects.pop(change.object.key, None)
+        else:
+            self._objects[change.object.key] = change.object
+        self._on_change()
+
+    def _tell(self, error: CloudgraftError) -> None:
+        """Warns once per outage, not once per attempt."""
+        level = logging.DEBUG if self._in_trouble else logging.WARNING
+        _LOG.log(level, "trouble with the Kubernetes API: %s", error, extra={"kind": self._kind.plural})
+        self._in_trouble = True

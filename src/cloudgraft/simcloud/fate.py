@@ -1,0 +1,81 @@
+"""What becomes of one call: it is carried out or not, now or later, and the caller hears of it or not."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
+from cloudgraft.simcloud.chaos import Chaos, Faults
+from cloudgraft.simcloud.dice import Dice
+
+__all__ = ["CloudFailureError", "Fate", "LostAnswerError", "Operation", "decide_fate"]
+
+T = TypeVar("T")
+
+
+class Operation(enum.Enum):
+    """The kinds of calls that have faults of their own."""
+
+    CREATE = "create"
+    DELETE = "delete"
+    LIST = "list"
+    READ = "read"  # shapes and prices: only slow, never wrong
+
+
+class LostAnswerError(DeadlineError):
+    """No answer is sent. Whether the call was carried out is not for the caller to know."""
+
+
+class CloudFailureError(DeadlineError):
+    """The answer is 500. Whether the call was carried out is not for the caller to know."""
+
+    http_status = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """How one call goes: first wait ``delay`` seconds, then :meth:`fulfil`."""
+
+    fault: str = ""  # a field of Faults; empty for none
+    delay: float = 0.0
+    retry_after: float = 0.0
+    late_by: float = 0.0
+
+    def fulfil(self, work: Callable[[], T], postpone: Callable[[Callable[[], object], float], None]) -> T:
+        """The result of the work, or what the caller gets instead; ``postpone`` takes work for later."""
+        match self.fault:
+            case "rate_limits":
+                raise RateLimitedError("the simulated cloud asks for fewer calls", retry_after=self.retry_after)
+            case "unavailable":
+                raise UnavailableError("the simulated cloud is not available; nothing was done")
+            case "errors_after" | "lost":
+                with contextlib.suppress(CloudgraftError):  # the caller does not hear of a refusal either
+                    work()
+            case "late":
+                postpone(work, self.late_by)
+            case "":
+                return work()
+        if self.fault in {"errors", "errors_after"}:
+            raise CloudFailureError("the simulated cloud failed with 500; whether it was done is not known")
+        raise LostAnswerError("the simulated cloud did not answer; whether it was done is not known")
+
+
+# In this order: what says no before what says nothing.
+_FAULTS = ("rate_limits", "unavailable", "errors", "errors_after", "dropped", "lost", "late")
+
+
+def decide_fate(operation: Operation, chaos: Chaos, dice: Dice) -> Fate:
+    """Draws what becomes of the next call of this kind."""
+    faults = Faults() if operation is Operation.READ else getattr(chaos, operation.value)
+    latency = chaos.latency if faults.latency is None else faults.latency
+    struck = (name for name in _FAULTS if dice.strikes(f"{operation.value}.{name}", getattr(faults, name)))
+    return Fate(
+        fault=next(struck, ""),
+        delay=dice.seconds(latency),
+        retry_after=chaos.retry_after,
+        late_by=chaos.late_by,
+    )

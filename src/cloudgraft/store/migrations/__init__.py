@@ -1,0 +1,1 @@
+"""How the journal's schema came to be, step by step."""

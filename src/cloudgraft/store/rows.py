@@ -1,0 +1,234 @@
+"""Records to rows and back. Rows are read as plain tuples in the order of the columns, because there are many."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.store.journal import JournalBrokenError
+from cloudgraft.store.records import (
+    CloudRecord,
+    ErrorRecord,
+    Event,
+    GroupRecord,
+    MachineRecord,
+    PauseRecord,
+    Presence,
+    Scope,
+    State,
+)
+
+__all__ = ["IllegalRowError", "Reader", "cloud_row", "event_row", "group_row", "machine_row", "pause_row"]
+
+E = TypeVar("E", bound=enum.Enum)
+Row = Sequence[Any]
+Values = dict[str, object]
+
+
+def machine_row(record: MachineRecord) -> Values:
+    """A machine as named values of the columns of `machines`."""
+    error = record.error
+    return {
+        "name": _key(record.name, "name"),
+        "group_id": _key(record.group, "group"),
+        "cloud": _key(record.cloud, "cloud"),
+        "placeholder": _key(record.placeholder, "placeholder"),
+        "state": record.state.value,
+        "presence": record.presence.value,
+        "settings": _json(record.settings),
+        "tags": _json(record.tags),
+        "requested_at": record.requested_at,
+        "state_since": record.state_since,
+        "ordered_at": record.ordered_at,
+        "attempt_at": record.attempt_at,
+        "attempts": record.attempts,
+        "gone_at": record.gone_at,
+        "machine_id": _key(record.machine_id, "machine id"),
+        "provider_id": _key(record.provider_id, "providerID"),
+        "error_code": _text(error.code) if error else None,
+        "error_message": _text(error.message) if error else None,
+        "error_class": error.error_class if error else None,
+        "hourly": None if record.hourly is None else str(record.hourly),
+        "currency": _text(record.currency),
+        "is_adopted": record.is_adopted,
+        "replaces": _key(record.replaces, "name"),
+        "version": record.version,
+    }
+
+
+def group_row(record: GroupRecord) -> Values:
+    """A group as named values of the columns of `node_groups`."""
+    return {
+        "id": _key(record.id, "group"),
+        "cloud": _key(record.cloud, "cloud"),
+        "spec": _json(record.spec),
+        "configured": record.configured,
+    }
+
+
+def cloud_row(record: CloudRecord) -> Values:
+    """A cloud as named values of the columns of `clouds`."""
+    return {"name": _key(record.name, "cloud"), "adopted_at": record.adopted_at}
+
+
+def pause_row(record: PauseRecord) -> Values:
+    """A pause as named values of the columns of `pauses`."""
+    return {
+        "scope": record.scope.value,
+        "name": _key(record.name, record.scope.value),
+        "since": record.since,
+        "reason": _text(record.reason),
+    }
+
+
+def event_row(event: Event) -> Values:
+    """An event as named values of the columns of `events`, without its number, which the journal gives."""
+    return {
+        "at": event.at,
+        "kind": _text(event.kind),
+        "message": _text(event.message),
+        "cloud": _text(event.cloud),
+        "group_id": _text(event.group),
+        "machine": _text(event.machine),
+        "state": event.state.value if event.state else None,
+        "data": _json(event.data),
+    }
+
+
+class Reader:
+    """Makes records of rows. A row that cannot be one is a JournalBrokenError.
+
+    Machines of one group mostly have the same settings, so equal JSON is parsed once and the result shared.
+    """
+
+    def __init__(self) -> None:
+        self._parsed: dict[str, dict[str, Any]] = {}
+
+    def machine(self, row: Row) -> MachineRecord:
+        """A row of `machines`."""
+        (name, group, cloud, placeholder, state, presence, settings, tags, requested_at, state_since, ordered_at,
+         attempt_at, attempts, gone_at, machine_id, provider_id, code, message, error_class, hourly, currency,
+         is_adopted, replaces, version) = row  # fmt: skip
+        try:
+            return MachineRecord(
+                name=name,
+                group=group,
+                cloud=cloud,
+                placeholder=placeholder,
+                state=State(state),
+                presence=Presence(presence),
+                settings=self._object(settings),
+                tags=_parse(tags),
+                requested_at=requested_at,
+                state_since=state_since,
+                ordered_at=ordered_at,
+                attempt_at=attempt_at,
+                attempts=attempts,
+                gone_at=gone_at,
+                machine_id=machine_id,
+                provider_id=provider_id,
+                error=None if code is None else ErrorRecord(code=code, message=message, error_class=error_class),
+                hourly=None if hourly is None else Decimal(hourly),
+                currency=currency,
+                is_adopted=is_adopted,
+                replaces=replaces,
+                version=version,
+            )
+        except (ValueError, InvalidOperation) as error:
+            raise _illegal("machine", name, error) from error
+
+    def group(self, row: Row) -> GroupRecord:
+        """A row of `node_groups`."""
+        group, cloud, spec, configured = row
+        try:
+            return GroupRecord(id=group, cloud=cloud, spec=_parse(spec), configured=configured)
+        except ValueError as error:
+            raise _illegal("group", group, error) from error
+
+    def cloud(self, row: Row) -> CloudRecord:
+        """A row of `clouds`."""
+        name, adopted_at = row
+        return CloudRecord(name=name, adopted_at=adopted_at)
+
+    def pause(self, row: Row) -> PauseRecord:
+        """A row of `pauses`."""
+        scope, name, since, reason = row
+        try:
+            return PauseRecord(scope=Scope(scope), name=name, since=since, reason=reason)
+        except ValueError as error:
+            raise _illegal("pause of", name, error) from error
+
+    def event(self, row: Row) -> Event:
+        """A row of `events`."""
+        seq, at, kind, message, cloud, group, machine, state, data = row
+        try:
+            return Event(
+                at=at,
+                kind=kind,
+                message=message,
+                cloud=cloud,
+                group=group,
+                machine=machine,
+                state=None if state is None else State(state),
+                data=_parse(data),
+                seq=seq,
+            )
+        except ValueError as error:
+            raise _illegal("event", seq, error) from error
+
+    def _object(self, text: str) -> dict[str, Any]:
+        found = self._parsed.get(text)
+        if found is None:
+            found = self._parsed[text] = _parse(text)
+        return found
+
+
+def _parse(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{text[:40]!r} is not a JSON object")  # noqa: TRY004 - to the reader a bad value like others
+    return value
+
+
+def _json(value: Mapping[str, object]) -> str:
+    """ASCII, so that no character in it can be one that a database refuses."""
+    return json.dumps(value, default=_plain, separators=(",", ":"))
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for. Better a value that reads a little differently than a change that is not written."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    return list(value) if isinstance(value, Collection) and not isinstance(value, bytes) else str(value)
+
+
+def _text(value: str) -> str:
+    """Text for people, perhaps from a cloud: what no database takes (NUL, half a surrogate pair) is replaced."""
+    if value.isascii() and "\0" not in value:
+        return value
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
+def _key(value: str, what: str) -> str:
+    """Text that names something. It cannot be changed without naming something else, so it is refused."""
+    if _text(value) != value:
+        raise InvalidArgumentError(f"{what} {value!r} has characters that cannot be stored: NUL or half of a pair")
+    return value
+
+
+class IllegalRowError(JournalBrokenError):
+    """A row that cannot be a record; ``problem`` is what is wrong with it, in short."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the journal cannot be read: {problem}; `cloudgraft db check` tells all, and what to do")
+        self.problem = problem
+
+
+def _illegal(what: str, name: object, error: Exception) -> IllegalRowError:
+    return IllegalRowError(f"{what} {name}: {error}")

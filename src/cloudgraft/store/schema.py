@@ -1,0 +1,109 @@
+"""The journal's tables. What is here and what the migrations make must be the same; a test holds the two together.
+
+JSON and decimals are text, times are floating-point seconds since the epoch: so both databases give back exactly what
+they were given.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
+
+__all__ = ["HEAD", "clouds", "events", "journal", "lease", "machines", "metadata", "node_groups", "pauses", "version"]
+
+HEAD: Final = "0002"  # the newest migration: what this release of cloudgraft reads and writes
+
+metadata = MetaData()
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # there is one row, number 1
+    Column("cluster_id", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+machines = Table(
+    "machines",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("group_id", Text, nullable=False),
+    Column("cloud", Text, nullable=False),
+    Column("placeholder", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("presence", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("requested_at", Double, nullable=False),
+    Column("state_since", Double, nullable=False),
+    Column("ordered_at", Double),
+    Column("attempt_at", Double),
+    Column("attempts", BigInteger, nullable=False),
+    Column("gone_at", Double, index=True),
+    Column("machine_id", Text, nullable=False),
+    Column("provider_id", Text, nullable=False),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("error_class", Integer),
+    Column("hourly", Text),
+    Column("currency", Text, nullable=False),
+    Column("is_adopted", Boolean, nullable=False),
+    Column("replaces", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+node_groups = Table(
+    "node_groups",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("cloud", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("configured", Boolean, nullable=False),
+)
+
+clouds = Table(
+    "clouds",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("adopted_at", Double, nullable=False),
+)
+
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("since", Double, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    # SQLite numbers rows by itself only where the type is plain INTEGER. AUTOINCREMENT: no number is ever used again.
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("cloud", Text, nullable=False),
+    Column("group_id", Text, nullable=False),
+    Column("machine", Text, nullable=False),
+    Column("state", Text),
+    Column("data", Text, nullable=False),
+    Index("ix_events_group_id_seq", "group_id", "seq"),
+    Index("ix_events_machine_seq", "machine", "seq"),
+    sqlite_autoincrement=True,
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # there is at most one row, number 1
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("expires_at", Double, nullable=False),  # by the database's own clock
+)
+
+# Alembic's own table, made by it with these very columns. The name leaves "alembic_version" to others.
+version = Table("cloudgraft_version", MetaData(), Column("version_num", String(32), primary_key=True))

@@ -1,0 +1,173 @@
+"""What is read from the tables and written to them: plain functions on a connection that has a transaction open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cloudgraft.sdk.errors import ConflictError
+from cloudgraft.store import schema
+from cloudgraft.store.journal import EventQuery, JournalBrokenError
+from cloudgraft.store.records import Change, Contents, Event, MachineRecord, State
+from cloudgraft.store.rows import Reader, Values, cloud_row, event_row, group_row, machine_row, pause_row
+
+__all__ = [
+    "all_events",
+    "count",
+    "purge",
+    "read_cluster_id",
+    "read_contents",
+    "read_events",
+    "tell_conflict",
+    "write_change",
+    "write_cluster_id",
+]
+
+_INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+_TOLD = 3  # how many names a message gives
+_CONFLICT = "nothing was written: somebody else wrote to the journal, which has other versions of some machines"
+_UPDATE_MACHINE = (
+    update(schema.machines)
+    .where(
+        schema.machines.c.name == bindparam("name_"),
+        schema.machines.c.version == bindparam("version") - 1,
+    )
+    .values({column: bindparam(column.name) for column in schema.machines.c if column.name != "name"})
+)
+
+
+def read_cluster_id(connection: Connection) -> str | None:
+    """The cluster's identity, or None in a journal that is just being made."""
+    return connection.execute(select(schema.journal.c.cluster_id)).scalar()
+
+
+def write_cluster_id(connection: Connection, cluster_id: str, created_at: float) -> None:
+    """Gives the journal its identity; a former one is replaced."""
+    connection.execute(delete(schema.journal))
+    connection.execute(insert(schema.journal).values(id=1, cluster_id=cluster_id, created_at=created_at))
+
+
+def read_contents(connection: Connection) -> Contents:
+    """Everything but the events."""
+    cluster_id = read_cluster_id(connection)
+    if cluster_id is None:
+        raise JournalBrokenError("the journal has no cluster id: `cloudgraft db check` tells what to do")
+    reader = Reader()
+    return Contents(
+        cluster_id=cluster_id,
+        machines=[reader.machine(row) for row in _all(connection, schema.machines)],
+        groups=[reader.group(row) for row in _all(connection, schema.node_groups)],
+        clouds=[reader.cloud(row) for row in _all(connection, schema.clouds)],
+        pauses=[reader.pause(row) for row in _all(connection, schema.pauses)],
+    )
+
+
+def _all(connection: Connection, table: Table) -> Sequence[Sequence[Any]]:
+    return connection.execute(select(table).order_by(*table.primary_key)).all()
+
+
+def write_change(connection: Connection, change: Change) -> None:
+    """All of the change; ConflictError when a machine was written by somebody else meanwhile."""
+    if change.machines:
+        _write_machines(connection, change.machines)
+    if change.removed_groups:
+        connection.execute(delete(schema.node_groups).where(schema.node_groups.c.id.in_(change.removed_groups)))
+    if change.resumed:
+        gone = [(scope.value, name) for scope, name in change.resumed]
+        connection.execute(delete(schema.pauses).where(tuple_(schema.pauses.c.scope, schema.pauses.c.name).in_(gone)))
+    _replace(connection, schema.node_groups, [group_row(record) for record in change.groups])
+    _replace(connection, schema.clouds, [cloud_row(record) for record in change.clouds])
+    _replace(connection, schema.pauses, [pause_row(record) for record in change.pauses])
+    if change.events:
+        connection.execute(insert(schema.events), [event_row(event) for event in change.events])
+
+
+def _write_machines(connection: Connection, records: Sequence[MachineRecord]) -> None:
+    """Two statements for any number of machines. Each row that is written counts, so a missing one is noticed."""
+    rows = [machine_row(record) for record in records]
+    new = [row for row in rows if row["version"] == 1]
+    known = [{**row, "name_": row["name"]} for row in rows if row["version"] != 1]
+    written = 0
+    if new:
+        statement = _INSERTS[connection.dialect.name](schema.machines).on_conflict_do_nothing()
+        written += connection.execute(statement, new, execution_options={"preserve_rowcount": True}).rowcount
+    if known:
+        written += connection.execute(_UPDATE_MACHINE, known).rowcount
+    if written != len(rows):
+        raise ConflictError(_CONFLICT)
+
+
+def tell_conflict(connection: Connection, records: Sequence[MachineRecord]) -> ConflictError:
+    """Says which machines were in the way of a change that was refused. For a transaction after that one."""
+    table = schema.machines
+    names = [record.name for record in records]
+    stored = dict(connection.execute(select(table.c.name, table.c.version).where(table.c.name.in_(names))).tuples())
+    wrong = [record for record in records if stored.get(record.name, 0) != record.version - 1]
+    told = ", ".join(
+        f"{record.name} (version {stored.get(record.name, 0)}, not {record.version - 1})" for record in wrong[:_TOLD]
+    )
+    return ConflictError(f"{_CONFLICT}: {told}" if told else _CONFLICT)
+
+
+def _replace(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
+    """Inserts rows, or replaces those of the same key."""
+    if not rows:
+        return
+    keys = [column.name for column in table.primary_key]
+    statement = _INSERTS[connection.dialect.name](table)
+    others = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), rows)
+
+
+def read_events(connection: Connection, query: EventQuery) -> list[Event]:
+    """The newest events that fit, oldest of them first."""
+    table = schema.events
+    statement = select(table).order_by(table.c.seq.desc()).limit(query.limit)
+    wanted = {table.c.group_id: query.group, table.c.cloud: query.cloud, table.c.machine: query.machine}
+    for column, value in wanted.items():
+        if value:
+            statement = statement.where(column == value)
+    if query.kinds:
+        statement = statement.where(table.c.kind.in_(query.kinds))
+    if query.only_states:
+        statement = statement.where(table.c.state.is_not(None))
+    if query.since is not None:
+        statement = statement.where(table.c.at >= query.since)
+    reader = Reader()
+    found = [reader.event(row) for row in connection.execute(statement)]
+    found.reverse()
+    return found
+
+
+def all_events(connection: Connection, *, at_once: int = 2000) -> Iterator[Event]:
+    """Every event, oldest first, without ever having all of them in memory."""
+    table, reader, last = schema.events, Reader(), -1
+    while True:
+        statement = select(table).where(table.c.seq > last).order_by(table.c.seq).limit(at_once)
+        rows = connection.execute(statement).all()
+        yield from map(reader.event, rows)
+        if len(rows) < at_once:
+            return
+        last = rows[-1].seq
+
+
+def purge(connection: Connection, *, gone_before: float, events_before: float, limit: int) -> int:
+    """Removes old rows, the oldest first, at most ``limit`` of each table; returns how many."""
+    machines, events = schema.machines, schema.events
+    is_old = (machines.c.state == State.GONE.value) & (machines.c.gone_at < gone_before)
+    old_machines = select(machines.c.name).where(is_old).order_by(machines.c.gone_at).limit(limit)
+    old_events = select(events.c.seq).where(events.c.at < events_before).order_by(events.c.at).limit(limit)
+    removed = connection.execute(delete(machines).where(machines.c.name.in_(old_machines))).rowcount
+    removed += connection.execute(delete(events).where(events.c.seq.in_(old_events))).rowcount
+    return removed
+
+
+def count(connection: Connection, table: Table) -> int:
+    """How many rows a table has."""
+    return connection.execute(select(func.count()).select_from(table)).scalar_one()

@@ -1,0 +1,196 @@
+"""A whole journal as lines of JSON: for a backup that can be read, and for the way from SQLite to PostgreSQL.
+
+The first line tells what it is, the last one that nothing is missing; each line between is a row of a table. Secrets
+are never in a journal, so there are none here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import Connection, Table, insert, select, text
+
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+from cloudgraft.store import leader, schema, statements
+from cloudgraft.store.database import Access, Database, Mode
+from cloudgraft.store.identity import check_cluster_id, settle_cluster_id
+from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
+from cloudgraft.store.migrate import Schema
+from cloudgraft.store.rows import IllegalRowError, Reader
+
+__all__ = ["export_lines", "import_lines"]
+
+_FORMAT = 1
+_AT_ONCE = 1000  # rows per statement
+_TABLES = {table.name: table for table in (schema.node_groups, schema.clouds, schema.pauses, schema.machines, schema.events)}  # fmt: skip
+_JSON = {"settings", "tags", "spec", "data"}  # columns that hold JSON; in a line they are not text in text
+_LEASE_SECONDS = 60.0  # longer than a statement may take; the row is locked anyhow until all is done
+
+
+def export_lines(database: Database) -> Iterator[str]:
+    """All of a journal as of one moment, also while a server is using it."""
+    found = database.open(Access.LOOK)
+    if found.schema is not Schema.CURRENT:
+        raise JournalBrokenError(
+            f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` tells what to do"
+        )
+    with database.transaction(Mode.SNAPSHOT) as connection:
+        cluster_id, rows = statements.read_cluster_id(connection), 0
+        yield _line({"cloudgraft": "journal", "format": _FORMAT, "schema": schema.HEAD, "clusterId": cluster_id})
+        for table in _TABLES.values():
+            for row in _rows(connection, table):
+                yield _line({"table": table.name, "row": _unpack(row)})
+                rows += 1
+        yield _line({"end": True, "rows": rows})
+
+
+def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
+    key, last = list(table.primary_key)[-1], None
+    if table is not schema.events:  # of which there may be more than memory has room for
+        yield from map(dict, connection.execute(select(table).order_by(*table.primary_key)).mappings())
+        return
+    while True:
+        statement = select(table).order_by(key).limit(_AT_ONCE)
+        page = connection.execute(statement if last is None else statement.where(key > last)).mappings().all()
+        yield from map(dict, page)
+        if len(page) < _AT_ONCE:
+            return
+        last = page[-1][key.name]
+
+
+def import_lines(database: Database, lines: Iterable[str]) -> int:
+    """Fills an empty journal, which is made when it is not there: all of it or nothing. Returns the number of rows.
+
+    JournalLockedError while a server uses it.
+    """
+    numbered = enumerate(lines, start=1)
+    cluster_id = _head(numbered)
+    database.open(Access.SERVE)
+    beside = database.stored_cluster_id()
+    with database.transaction(Mode.WRITE) as connection:
+        claim = _lead(connection)
+        _refuse_unless_empty(connection, database)
+        statements.write_cluster_id(connection, cluster_id, time.time())
+        rows = _fill(connection, numbered)
+        if claim is not None:
+            leader.give_up(connection, claim)
+    if beside != cluster_id:
+        database.keep_cluster_id(cluster_id)
+    return rows
+
+
+def _head(numbered: Iterator[tuple[int, str]]) -> str:
+    _, first = next(numbered, (0, ""))
+    head = _parse(1, first)
+    if head.get("cloudgraft") != "journal" or head.get("format") != _FORMAT:
+        raise InvalidArgumentError("this is not an export of a journal: `cloudgraft db export` makes one")
+    if head.get("schema") != schema.HEAD:
+        raise InvalidArgumentError(
+            f"this export is of schema {head.get('schema')}, and this release has {schema.HEAD}: make the export with "
+            "the same release"
+        )
+    return check_cluster_id(str(head.get("clusterId", "")))
+
+
+def _lead(connection: Connection) -> leader.Claim | None:
+    """In PostgreSQL: makes sure that nobody leads, nor will until we are done."""
+    if connection.dialect.name != "postgresql":
+        return None
+    holder = f"an import, process {os.getpid()} on {socket.gethostname()} ({secrets.token_hex(4)})"
+    epoch = leader.take(connection, holder, _LEASE_SECONDS)
+    if epoch is None:
+        found = leader.find_leader(connection)
+        name = found.holder if found else "another process"
+        raise JournalLockedError(f"the journal is in use by {name}: stop all replicas first")
+    return leader.Claim(holder=holder, epoch=epoch)
+
+
+def _refuse_unless_empty(connection: Connection, database: Database) -> None:
+    full = [table.name for table in _TABLES.values() if connection.execute(select(table).limit(1)).first()]
+    if full:
+        raise PreconditionError(
+            f"{database.label} is not empty (it has {', '.join(full)}): import goes into a new journal only"
+        )
+
+
+def _fill(connection: Connection, numbered: Iterator[tuple[int, str]]) -> int:
+    waiting: dict[str, list[dict[str, Any]]] = {name: [] for name in _TABLES}
+    rows, reader = 0, Reader()
+    for number, line in numbered:
+        content = _parse(number, line)
+        if content.get("end"):
+            for name, left in waiting.items():
+                _insert(connection, _TABLES[name], left)
+            _check_end(numbered, number, expected=content.get("rows"), found=rows)
+            _go_on_counting(connection)
+            return rows
+        table = _TABLES.get(str(content.get("table")))
+        row = content.get("row")
+        if table is None or not isinstance(row, dict):
+            raise InvalidArgumentError(f"line {number} is not a row of a journal")
+        queue = waiting[table.name]
+        queue.append(_pack(number, table, row, reader))
+        rows += 1
+        if len(queue) >= _AT_ONCE:
+            _insert(connection, table, queue)
+    raise InvalidArgumentError("the end is missing: this is only a part of an export")
+
+
+def _check_end(numbered: Iterator[tuple[int, str]], number: int, *, expected: object, found: int) -> None:
+    if expected != found:
+        raise InvalidArgumentError(f"line {number} tells of {expected} rows, but there are {found}")
+    if next(numbered, None) is not None:
+        raise InvalidArgumentError(f"there is more after the end in line {number}")
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(insert(table), rows)
+        rows.clear()
+
+
+def _go_on_counting(connection: Connection) -> None:
+    """Rows were written with their numbers; PostgreSQL has to be told where to go on. SQLite sees it by itself."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(
+            text("SELECT setval(pg_get_serial_sequence('events', 'seq'), (SELECT max(seq) FROM events))")
+        )
+
+
+def _unpack(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: json.loads(value) if name in _JSON else value for name, value in row.items()}
+
+
+def _pack(number: int, table: Table, row: dict[str, Any], reader: Reader) -> dict[str, Any]:
+    """A row for the table, after a look at whether it can be one."""
+    names = [column.name for column in table.c]
+    if sorted(row) != sorted(names):
+        raise InvalidArgumentError(f"line {number}: a row of {table.name} has {', '.join(names)}")
+    packed = {
+        name: json.dumps(value, separators=(",", ":")) if name in _JSON else value for name, value in row.items()
+    }
+    try:
+        reader.row(table.name, [packed[name] for name in names])
+    except IllegalRowError as error:
+        raise InvalidArgumentError(f"line {number}: {error.problem}") from error
+    return packed
+
+
+def _parse(number: int, line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise InvalidArgumentError(f"line {number} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(f"line {number} is not a JSON object")
+    return value
+
+
+def _line(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))

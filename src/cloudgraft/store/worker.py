@@ -1,0 +1,81 @@
+"""One thread per database: blocking calls in the order they came, each with a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.sdk.threads import BlockingPool
+from cloudgraft.store.database import Database
+from cloudgraft.store.journal import JournalUnavailableError
+
+__all__ = ["DatabaseThread"]
+
+T = TypeVar("T")
+_log = logging.getLogger("cloudgraft.store")
+_WAITING = 256  # calls; there is one writer, so more than a few means that the database stands still
+
+
+class DatabaseThread:
+    """Runs calls on one database, one after another, without blocking the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._pool = BlockingPool("journal", threads=1, waiting=_WAITING)
+
+    async def run(self, call: Callable[[], T], *, seconds: float, is_write: bool = False) -> T:
+        """The call's result. JournalUnavailableError when it takes too long: a write is then ambiguous if it had begun.
+
+        A call that has begun goes on to its end before the next one begins, also after its caller has given up. So a
+        load() after an ambiguous write shows what came of it.
+        """
+        job = _Job(call)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._pool.run(job)
+        except JournalUnavailableError:
+            raise
+        except UnavailableError as error:
+            raise JournalUnavailableError(f"the journal {self._database.label} is busy or closed") from error
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            if job.has_begun:
+                self._database.cut()
+            raise JournalUnavailableError(
+                f"the journal {self._database.label} did not answer within {seconds:g} s",
+                is_ambiguous=is_write and job.has_begun,
+            ) from error
+
+    async def close(self, *, seconds: float) -> None:
+        """Closes the database behind whatever is under way, and lets the thread end. Later calls are refused.
+
+        When that takes too long, or the caller is cancelled, it is finished without anybody waiting for it.
+        """
+        closing = asyncio.ensure_future(self._pool.run(self._database.close))
+        closing.add_done_callback(self._closed)
+        done, _ = await asyncio.wait([closing], timeout=seconds)
+        if not done:
+            self._database.cut()
+            _log.warning("the journal could not be closed in time", extra={"journal": self._database.label})
+
+    def _closed(self, closing: asyncio.Future[None]) -> None:
+        self._pool.close()
+        if not closing.cancelled() and (error := closing.exception()):
+            _log.warning("closing the journal failed", extra={"journal": self._database.label, "error": str(error)})
+
+
+class _Job(Generic[T]):
+    """A call that tells whether it was begun."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self.has_begun = False
+
+    def __call__(self) -> T:
+        self.has_begun = True
+        return self._call()

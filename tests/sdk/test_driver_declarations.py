@@ -1,0 +1,46 @@
+"""What a driver declares beside its verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from cloudgraft.sdk import BlockingDriver, DriverTraits, InvalidArgumentError, Machine, MachineSpec
+from cloudgraft.sdk.blocking import as_driver
+
+
+class Acme(BlockingDriver):
+    traits = DriverTraits(provider_id="acme://{name}")
+
+    @dataclass(frozen=True, kw_only=True)
+    class MachineSettings:
+        shape: str
+
+    def create(self, spec: MachineSpec) -> Machine:
+        raise NotImplementedError
+
+    def delete(self, machine: Machine) -> None:
+        raise NotImplementedError
+
+    def list(self) -> Sequence[Machine]:
+        return []
+
+
+async def test_a_driver_in_threads_declares_what_the_driver_itself_does() -> None:
+    driver = as_driver(Acme())
+    assert driver.traits.provider_id == "acme://{name}"
+    assert driver.MachineSettings is Acme.MachineSettings
+    await driver.close()
+
+
+@pytest.mark.parametrize("text", ["acme://", "acme://{nmae}", "acme://{region}/{name}", "acme://{name}}", "{name.x}"])
+def test_a_provider_id_that_only_the_name_cannot_fill_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"must hold \{name\}"):
+        DriverTraits(provider_id=text)
+
+
+def test_most_drivers_do_not_know_the_provider_id_beforehand() -> None:
+    assert DriverTraits().provider_id == ""
+    assert BlockingDriver.MachineSettings is None
