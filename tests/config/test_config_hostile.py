@@ -69,6 +69,10 @@ WORDS = [
         "cert",
         "key",
         "snapshot",
+        "clouds",
+        "driver",
+        "nodeGroups",
+        "store",
     ),
     *(
         ": ",
@@ -173,6 +177,28 @@ VALUES: st.SearchStrategy[object] = st.recursive(
                         "backoff",
                         "clientCA",
                     ),
+                    *(
+                        "driver",
+                        "engine",
+                        "guards",
+                        "maxSpendPerDay",
+                        "amount",
+                        "currency",
+                        "id",
+                        "cloud",
+                        "maxSize",
+                        "machine",
+                        "zones",
+                        "template",
+                        "labels",
+                        "capacity",
+                        "taints",
+                        "price",
+                        "postgresql",
+                        "user",
+                        "[key]",
+                        "driver=plugin",
+                    ),
                 ]
             )
             | st.text(max_size=4),
@@ -184,11 +210,21 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(
     data=st.fixed_dictionaries(
         {"cluster": st.just("a") | VALUES, "providers": st.lists(VALUES, max_size=3) | VALUES},
-        optional={"server": VALUES, "log": VALUES, "extra": VALUES},
+        optional={
+            "server": VALUES,
+            "log": VALUES,
+            "extra": VALUES,
+            "store": VALUES,
+            "clouds": st.dictionaries(st.sampled_from(["a", "driver=plugin", "[key]"]), VALUES, max_size=2) | VALUES,
+            "nodeGroups": st.lists(VALUES, max_size=3) | VALUES,
+            "guards": VALUES,
+            "engine": VALUES,
+            "admin": VALUES,
+        },
     )
 )
 def test_no_structure_ever_gives_anything_but_a_config_or_a_config_error(

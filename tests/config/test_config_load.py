@@ -58,15 +58,17 @@ def test_the_example_of_the_reference_page_is_valid(tmp_path: Path) -> None:
     config = load(path)
     assert config.server.tls is not None
     assert config.server.tls.client_ca == tmp_path / "certs" / "ca.crt"
-    other, lab, memory = config.providers
+    other, office, memory = config.providers
     assert isinstance(other, ExternalGrpcProvider)
-    assert isinstance(lab, PluginProvider)
+    assert isinstance(office, PluginProvider)
     assert isinstance(memory, EntryPointProvider)
     assert other.tls is not None
     assert other.tls.key == tmp_path / "certs" / "client.key"
-    assert (lab.command, lab.working_directory) == (("python3", "lab_plugin.py"), tmp_path)
+    assert (office.command, office.working_directory) == (("python3", "office_plugin.py"), tmp_path)
     assert memory.snapshot is None
-    assert config.names() == ("other", "lab", "memory")
+    assert config.names() == ("other", "office", "memory")
+    assert [group.id for group in config.groups()] == ["lab-small-a", "lab-small-b"]
+    assert list(config.clouds) == ["lab"]
 
 
 def test_paths_are_relative_to_the_file_and_not_to_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +171,13 @@ LAW_9 = (
 )
 
 ONE_PROBLEM = {
-    "unknown key": ("clouds: {}", "f:3:1: clouds: unknown key (known here: cluster, log, providers, server)"),
+    "unknown key": (
+        "planets: {}",
+        (
+            "f:3:1: planets: unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, log, "
+            "nodeGroups, providers, server, store)"
+        ),
+    ),
     "typo": ("sever: {}", "f:3:1: sever: unknown key (did you mean server?)"),
     "snake case": (
         "server: {force_options: true}",
@@ -249,7 +257,10 @@ ONE_PROBLEM = {
     "key that is a list": ("[a]: b", "f:3:1: a key must be plain text (write key: value)"),
     "control character in a key": (
         '"a\\eb": 1',
-        'f:3:1: "a�b": unknown key (known here: cluster, log, providers, server)',
+        (
+            'f:3:1: "a�b": unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, log, '
+            "nodeGroups, providers, server, store)"
+        ),
     ),
 }
 
@@ -260,7 +271,13 @@ def test_one_problem_gives_one_line(tmp_path: Path, addition: str, expected: str
 
 
 PROVIDERS = {
-    "none": ("[]", "f:2:12: providers: needs at least one entry"),
+    "none": (
+        "[]",
+        (
+            "f:2:12: providers: there is nothing to serve: neither nodeGroups nor providers "
+            "(write clouds and nodeGroups, or for example providers: [{type: memory}])"
+        ),
+    ),
     "not a list": ("{type: memory}", "f:2:12: providers: must be a list, not a mapping"),
     "text": ("[memory]", "f:2:13: providers[0]: must be a mapping of keys to values, not a string"),
     "no type": (

@@ -76,7 +76,7 @@ class TableLease:
         self._table = table
         self._name = name
         self._epoch = 0
-        self.holder = ""
+        self.seconds = table.ttl
         self.log: list[str] = []
         self.error: Exception | None = None
         self.before: asyncio.Event | None = None  # a question waits for it on its way there
@@ -89,9 +89,8 @@ class TableLease:
         if won:
             table.holder, table.epoch, table.ends = self._name, table.epoch + 1, table.timer.now() + table.ttl
             self._epoch = table.epoch
-        holder, epoch = table.holder, table.epoch
+        epoch = table.epoch
         await self._back()
-        self.holder = holder
         return epoch if won else None
 
     async def renew(self) -> bool:
@@ -100,9 +99,7 @@ class TableLease:
         kept = table.is_taken() and (table.holder, table.epoch) == (self._name, self._epoch)
         if kept:
             table.ends = table.timer.now() + table.ttl
-        holder = table.holder
         await self._back()
-        self.holder = holder
         return kept
 
     async def release(self) -> None:
@@ -110,6 +107,11 @@ class TableLease:
         if (self._table.holder, self._table.epoch) == (self._name, self._epoch):
             self._table.holder = ""
         await self._back()
+
+    async def find_leader(self) -> LeaseTable | None:
+        if self.error is not None:
+            raise self.error
+        return self._table if self._table.is_taken() else None
 
     async def _there(self, what: str) -> None:
         self.log.append(what)

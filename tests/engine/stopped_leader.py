@@ -15,7 +15,7 @@ from cloudgraft.engine.timer import SystemTimer
 class OwnLease:
     """A database that always answers, and never gives the lease to another: only the leader's own clock can fence."""
 
-    holder = "us"
+    seconds = float(sys.argv[1])
     epoch = 0
 
     async def acquire(self) -> int | None:
@@ -26,6 +26,9 @@ class OwnLease:
         return True
 
     async def release(self) -> None:
+        pass
+
+    async def find_leader(self) -> None:
         pass
 
 
@@ -41,7 +44,7 @@ async def main() -> None:
     async def fenced(reason: str) -> None:
         say("fenced")
 
-    leadership = Leadership(OwnLease(), ttl=float(sys.argv[1]), on_elected=elected, on_fenced=fenced)
+    leadership = Leadership(OwnLease(), on_elected=elected, on_fenced=fenced)
     await leadership.start()
     while True:
         before = SystemTimer().now()

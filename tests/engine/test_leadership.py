@@ -23,17 +23,19 @@ from tests.engine.hand_timer import HandTimer, LeaseTable, TableLease, away, pas
 TTL = 10.0
 STOPPED_TTL = 1.0  # of the process that is stopped with SIGSTOP
 USABLE = 8.0  # the lease without its margin
+LOST = "fenced: the lease is lost, and another process may lead"
+LATE = "fenced: the lease ended before it could be renewed"
 
 
 class Replica:
     """A process that wants to lead, and what it was told."""
 
-    def __init__(self, lease: LeaseLike, timer: HandTimer, *, ttl: float = TTL) -> None:
+    def __init__(self, lease: LeaseLike, timer: HandTimer) -> None:
         self.told: list[str] = []
         self.election: Callable[[], object] = lambda: None  # what on_elected does: returns, raises, or gives an Event
         self.aftermath: asyncio.Event | None = None  # what on_fenced waits for
         self.leadership = Leadership(
-            lease, ttl=ttl, on_elected=self._elected, on_fenced=self._fenced, timer=timer, jitter=lambda: 0.5
+            lease, on_elected=self._elected, on_fenced=self._fenced, timer=timer, jitter=lambda: 0.5
         )
 
     async def _elected(self, epoch: int) -> None:
@@ -161,7 +163,7 @@ async def test_a_leader_that_cannot_renew_tries_again_and_fences_itself_before_t
     await pass_time(timer, 0.01)
     assert not a
     assert table.is_taken()
-    assert a.told == ["elected 1", "fenced: the lease ended before it could be renewed"]
+    assert a.told == ["elected 1", LATE]
     await pass_time(timer, 1.5)
     assert a.leadership.trouble() == "not the leader: the lease cannot be asked for: the database is away"
     assert sum("cannot be asked for" in record.getMessage() for record in caplog.records) == 1
@@ -187,7 +189,7 @@ async def test_a_database_that_comes_back_too_late_makes_it_lead_again_in_a_new_
     await pass_time(timer, USABLE + 5)
     lease.error = None
     await pass_time(timer, 1.5)
-    assert a.told == ["elected 1", "fenced: the lease ended before it could be renewed", "elected 2"]
+    assert a.told == ["elected 1", LATE, "elected 2"]
     assert (a.leadership.epoch, a.leadership.trouble()) == (2, "")
 
 
@@ -206,7 +208,7 @@ async def test_an_answer_that_hangs_does_not_delay_the_end(a: Replica, lease: Ta
     lease.after = asyncio.Event()  # the database renews each time, but the answer does not arrive
     await pass_time(timer, USABLE)
     assert not a
-    assert a.told[-1] == "fenced: the lease ended before it could be renewed"
+    assert a.told[-1] == LATE
 
 
 async def test_time_counts_from_before_the_question_and_not_from_the_answer(
@@ -241,8 +243,8 @@ async def test_a_lease_that_another_has_taken_ends_it_at_once(a: Replica, table:
     table.holder, table.epoch, table.ends = "b", 2, math.inf
     await pass_time(timer, TTL / 3)
     assert not a
-    assert a.told == ["elected 1", "fenced: b leads"]
-    assert a.leadership.trouble() == "not the leader any more: b leads"
+    assert a.told == ["elected 1", LOST]
+    assert a.leadership.trouble() == "not the leader any more: the lease is lost, and another process may lead"
     await pass_time(timer, 1.5)
     assert a.leadership.trouble() == "not the leader: b leads"
 
@@ -253,7 +255,7 @@ async def test_a_lease_that_refuses_to_be_written_ends_it_at_once(
     await a.leadership.start()
     lease.error = FencedError("somebody else leads")
     await pass_time(timer, TTL / 3)
-    assert a.told == ["elected 1", "fenced: a leads"]
+    assert a.told == ["elected 1", LOST]
 
 
 async def test_a_process_that_was_stopped_is_fenced_at_the_very_first_check(
@@ -267,7 +269,7 @@ async def test_a_process_that_was_stopped_is_fenced_at_the_very_first_check(
     assert a.leadership.epoch is None
     assert a.leadership.trouble() == "not the leader any more: the lease ended before it could be renewed"
     await pump()
-    assert a.told == ["elected 1", "fenced: the lease ended before it could be renewed"]
+    assert a.told == ["elected 1", LATE]
     assert lease.log == before  # it does not try to renew what has ended
     await b.leadership.start()
     assert b
@@ -284,7 +286,7 @@ async def test_a_renewal_under_way_when_the_process_was_stopped_does_not_bring_l
     timer.advance(TTL)
     assert not a
     await pump()
-    assert a.told == ["elected 1", "fenced: the lease ended before it could be renewed"]
+    assert a.told == ["elected 1", LATE]
 
 
 async def test_a_write_that_the_journal_refuses_fences_at_once(a: Replica, timer: HandTimer) -> None:
@@ -329,7 +331,7 @@ async def test_reading_the_journal_is_cancelled_when_leadership_ends_meanwhile(
     await pump()
     lease.error = away()
     await pass_time(timer, USABLE)
-    assert a.told == ["elected 1", "cancelled", "fenced: the lease ended before it could be renewed"]
+    assert a.told == ["elected 1", "cancelled", LATE]
     await starting  # a follower for now
 
 
@@ -417,7 +419,7 @@ async def test_an_error_after_the_end_is_logged_and_does_not_end_the_rest(
     async def fenced(reason: str) -> None:
         raise RuntimeError("bug")
 
-    leadership = Leadership(lease, ttl=TTL, on_elected=elected, on_fenced=fenced, timer=timer)
+    leadership = Leadership(lease, on_elected=elected, on_fenced=fenced, timer=timer)
     await leadership.start()
     leadership.fence("a reason")
     await pass_time(timer, 1.5)
@@ -469,7 +471,7 @@ async def test_a_database_that_is_away_does_not_keep_it_from_stopping(a: Replica
     lease.error = away()
     await a.leadership.stop()
     assert a.told == ["elected 1", "fenced: stopping"]
-    await Leadership(lease, ttl=TTL, on_elected=a._elected, on_fenced=a._fenced).stop()  # nor does one never started
+    await Leadership(lease, on_elected=a._elected, on_fenced=a._fenced).stop()  # nor does one never started
 
 
 async def test_followers_do_not_ask_in_step(a: Replica, table: LeaseTable, timer: HandTimer) -> None:
@@ -477,7 +479,7 @@ async def test_followers_do_not_ask_in_step(a: Replica, table: LeaseTable, timer
     for chance, pause in ((0.0, 0.75), (0.5, 1.0), (1.0, 1.25)):
         lease = TableLease(table, "c")
         follower = Leadership(
-            lease, ttl=TTL, on_elected=a._elected, on_fenced=a._fenced, timer=timer, jitter=partial(float, chance)
+            lease, on_elected=a._elected, on_fenced=a._fenced, timer=timer, jitter=partial(float, chance)
         )
         await follower.start()
         await pass_time(timer, pause * 0.99)
@@ -488,7 +490,7 @@ async def test_followers_do_not_ask_in_step(a: Replica, table: LeaseTable, timer
 
 
 async def test_without_replicas_it_leads_from_start_to_stop(timer: HandTimer) -> None:
-    sole = Replica(SoleLease(), timer, ttl=math.inf)
+    sole = Replica(SoleLease(), timer)
     await sole.leadership.start()
     for _ in range(3):
         timer.advance(1e9)
@@ -503,7 +505,7 @@ async def test_without_replicas_it_leads_from_start_to_stop(timer: HandTimer) ->
 @pytest.mark.parametrize("ttl", [0.0, -1.0, math.nan])
 def test_a_lease_of_no_length_is_refused(timer: HandTimer, ttl: float) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be held"):
-        Replica(SoleLease(), timer, ttl=ttl)
+        Replica(TableLease(LeaseTable(timer, ttl), "a"), timer)
 
 
 async def test_the_systems_own_timer_does_what_the_tests_timer_does(table: LeaseTable) -> None:
@@ -516,7 +518,8 @@ async def test_the_systems_own_timer_does_what_the_tests_timer_does(table: Lease
         fenced.set()
 
     lease = TableLease(table, "a")
-    leadership = Leadership(lease, ttl=0.5, on_elected=on_elected, on_fenced=on_fenced)
+    lease.seconds = 0.5
+    leadership = Leadership(lease, on_elected=on_elected, on_fenced=on_fenced)
     await leadership.start()
     assert elected.is_set()
     await until(lambda: "renew" in lease.log)

@@ -1,11 +1,18 @@
 """The configuration file: one YAML file, checked as a whole, with every problem told at once."""
 
+from cloudgraft.config.checks import missing_prices
+from cloudgraft.config.clouds import CallBackoff, CloudConfig, CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
+from cloudgraft.config.groups import EvictionHard, Group, GroupOptions, NodeGroupConfig, Template
+from cloudgraft.config.guards import Guards
+from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.load import load, parse
-from cloudgraft.config.model import Config, Log, Server, ServerTls, Where
-from cloudgraft.config.options import parse_options
+from cloudgraft.config.model import Config, Where
+from cloudgraft.config.money import MoneyPerDay, Price
+from cloudgraft.config.options import machine_settings, parse_options
 from cloudgraft.config.problems import ConfigError, Problem
+from cloudgraft.config.process import Backoff, PluginProcess
 from cloudgraft.config.providers import (
-    Backoff,
     EntryPointProvider,
     ExternalGrpcProvider,
     PluginProvider,
@@ -13,23 +20,49 @@ from cloudgraft.config.providers import (
     RemoteTls,
     Snapshot,
 )
+from cloudgraft.config.server import Admin, Log, Server, ServerTls
+from cloudgraft.config.store import Postgresql, Store
 
 __all__ = [
+    "Admin",
     "Backoff",
+    "CallBackoff",
+    "CloudConfig",
+    "CloudEngine",
     "Config",
     "ConfigError",
+    "Engine",
+    "EntryPointCloud",
     "EntryPointProvider",
+    "EvictionHard",
     "ExternalGrpcProvider",
+    "Group",
+    "GroupOptions",
+    "Guards",
     "Log",
+    "MoneyPerDay",
+    "NodeGroupConfig",
+    "Orphans",
+    "PluginCloud",
+    "PluginProcess",
     "PluginProvider",
+    "Postgresql",
+    "Price",
     "Problem",
     "ProviderConfig",
     "RemoteTls",
+    "Repair",
     "Server",
     "ServerTls",
     "Snapshot",
+    "Store",
+    "TaintEntry",
+    "Template",
+    "Webhook",
     "Where",
     "load",
+    "machine_settings",
+    "missing_prices",
     "parse",
     "parse_options",
 ]

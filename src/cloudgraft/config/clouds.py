@@ -33,7 +33,7 @@ class CloudEngine(Section):
     list_timeout: PositiveDuration = Field(timedelta(minutes=1), description="The most that a list may take.")
     create_timeout: PositiveDuration = Field(
         timedelta(minutes=2),
-        description="The most that one call to create a machine may take. What became of it is then found out by a list.",
+        description="The most that one call to create a machine may take. Then a list tells what became of it.",
     )
     delete_timeout: PositiveDuration = Field(
         timedelta(minutes=2), description="The most that one call to delete a machine may take."

@@ -37,15 +37,14 @@ class Orphans(Section):
 def _url(value: str) -> str:
     try:
         parts = urlsplit(value)
-        host = parts.hostname
-        is_secret_in_it = parts.username is not None or parts.password is not None
+        host = parts.hostname if parts.scheme in {"http", "https"} and value.isprintable() else None
     except ValueError:
-        host, is_secret_in_it = None, False
-    if host is None or parts.scheme not in {"http", "https"} or not value.isprintable() or " " in value:
+        host = None
+    if not host or " " in value:
         raise refuse("must be a URL", "for example https://alerts.example/cloudgraft")
-    if is_secret_in_it:
-        raise refuse("must not hold a user or password", "write the password to a file and name it in tokenFile")
-    if parts.scheme == "http" and not is_loopback_host(host):
+    if "@" in value.split("/")[2]:
+        raise refuse("must not hold a user or password", "write the secret to a file and name it in tokenFile")
+    if value.startswith("http:") and not is_loopback_host(host):
         raise refuse("must be https unless it is on this host", "for example https://alerts.example/cloudgraft")
     return value
 

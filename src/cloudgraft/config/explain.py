@@ -16,10 +16,12 @@ from cloudgraft.config.document import Document
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.schema import follow, keys_of
 
-__all__ = ["explain", "unknown_key"]
+__all__ = ["did_you_mean", "explain", "unknown_key"]
 
 _SECRET = re.compile(r"(?i)pass|token|secret|credential|private|key|pin$")
-_NEVER_SHOWN = {"env", "options"}  # whatever their keys are called
+_NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
+_OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
+_OF_A_KEY = "[key]"  # pydantic's word for a key of a mapping that is wrong itself
 _YAML_BOOLEAN = re.compile(r"(?i)y|n|yes|no|on|off|true|false")
 _WANTED = {
     "string_type": "a string",
@@ -48,23 +50,24 @@ _LIMITS = {
 def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, prefix: KeyPath = ()) -> Iterator[Problem]:
     """All problems behind the errors of one validation. ``prefix`` is where in the file the model begins."""
     for error in errors:
-        own, holder = follow(model, error["loc"])
+        at_key = error["loc"][-1:] == (_OF_A_KEY,)
+        own, holder = follow(model, error["loc"][:-1] if at_key else error["loc"])
         path = (*prefix, *own)
         if any(path[: len(unread)] == unread for unread in document.unread):
             continue
         if error["type"] == "extra_forbidden":
             yield unknown_key(document, path, list(keys_of(holder)))
         elif error["type"] != "too_short" or not error["input"]:  # entries that are wrong are told one by one
-            yield _problem(error, document, path, holder)
+            yield _problem(error, document, path, holder, at_key=at_key)
 
 
 def unknown_key(document: Document, path: KeyPath, known: Sequence[str]) -> Problem:
     """A key that is not known here, at the key's own place."""
-    suggestion = _did_you_mean(str(path[-1]), known) or f"known here: {', '.join(sorted(known)) or 'none'}"
+    suggestion = did_you_mean(str(path[-1]), known) or f"known here: {', '.join(sorted(known)) or 'none'}"
     return document.problem(path, "unknown key", suggestion, at_key=True)
 
 
-def _problem(error: ErrorDetails, document: Document, path: KeyPath, holder: Any) -> Problem:
+def _problem(error: ErrorDetails, document: Document, path: KeyPath, holder: Any, *, at_key: bool) -> Problem:
     kind, value = error["type"], error["input"]
     context: Mapping[str, Any] = error.get("ctx", {})
     if kind == "union_tag_not_found":
@@ -76,15 +79,16 @@ def _problem(error: ErrorDetails, document: Document, path: KeyPath, holder: Any
     elif kind in {"literal_error", "enum", "choice"}:
         message, suggestion = _wrong_choice(context, value, path)
     elif kind in _LIMITS:
-        limit, words = _LIMITS[kind]
-        message, suggestion = f"must be {words} {context[limit]}", ""
+        key, words = _LIMITS[kind]
+        limit = context[key]
+        message, suggestion = f"must be {words} {f'{limit:g}' if isinstance(limit, float) else limit}", ""
     elif kind == "too_short":
         message, suggestion = "needs at least one entry", ""
     elif kind == "cloudgraft":
         path, message, suggestion = (*path, *context["at"]), context["message"], context["suggestion"]
     else:
         message, suggestion = _foreign(error, path), ""
-    return document.problem(path, message, suggestion)
+    return document.problem(path, message, suggestion, at_key=at_key)
 
 
 def _foreign(error: ErrorDetails, path: KeyPath) -> str:
@@ -101,13 +105,20 @@ def _missing(path: KeyPath, holder: Any) -> tuple[str, str]:
 
 
 def _no_type(document: Document, path: KeyPath, value: Any) -> Problem:
-    """A provider that does not say what it is."""
+    """A provider, or a cloud, that does not say what it is."""
     if not isinstance(value, Mapping):
         return document.problem(path, *_wrong_type(_WANTED["dict_type"], document, path, value))
-    at = (*path, "type")
-    if "type" not in value:
-        return document.problem(at, "is missing", "externalgrpc, plugin, or the name of an installed provider")
-    return document.problem(at, *_wrong_type("a string", document, at, value["type"]))
+    is_cloud = path[0] == "clouds"
+    key = "driver" if is_cloud else "type"
+    choices = (
+        "plugin, or the name of an installed driver"
+        if is_cloud
+        else ("externalgrpc, plugin, or the name of an installed provider")
+    )
+    at = (*path, key)
+    if key not in value:
+        return document.problem(at, "is missing", choices)
+    return document.problem(at, *_wrong_type("a string", document, at, value[key]))
 
 
 def _wrong_type(wanted: str, document: Document, path: KeyPath, value: Any) -> tuple[str, str]:
@@ -127,15 +138,15 @@ def _wrong_type(wanted: str, document: Document, path: KeyPath, value: Any) -> t
 def _wrong_choice(context: Mapping[str, Any], value: Any, path: KeyPath) -> tuple[str, str]:
     if "choices" in context:
         choices = list(context["choices"])
-        message = f"no provider of the type {printable(str(value))} is installed"
+        message = f"no {context['what']} {printable(str(value))} is installed"
     else:
         choices = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         message = f"must be one of {', '.join(choices)}" if choices else f"must be {context.get('expected')}"
-    close = "" if _may_hold_secret(path) else _did_you_mean(str(value), choices)
+    close = "" if _may_hold_secret(path) else did_you_mean(str(value), choices)
     return message, close or (f"there is: {', '.join(choices)}" if "choices" in context else "")
 
 
-def _did_you_mean(given: str, known: Sequence[str]) -> str:
+def did_you_mean(given: str, known: Sequence[str]) -> str:
     """The nearest known word, case aside: `listenAddress`, `Listen`, `lsiten` and `force_options` all have one."""
     folded = {name.lower(): name for name in known}
     wanted = given.lower().replace("_", "").replace("-", "")[:100]
@@ -146,6 +157,8 @@ def _did_you_mean(given: str, known: Sequence[str]) -> str:
 
 
 def _may_hold_secret(path: KeyPath) -> bool:
+    if path[:1] == ("clouds",) and len(path) > 2 and path[2] not in _OURS_IN_A_CLOUD:
+        return True
     return any(isinstance(part, str) and (part in _NEVER_SHOWN or _SECRET.search(part)) for part in path)
 
 

@@ -207,7 +207,9 @@ def _new_file(path: Path, info: ValidationInfo) -> Path:
         if path.is_dir():
             raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
         if not path.parent.is_dir():
-            raise refuse(f"no such directory: {_shown(path.parent)}", "make it first; the file itself need not be there")
+            raise refuse(
+                f"no such directory: {_shown(path.parent)}", "make it first; the file itself need not be there"
+            )
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, ValidationInfo, field_validator
@@ -192,6 +192,7 @@ class NodeGroupConfig(Section):
                 min_size=self.min_size,
                 max_size=self.max_size,
                 machine={**self.machine, **own},
+                spread=tuple(own),
                 zone=zone,
                 template=self.template,
                 options=self.options.as_options(),
@@ -208,7 +209,8 @@ class Group:
     cloud: str
     min_size: int
     max_size: int
-    machine: Mapping[str, Any]
+    machine: Mapping[str, Any] = field(repr=False)
+    spread: tuple[str, ...]  # the keys of `machine` that `zones` and `shapes` have set
     zone: str  # empty unless the entry has `zones`
     template: Template
     options: AutoscalingOptions | None

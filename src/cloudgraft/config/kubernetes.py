@@ -18,6 +18,7 @@ __all__ = [
     "ZONE_LABEL",
     "Amounts",
     "Annotations",
+    "LabelKey",
     "LabelValue",
     "Labels",
     "TaintEntry",
@@ -52,7 +53,7 @@ def _label_value(value: str) -> str:
     return value
 
 
-LabelKey = Annotated[StrictStr, AfterValidator(_key("a label's key", "example.com/pool"))]
+LabelKey = Annotated[StrictStr, AfterValidator(_key("a label's key", "example.com/pool")), Kind("string")]
 LabelValue = Annotated[StrictStr, AfterValidator(_label_value), Kind("string")]
 Labels = Annotated[Mapping[LabelKey, LabelValue], Kind("mapping of strings")]
 
@@ -61,7 +62,7 @@ Annotations = Annotated[Mapping[_AnnotationKey, StrictStr], Kind("mapping of str
 
 
 class TaintEntry(Section):
-    """A taint that every node of the group carries for good. Taints that go away while a node starts do not belong here."""
+    """A taint that every node of the group carries for good, not one that goes away when the node is ready."""
 
     key: LabelKey = Field(description="Its key.", examples=["dedicated"])
     value: LabelValue = Field("", description="Its value.")

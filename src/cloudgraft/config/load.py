@@ -8,13 +8,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from cloudgraft.config.checks import cross_checks
 from cloudgraft.config.document import Document, read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.model import Config
 from cloudgraft.config.problems import ConfigError, Problem
 
-__all__ = ["installed_provider_types", "load", "parse"]
+__all__ = ["installed_driver_types", "installed_provider_types", "load", "parse"]
 
 MAX_BYTES = 1 << 20
 _SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"
@@ -60,15 +61,23 @@ def installed_provider_types() -> frozenset[str]:
     return frozenset(point.name for point in entry_points(group="cloudgraft.providers"))
 
 
+def installed_driver_types() -> frozenset[str]:
+    """The names that installed packages offer in the entry-point group `cloudgraft.drivers`."""
+    return frozenset(point.name for point in entry_points(group="cloudgraft.drivers"))
+
+
 def _validate(document: Document, base_dir: Path) -> Config:
-    context = LoadContext(base_dir=base_dir, provider_types=installed_provider_types())
+    context = LoadContext(
+        base_dir=base_dir, provider_types=installed_provider_types(), driver_types=installed_driver_types()
+    )
+    problems = [*document.problems, *cross_checks(document)]
     try:
         config = Config.model_validate(document.root.value, context=context)
     except ValidationError as error:
         found = explain(error.errors(include_url=False), document, Config)
-        raise ConfigError([*document.problems, *found]) from None  # the cause would carry the values
-    if document.problems:
-        raise ConfigError(document.problems)
+        raise ConfigError([*problems, *found]) from None  # the cause would carry the values
+    if problems:
+        raise ConfigError(problems)
     return config.read_from(document, base_dir)
 
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, StrictStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, StrictStr, field_validator
 
 from cloudgraft.config.clouds import CloudConfig
 from cloudgraft.config.document import Document
@@ -35,6 +35,11 @@ def _cluster_id(value: str) -> str:
     return value
 
 
+def _beside_the_file(value: Any) -> Any:
+    # Read anew with what validation knows: the default journal, too, is beside the file and not where we were started.
+    return {} if isinstance(value, Store) else value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
     """A place in a configuration file, so that what is found wrong there later can be told like everything else."""
@@ -52,16 +57,14 @@ class Config(Section):
     )
     cluster_id: Annotated[StrictStr, AfterValidator(_cluster_id), Kind("string")] | None = Field(
         None,
-        description="The id that marks this cluster's machines beside its name. By default it is generated once and kept "
-        "with the journal; give it here to go on with machines after both are lost.",
+        description="The id that marks this cluster's machines beside its name. By default it is generated once and "
+        "kept with the journal; give it here to find its machines again when that is lost.",
     )
     server: Server = Field(Server(), description="Where and how the autoscaler is served.")
     admin: Admin = Field(Admin(), description="Where commands such as `cloudgraft status` reach this server.")
     log: Log = Field(Log(), description="What is written to standard error.")
-    store: Store = Field(
-        default_factory=lambda: {},  # type: ignore[arg-type, return-value]  # becomes a Store by validation
-        validate_default=True,
-        description="Where the journal is kept.",
+    store: Annotated[Store, BeforeValidator(_beside_the_file)] = Field(
+        Store(), validate_default=True, description="Where the journal is kept."
     )
     clouds: Annotated[Mapping[Name, CloudConfig], Kind("mapping of mappings")] = Field(
         default_factory=dict,

@@ -26,7 +26,7 @@ def _money(value: Any) -> Decimal:
         raise refuse("must be an amount of money", 'for example "0.05"')
     amount = Decimal(value)
     if not amount:
-        raise refuse("must be more than zero", "leave the price out if there is none")
+        raise refuse("must be more than zero", "leave it out for none")
     return amount
 
 

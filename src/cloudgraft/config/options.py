@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
 from cloudgraft.config.explain import explain, unknown_key
+from cloudgraft.config.groups import Group
 from cloudgraft.config.model import Where
 from cloudgraft.config.problems import ConfigError, KeyPath, Problem
 from cloudgraft.config.schema import item_type, keys_of, unwrap
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
 
-__all__ = ["parse_options"]
+__all__ = ["machine_settings", "parse_options"]
 
 T = TypeVar("T")
 
@@ -51,6 +52,52 @@ def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) 
     return options
 
 
+def machine_settings(settings_type: type | None, group: Group, where: Where) -> dict[str, object]:
+    """A group's `machine:` section as its driver gets it: as it is in the file, but with absolute paths.
+
+    ``settings_type`` is the driver's ``MachineSettings``, by which the section is checked; None takes it as it is.
+    ``where`` is the group's place: ``config.where("nodeGroups", group.index)``. Raises ConfigError with all problems.
+    """
+    if settings_type is None:
+        return dict(group.machine)
+    strange = [key for key in group.spread if key not in keys_of(settings_type)]
+    problems = [
+        where.document.problem((*where.path, f"{key}s"), f"the machines of this driver have no {key}", "remove it")
+        for key in strange
+    ]
+    own = {key: value for key, value in group.machine.items() if key not in strange}
+    place = dataclasses.replace(where, path=(*where.path, "machine"))
+    try:
+        parse_options(settings_type, own, place)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    absolute: dict[str, object] = _with_absolute_paths(settings_type, own, where.base_dir)
+    return absolute
+
+
+def _with_absolute_paths(annotation: Any, value: Any, base_dir: Path, field: str = "") -> Any:
+    kind = unwrap(annotation)
+    if isinstance(value, str) and _is_path(kind, field, value):
+        return str(base_dir / value)
+    if isinstance(value, list):
+        return [_with_absolute_paths(item_type(kind), item, base_dir) for item in value]
+    if isinstance(value, dict):
+        keys, other = keys_of(kind), item_type(kind)
+        return {
+            name: _with_absolute_paths(keys[name].annotation, item, base_dir, keys[name].field)
+            if name in keys
+            else _with_absolute_paths(other, item, base_dir)
+            for name, item in value.items()
+        }
+    return value
+
+
+def _is_path(kind: Any, field: str, value: str) -> bool:
+    return kind is Path or (kind is str and value != "" and field.endswith(("_file", "_dir")))
+
+
 class _Reader:
     """Walks values and types side by side and brings the values into the form that pydantic expects."""
 
@@ -77,11 +124,10 @@ class _Reader:
             except ValueError:
                 self._tell(path, "is not a duration", "for example 5s, 1m30s or 250ms")
                 return timedelta(0)  # told already; anything valid will do
-        if kind is Path:
-            return self._where.base_dir / value
-        if kind is str and value and field.endswith(("_file", "_dir")):
-            return str(self._where.base_dir / value)
-        return value
+        if not _is_path(kind, field, value):
+            return value
+        absolute = self._where.base_dir / value
+        return absolute if kind is Path else str(absolute)
 
     def _mapping(self, kind: Any, value: dict[str, Any], path: KeyPath) -> dict[str, Any]:
         keys = keys_of(kind)

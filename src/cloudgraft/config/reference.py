@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Mapping
@@ -11,16 +12,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from cloudgraft.config.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.fields import Kind
-from cloudgraft.config.model import Config, Log, Server, ServerTls
-from cloudgraft.config.providers import (
-    Backoff,
-    EntryPointProvider,
-    ExternalGrpcProvider,
-    PluginProvider,
-    RemoteTls,
-    Snapshot,
-)
+from cloudgraft.config.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
+from cloudgraft.config.guards import Guards
+from cloudgraft.config.kubernetes import TaintEntry
+from cloudgraft.config.model import Config
+from cloudgraft.config.money import MoneyPerDay, Price
+from cloudgraft.config.process import Backoff
+from cloudgraft.config.providers import EntryPointProvider, ExternalGrpcProvider, PluginProvider, RemoteTls, Snapshot
+from cloudgraft.config.server import Admin, Log, Server, ServerTls
+from cloudgraft.config.store import Store
 from cloudgraft.sdk.duration import format_duration
 
 __all__ = ["EXAMPLE", "markdown"]
@@ -41,6 +44,8 @@ cloudgraft.yaml:4:11: server.listn: unknown key (did you mean listen?)
   and `h`; a number without a unit is refused.
 - **Addresses** are `host:port`, with brackets around IPv6: `[::1]:8086`.
 - **Names** are lower-case letters, digits and hyphens, at most 63.
+- **Quantities** of cpu, memory and other resources are written as Kubernetes writes them: `4`, `500m`, `16Gi`.
+- **Money** is text in quotes, such as `"0.05"`, and all of it is in one currency.
 - **Secrets** belong into files or the environment. What is wrong with a value that may be a secret is told without it.
 - YAML reads `no`, `on` and `yes` as booleans and `1.10` as a number. Where text is wanted, that is refused with the
   advice to use quotes. A key that is there twice is an error. Anchors, aliases and `<<` may be used.
@@ -58,15 +63,35 @@ server:
     allowedClients: [cluster-autoscaler-grpc-client]
   ops: 127.0.0.1:8087
 log: {level: 2, format: json}
+store: {path: journal.db}
+clouds:
+  lab:
+    driver: plugin
+    command: [python3, lab_driver.py]
+    env: {LAB_URL: "https://lab.example"}
+    engine: {observeEvery: 15s, guards: {maxMachines: 20}}
+nodeGroups:
+  - id: lab-small
+    cloud: lab
+    minSize: 0
+    maxSize: 10
+    zones: [a, b] # two groups: lab-small-a and lab-small-b
+    machine: {shape: small, image: ubuntu-24.04}
+    template:
+      labels: {pool: lab}
+      taints: [{key: dedicated, value: batch, effect: NoSchedule}]
+      reserved: {cpu: 100m, memory: 500Mi}
+    options: {scaleDownUnneededTime: 5m}
+    price: {hourly: "0.05", currency: EUR}
+guards: {maxMachines: 50, maxCreatesPerHour: 30, maxSpendPerDay: {amount: "40", currency: EUR}}
 providers:
   - type: externalgrpc
     name: other
     address: other.example:8086
     tls: {cert: certs/client.crt, key: certs/client.key, ca: certs/ca.crt}
   - type: plugin
-    name: lab
-    command: [python3, lab_plugin.py]
-    env: {LAB_URL: "https://lab.example"}
+    name: office
+    command: [python3, office_plugin.py]
     snapshot: {refreshEvery: 10s}
   - type: memory
     snapshot: false
@@ -78,15 +103,36 @@ providers:
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The file", Config),
     ("`server`", Server),
-    ("`server.tls`", ServerTls),
+    ("`server.tls` and `admin.tls`", ServerTls),
+    ("`admin`", Admin),
     ("`log`", Log),
+    ("`store`", Store),
+    ("`clouds`: `driver: plugin`", PluginCloud),
+    ("`clouds`: any other driver", EntryPointCloud),
+    ("`engine` of a cloud", CloudEngine),
+    ("`backoff` in the `engine` of a cloud", CallBackoff),
+    ("`nodeGroups`", NodeGroupConfig),
+    ("`template` of a node group", Template),
+    ("`taints` of a template", TaintEntry),
+    ("`evictionHard` of a template", EvictionHard),
+    ("`options` of a node group", GroupOptions),
+    ("`price` of a node group", Price),
+    ("`guards`, of the file and of a cloud", Guards),
+    ("`maxSpendPerDay` of guards", MoneyPerDay),
+    ("`engine`", Engine),
+    ("`engine.repair`", Repair),
+    ("`engine.orphans`", Orphans),
+    ("`engine.webhook`", Webhook),
     ("`providers`: `type: externalgrpc`", ExternalGrpcProvider),
     ("`tls` of an `externalgrpc` provider", RemoteTls),
     ("`providers`: `type: plugin`", PluginProvider),
-    ("`backoff` of a `plugin` provider", Backoff),
+    ("`backoff` of a plugin", Backoff),
     ("`providers`: any other type", EntryPointProvider),
     ("`snapshot` of a provider", Snapshot),
 )
+
+
+_FIRST = {"type", "driver"}  # the keys that decide which others there are
 
 
 def markdown() -> str:
@@ -99,10 +145,10 @@ def _section(heading: str, model: type[BaseModel]) -> str:
     hints = typing.get_type_hints(model, include_extras=True)
     rows = [
         f"| `{field.alias or name}` | {_type(hints[name])} | {_default(field)} | {field.description} |"
-        for name, field in model.model_fields.items()
+        for name, field in sorted(model.model_fields.items(), key=lambda item: item[0] not in _FIRST)
     ]
     head = ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
-    return "\n".join([f"## {heading}", "", model.__doc__ or "", "", *head, *rows, ""])
+    return "\n".join([f"## {heading}", "", inspect.cleandoc(model.__doc__ or ""), "", *head, *rows, ""])
 
 
 def _type(annotation: Any) -> str:
@@ -133,7 +179,8 @@ def _default(field: FieldInfo) -> str:
         return "none"
     if isinstance(value, BaseModel):
         return "its own defaults"
-    if isinstance(value, dict):
+    if value in ({}, (), ""):
         return "empty"
-    text = format_duration(value) if isinstance(value, timedelta) else str(value).lower()
+    text = format_duration(value) if isinstance(value, timedelta) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     return f"`{text}`"

@@ -8,14 +8,13 @@ import typing
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Tag
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from cloudgraft.config.problems import KeyPath
-from cloudgraft.config.providers import TAGS
 
-__all__ = ["Key", "follow", "item_type", "keys_of", "unwrap"]
+__all__ = ["Key", "branches", "follow", "item_type", "keys_of", "unwrap"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +67,15 @@ def item_type(annotation: Any) -> Any:
     return args[0] if issubclass(origin, Collection) else None
 
 
+def branches(annotation: Any) -> dict[str, Any]:
+    """The types of a union whose value says itself which of them it is, by their tags; empty for anything else."""
+    plain = unwrap(annotation)
+    if typing.get_origin(plain) not in {typing.Union, types.UnionType}:
+        return {}
+    tagged = [arg for arg in typing.get_args(plain) if typing.get_origin(arg) is Annotated]
+    return {extra.tag: arg for arg in tagged for extra in typing.get_args(arg)[1:] if isinstance(extra, Tag)}
+
+
 def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, Any]:
     """From pydantic's location of an error to the path in the file, and the type of what holds its last element.
 
@@ -77,8 +85,9 @@ def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, A
     holder: Any = None
     here = annotation
     for part in location:
-        if part in TAGS and path and isinstance(path[-1], int):
-            here = TAGS[str(part)]
+        tagged = branches(here)
+        if part in tagged:
+            here = tagged[str(part)]
             continue
         holder = here
         keys = keys_of(here)

@@ -76,9 +76,7 @@ class Store(Section):
         timedelta(seconds=15),
         description="How long a leader that is not heard of stays the leader: another replica waits that long.",
     )
-    keep_gone: Duration = Field(
-        timedelta(days=2), description="How long machines that are gone are remembered."
-    )
+    keep_gone: Duration = Field(timedelta(days=2), description="How long machines that are gone are remembered.")
     keep_events: Duration = Field(timedelta(days=14), description="How long events and histories are kept.")
 
     @field_validator("path")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -38,11 +39,12 @@ class Caller:
     ) -> None:
         """``may_act`` is asked before every call; ``on_outcome`` is told when there is one to take."""
         self.settings = settings
+        self.ended: Counter[tuple[str, str]] = Counter()  # calls by verb and by "ok" or the error's name
         self._driver = driver
         self._clock = clock
         self._may_act = may_act
         self._on_outcome = on_outcome
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # creates and deletes
         self._outcomes: list[tuple[str, Outcome]] = []
         self._next_at = 0.0
         self._is_started = False
@@ -82,6 +84,22 @@ class Caller:
     def delete(self, name: str, machine: Machine) -> None:
         """Begins to delete a machine; ``name`` is that of the record it belongs to."""
         self._begin(name, self._delete(machine))
+
+    def remove(self, machine: Machine) -> asyncio.Task[None]:
+        """Begins to delete a machine that no record stands for; the task ends as the call does."""
+        seconds = self.settings.delete_timeout.total_seconds()
+        task = asyncio.create_task(self._call("delete", seconds, lambda: self._driver.delete(machine)))
+        self._track(task)
+        return task
+
+    async def room(self) -> None:
+        """Waits until one more call may be made."""
+        while not self.free(self._clock.now()):
+            at = self.wake_at()
+            if at is None:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(max(0.0, at - self._clock.now()))
 
     async def list(self) -> Sequence[Machine]:
         """All machines of the cloud; raises CloudgraftError."""
@@ -126,7 +144,9 @@ class Caller:
             return ()
 
     def _begin(self, name: str, call: Awaitable[Outcome]) -> None:
-        task = asyncio.create_task(self._end(name, call))
+        self._track(asyncio.create_task(self._end(name, call)))
+
+    def _track(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._done)
         if self.settings.calls_per_second is not None:
@@ -137,6 +157,8 @@ class Caller:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # perhaps nobody waits for it
         self._on_outcome()
 
     async def _create(self, spec: MachineSpec) -> Outcome:
@@ -159,6 +181,15 @@ class Caller:
         """The call's result, or a CloudgraftError, in time."""
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
+        try:
+            result = await self._limited(verb, seconds, call)
+        except CloudgraftError as error:
+            self.ended[verb, error.slug] += 1
+            raise
+        self.ended[verb, "ok"] += 1
+        return result
+
+    async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import amend, move
+from cloudgraft.engine.states import amend, is_released, move
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
@@ -71,6 +71,8 @@ def failure(code: str, message: str, error_class: int = ErrorClass.OTHER) -> Err
 
 def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """The next thing to do about this machine."""
+    if is_released(record):
+        return _released(record, sight)
     extra = _extra(record, sight, at)
     if extra is not None:
         return extra
@@ -197,6 +199,13 @@ def _gone(_record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if at.now < sight.retry_at:
         return Stay(sight.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", "returned")
+
+
+def _released(record: MachineRecord, sight: Sight) -> Decision:
+    """An operator's word stands for as long as the cloud has the machine; then the record is like any other."""
+    if sight.is_absent:
+        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", "known")
+    return Stay()
 
 
 def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:

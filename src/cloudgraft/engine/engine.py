@@ -23,6 +23,7 @@ from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.prices import ReferencePrice, reference_price
 from cloudgraft.engine.roster import Roster, from_records, make_roster, record_of, shown
 from cloudgraft.engine.specs import EngineSettings, GroupSpec
+from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.worker import Worker
 from cloudgraft.engine.writer import Writer
@@ -81,10 +82,12 @@ class Engine:
             settings=blueprint.settings,
             book=Book(blueprint.settings.guards, {}),
             may_act=self._leadership.is_leader,
+            is_placed=self._is_placed,
         )
         self._blueprint = blueprint
         self._pending: Blueprint | None = None
         self._applied: tuple[object, ...] = ()  # what the roster was made of
+        self._placed: set[str] = set()  # clouds whose groups are known, as far as they will be
         self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
         self._is_stepped = is_stepped
         self._is_serving = False
@@ -135,7 +138,9 @@ class Engine:
         return worker.refusal()
 
     def is_forgotten(self, record: MachineRecord) -> bool:
-        """Whether a machine has been gone for longer than its Node object may outlive it (R24)."""
+        """Whether a machine has been gone for longer than its Node object may outlive it (R24), or was released."""
+        if is_released(record):
+            return True
         memory = self.settings.node_memory.total_seconds()
         return record.gone_at is not None and self.clock.now() - record.gone_at > memory
 
@@ -273,7 +278,13 @@ class Engine:
             self.fleet.take_group(spec)
         for id_ in self._draining():
             self.fleet.groups[id_].is_configured = False
-        self._applied = made_of
+        self._applied, self._placed = made_of, set(catalogs)
+        for name, worker in list(self.workers.items()):
+            if name not in self.fleet.adopted_clouds:
+                await worker.observer.take_in()
+
+    def _is_placed(self, cloud: str) -> bool:
+        return cloud in self._placed
 
     def _make_roster(self, catalogs: Mapping[str, Catalog]) -> Roster:
         known = {group.spec.id: group.spec for group in self.fleet.groups.values()}
@@ -312,11 +323,13 @@ class Engine:
 
     def _publish(self) -> None:
         """What the autoscaler is told from now on. A group of a cloud that was never listed is left out (law 11)."""
-        groups = self.fleet.groups.values()
+        order = {group.id: place for place, group in enumerate(self._blueprint.groups)}
+        groups = sorted(
+            self.fleet.groups.values(), key=lambda group: (order.get(group.spec.id, len(order)), group.spec.id)
+        )
         for group in groups:
             group.shown = shown(group)
-        adopted = self.fleet.adopted_clouds
-        self.shown = tuple(group.shown for group in groups if group.spec.cloud in adopted)
+        self.shown = tuple(group.shown for group in groups if group.spec.cloud in self.fleet.adopted_clouds)
         self._shown_ids = frozenset(group.id for group in self.shown)
 
     def left_out(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cloudgraft.engine.specs import GroupSpec
-from cloudgraft.engine.states import COUNTED, SHOWN
+from cloudgraft.engine.states import COUNTED, SHOWN, is_released
 from cloudgraft.sdk.types import Instance, InstanceError, NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, MachineRecord, PauseRecord, Scope, State
 
@@ -50,6 +50,7 @@ class Fleet:
         self.groups: dict[str, Group] = {}
         self.machines: dict[str, MachineRecord] = {}  # by name, those that are gone and not yet forgotten too
         self.active: dict[str, dict[str, MachineRecord]] = {}  # by cloud and name, without those that are gone
+        self.released: dict[str, MachineRecord] = {}  # by name: gone to us, and still in their cloud
         self.adopted_clouds: set[str] = set()
         self.pauses: dict[tuple[Scope, str], PauseRecord] = {}
         self._by_id: dict[str, str] = {}  # placeholder or providerID -> name
@@ -108,7 +109,7 @@ class Fleet:
     def load(self, contents: Contents, groups: Iterable[Group]) -> None:
         """Starts from what the journal holds; ``groups`` come without machines."""
         self.groups = {group.spec.id: group for group in groups}
-        self.machines, self.active, self._by_id, self._by_machine_id = {}, {}, {}, {}
+        self.machines, self.active, self.released, self._by_id, self._by_machine_id = {}, {}, {}, {}, {}
         self.adopted_clouds = {cloud.name for cloud in contents.clouds}
         self.pauses = {(pause.scope, pause.name): pause for pause in contents.pauses}
         for record in contents.machines:
@@ -131,8 +132,9 @@ class Fleet:
                 listener(record)
 
     def forget(self, gone_before: float) -> None:
-        """Drops machines that were gone before that time, as the journal does."""
-        old = [r for r in self.machines.values() if r.gone_at is not None and r.gone_at < gone_before]
+        """Drops machines that were gone before that time, as the journal does; not those that were released."""
+        gone = (r for r in self.machines.values() if r.gone_at is not None and r.gone_at < gone_before)
+        old = [r for r in gone if not is_released(r)]
         for record in old:
             del self.machines[record.name]
             for key in (record.placeholder, record.provider_id):
@@ -154,6 +156,10 @@ class Fleet:
             active.pop(record.name, None)
         else:
             active[record.name] = record
+        if is_released(record):
+            self.released[record.name] = record
+        else:
+            self.released.pop(record.name, None)
         group = self.groups.get(record.group)
         if group is not None:
             group.put(old, record)

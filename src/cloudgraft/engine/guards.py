@@ -13,6 +13,7 @@ from decimal import Decimal
 
 from cloudgraft.engine.decide import failure
 from cloudgraft.engine.specs import GuardLimits
+from cloudgraft.engine.states import is_released
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
@@ -61,7 +62,7 @@ def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float)
             total.machines += 1
             total.waiting += 1
             total.spend += hourly
-        elif record.presence is not Presence.NONE:
+        elif record.presence is not Presence.NONE and not is_released(record):
             total.machines += 1
             total.spend += hourly
         if record.attempt_at is not None and record.attempt_at > now - HOUR:
@@ -103,12 +104,14 @@ class Book:
 
     def ask(self, cloud: str, hourly: Decimal | None) -> ErrorRecord | None:
         """Whether one more machine may be asked for; None, and it is counted, or the reason why not."""
-        price = float(hourly or 0)
-        wanted = Tally(machines=1, waiting=1, orders=0, spend=price)
-        refusal = self._refusal(cloud, wanted, orders_to_come=1)
+        refusal = self.refusal(cloud, hourly)
         if refusal is None:
-            self._add(cloud, wanted)
+            self._add(cloud, Tally(machines=1, waiting=1, spend=float(hourly or 0)))
         return refusal
+
+    def refusal(self, cloud: str, hourly: Decimal | None) -> ErrorRecord | None:
+        """Why one more machine may not be asked for; None when it may. Counts nothing."""
+        return self._refusal(cloud, Tally(machines=1, waiting=1, spend=float(hourly or 0)), orders_to_come=1)
 
     def order(self, cloud: str, *, is_counted: bool) -> ErrorRecord | None:
         """Whether a call to create may be made now for a machine; ``is_counted`` when it was asked for before.

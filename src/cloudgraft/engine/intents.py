@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from dataclasses import replace
+
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.identity import Identity, placeholder
 from cloudgraft.engine.specs import GroupSpec
-from cloudgraft.engine.states import begin
+from cloudgraft.engine.states import begin, move
 from cloudgraft.sdk.driver import DriverTraits, Machine
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-__all__ = ["found", "wanted"]
+__all__ = ["found", "taken_back", "wanted"]
 
 
 def wanted(
@@ -46,10 +49,16 @@ def wanted(
     )
 
 
-def found(machine: Machine, spec: GroupSpec, fleet: Fleet, now: float, *, is_adopted: bool) -> MachineRecord:
-    """A machine that is there already; ``is_adopted`` when an operator says that it is ours."""
+def found(
+    machine: Machine, spec: GroupSpec, fleet: Fleet, now: float, *, is_adopted: bool, taken: Container[str] = ()
+) -> MachineRecord:
+    """A machine that is there already; ``is_adopted`` when an operator says that it is ours.
+
+    It keeps its name when no other machine has that, neither in the fleet nor among those ``taken`` with it.
+    """
     created = machine.created_at.timestamp() if machine.created_at else now
-    name = machine.name if machine.name and machine.name not in fleet.machines else machine.machine_id
+    names = (machine.name, machine.machine_id, f"{spec.cloud}-{machine.machine_id}")
+    name = next((n for n in names if n and n not in fleet.machines and n not in taken), names[-1])
     return begin(
         MachineRecord(
             name=name,
@@ -72,3 +81,10 @@ def found(machine: Machine, spec: GroupSpec, fleet: Fleet, now: float, *, is_ado
             is_adopted=is_adopted,
         )
     )
+
+
+def taken_back(old: MachineRecord, machine: Machine, spec: GroupSpec, fleet: Fleet, now: float) -> MachineRecord:
+    """A machine whose record was at its end, and that an operator says is ours: it goes on under the same name."""
+    version = move(old, State.BOOTING, now).version
+    fresh = found(machine, spec, fleet, now, is_adopted=True)
+    return replace(fresh, name=old.name, placeholder=old.placeholder, version=version)

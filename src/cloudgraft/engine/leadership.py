@@ -23,20 +23,29 @@ from cloudgraft.engine.timer import Patience, SystemTimer, Timer
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.store.journal import FencedError
 
-__all__ = ["Leadership", "LeaseLike", "SoleLease"]
+__all__ = ["Holder", "Leadership", "LeaseLike", "SoleLease"]
 
 log = logging.getLogger("cloudgraft.engine")
 
 _NOT_LEADING: Final = -math.inf
+_LOST: Final = "the lease is lost, and another process may lead"
 _LATE: Final = "the lease ended before it could be renewed"
+
+
+class Holder(Protocol):
+    """Who has a lease."""
+
+    @property
+    def holder(self) -> str:
+        """Its name, for people."""
 
 
 class LeaseLike(Protocol):
     """What only one process has at a time. Each method may raise JournalUnavailableError."""
 
     @property
-    def holder(self) -> str:
-        """Who has it, as far as the last answer told; empty when that is not known."""
+    def seconds(self) -> float:
+        """How long it lasts unless it is renewed."""
 
     async def acquire(self) -> int | None:
         """Takes it if it is free, or was ours: a new epoch, higher than any before. None when another has it."""
@@ -47,11 +56,14 @@ class LeaseLike(Protocol):
     async def release(self) -> None:
         """Lets go of it, if it is ours, so that another need not wait for its end."""
 
+    async def find_leader(self) -> Holder | None:
+        """Who has it now; None when nobody has."""
+
 
 class SoleLease:
-    """The lease of a process that shares its journal with nobody. Use it with an endless ``ttl``."""
+    """The lease of a process that shares its journal with nobody: it never ends."""
 
-    holder = ""
+    seconds = math.inf
 
     async def acquire(self) -> int | None:
         """Always ours."""
@@ -64,34 +76,38 @@ class SoleLease:
     async def release(self) -> None:
         """Nobody waits for it."""
 
+    async def find_leader(self) -> Holder | None:
+        """Nobody else can have it."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class _Times:
     """What follows from the length of a lease, in seconds."""
 
-    ttl: float
+    lease: float
 
     def __post_init__(self) -> None:
-        if not self.ttl > 0:
-            raise InvalidArgumentError(f"a lease of {self.ttl:g} s cannot be held: give it some seconds")
+        if not self.lease > 0:
+            raise InvalidArgumentError(f"a lease of {self.lease:g} s cannot be held: give it some seconds")
 
     @property
     def usable(self) -> float:
         """For how long it is trusted; the rest is a margin for clocks that differ and checks that have just passed."""
-        return self.ttl * 0.8
+        return self.lease * 0.8
 
     @property
     def renew_every(self) -> float:
-        return self.ttl / 3
+        return self.lease / 3
 
     @property
     def retry_every(self) -> float:
-        return min(self.ttl / 10, 1.0)
+        return min(self.lease / 10, 1.0)
 
     @property
     def attempt(self) -> float:
         """For how long one question about the lease is worth waiting."""
-        return min(self.ttl / 3, 10.0)
+        return min(self.lease / 3, 10.0)
 
 
 class Leadership:
@@ -101,13 +117,12 @@ class Leadership:
         self,
         lease: LeaseLike,
         *,
-        ttl: float,
         on_elected: Callable[[int], Coroutine[Any, Any, None]],
         on_fenced: Callable[[str], Awaitable[None]],
         timer: Timer | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Prepares it; :meth:`start` begins. ``ttl`` is the length of the lease in seconds.
+        """Prepares it; :meth:`start` begins.
 
         ``on_elected`` gets the epoch, reads the journal and settles what is open. While it runs ``is_leader()`` is true
         and the lease is renewed; it is cancelled when leadership ends, and when it fails another replica may try.
@@ -115,7 +130,7 @@ class Leadership:
         is false already, and no attempt to lead again is made before it returns. ``jitter`` gives a number from 0 to 1.
         """
         self._lease = lease
-        self._times = _Times(ttl)
+        self._times = _Times(lease.seconds)
         self._on_elected = on_elected
         self._on_fenced = on_fenced
         self._timer = timer or SystemTimer()
@@ -208,7 +223,7 @@ class Leadership:
             return None
         if epoch is None:
             self._may_hold = False
-            self._tell(f"not the leader: {self._lease.holder or 'another process'} leads")
+            self._tell(f"not the leader: {await self._leader()} leads")
             return None
         if self._is_stopping or self._timer.now() >= sent + self._times.usable:
             return None  # too late: what is left of it is not worth having
@@ -216,6 +231,14 @@ class Leadership:
         self._extend(sent)
         log.info("elected leader", extra={"epoch": epoch})
         return epoch
+
+    async def _leader(self) -> str:
+        """Its name, as far as it can be had."""
+        try:
+            leader = await self._patience.answer(self._lease.find_leader(), self._times.attempt)
+        except Exception:  # noqa: BLE001 - it is only for people
+            leader = None
+        return leader.holder if leader else "another process"
 
     def _elected(self, electing: asyncio.Task[None]) -> None:
         """When ``on_elected`` has ended."""
@@ -277,7 +300,7 @@ class Leadership:
                 continue
             if not is_kept:
                 self._may_hold = False
-                return f"{self._lease.holder or 'another process'} leads"
+                return _LOST
             if self.is_leader():  # what comes too late does not bring back what has ended
                 self._extend(sent)
 

@@ -55,6 +55,10 @@ class Observer:
             sight = self._sights[name] = Sight(since=self._around.clock.now())
         return sight
 
+    def peek(self, name: str) -> Sight | None:
+        """What is known of one machine, for those who only report; None for nothing yet."""
+        return self._sights.get(name)
+
     def forget(self, name: str) -> None:
         """A machine is gone, and nothing is to be remembered of it."""
         self._sights.pop(name, None)
@@ -71,21 +75,29 @@ class Observer:
         listing = Listing.of(machines, began)
         await self._look_at_all(listing)
         self.listing = listing
-        self.orphans = find_orphans(
-            self.name, listing, self._around.fleet, self._around.identity, self.traits.ownership
-        )
-        await self._take_in(listing)
-        self.count()
+        self.review()
+        await self.take_in()
+        await self.count()
         if self.health.good(began, len(machines)):
             await self._tell("cloud_up", f"cloud {self.name} answers again")
         self._listed = True
         return True
 
-    def count(self) -> None:
-        """Counts this cloud for the guards anew."""
+    def review(self) -> None:
+        """Finds the orphans in the latest list, as the journal is now."""
+        if self.listing is not None:
+            around = self._around
+            self.orphans = find_orphans(
+                self.name, self.listing, around.fleet, around.identity, self.traits.ownership
+            )
+
+    async def count(self) -> None:
+        """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
+        if self._around.book.is_guarded:
+            await self._around.writer.write(self._counted)
+
+    def _counted(self) -> Change:
         around = self._around
-        if not around.book.is_guarded:
-            return
         prices = {
             group.spec.id: float(group.spec.price.amount)
             for group in around.fleet.groups.values()
@@ -94,6 +106,7 @@ class Observer:
         now = around.clock.now()
         records = (r for r in around.fleet.machines.values() if r.cloud == self.name)
         around.book.put(self.name, tally(records, strays(self.orphans, prices, now), now))
+        return Change()
 
     def is_hurried(self) -> bool:
         """Whether something is under way that the next list will tell about."""
@@ -106,9 +119,10 @@ class Observer:
         looker = Looker(self._around.identity, self.traits, self._caller.settings)
         fleet = self._around.fleet
         names = [r.name for r in self._records() if r.presence is not Presence.NONE or r.name in listing.by_name]
+        names += [r.name for r in fleet.released.values() if r.cloud == self.name]
         # Of those that are gone, only what is there again matters.
         names += [n for n in listing.by_name if n in fleet.machines and fleet.machines[n].state is State.GONE]
-        for count, name in enumerate(names, 1):
+        for count, name in enumerate(dict.fromkeys(names), 1):
             record = fleet.machines.get(name)
             if record is not None and record.cloud == self.name:
                 sight = self.sight(name)
@@ -116,9 +130,11 @@ class Observer:
             if count % SLICE == 0:
                 await asyncio.sleep(0)
 
-    async def _take_in(self, listing: Listing) -> None:
+    async def take_in(self) -> None:
         """Before the first creation: adopts what proves to be ours. Later, what turns up is only told of."""
-        around = self._around
+        around, listing = self._around, self.listing
+        if listing is None or not around.is_placed(self.name):
+            return
         if self.name in around.fleet.adopted_clouds:
             await self._tell_of_orphans()
             return
@@ -132,20 +148,23 @@ class Observer:
 
     def _adoption(self, *, is_last: bool) -> Change:
         around, now = self._around, self._around.clock.now()
-        records, events = [], []
+        records: dict[str, MachineRecord] = {}
+        events: list[Event] = []
         for orphan in self.orphans:
             group = around.fleet.groups.get(orphan.group or "")
             is_fit = orphan.kind is OrphanKind.UNKNOWN and group is not None and group.spec.cloud == self.name
             if not is_fit or group is None or orphan.machine.state is MachineState.DELETING:
                 continue
+            if orphan.machine.name in records:
+                continue  # a second machine for one intent: that is seen, and settled, once the first is known
             record = found(orphan.machine, group.spec, around.fleet, now, is_adopted=False)
-            records.append(record)
+            records[record.name] = record
             events += [about(record, now, "found in its cloud, and it proves to be ours"), _adopted(record, now)]
         if is_last:
             message = f"cloud {self.name} was listed; {len(records)} machines of ours were taken in"
             events.append(happened("cloud_ready", now, message, cloud=self.name, adopted=len(records)))
         ready = [CloudRecord(name=self.name, adopted_at=now)] if is_last else []
-        return Change(machines=records, events=events, clouds=ready)
+        return Change(machines=tuple(records.values()), events=events, clouds=ready)
 
     def _why_not_ours(self, listing: Listing) -> str:
         """A lost journal, or two clusters of one name: only a person can tell, so nothing is done until one does."""
@@ -162,7 +181,11 @@ class Observer:
         )
 
     async def _tell_of_orphans(self) -> None:
-        news = [orphan for orphan in self.orphans if orphan.machine.machine_id not in self._told]
+        news = [
+            orphan
+            for orphan in self.orphans
+            if orphan.machine.machine_id not in self._told and orphan.kind is not OrphanKind.RELEASED
+        ]
         self._told = {orphan.machine.machine_id for orphan in self.orphans}
         if news:
             now = self._around.clock.now()

@@ -13,6 +13,7 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.guards import Stray
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.sight import Listing
+from cloudgraft.engine.states import is_released
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.records import State
 
@@ -24,6 +25,7 @@ class OrphanKind(enum.Enum):
 
     UNKNOWN = "unknown"  # it proves to be ours, and the journal does not have it
     UNMARKED = "unmarked"  # it is named like ours but does not prove to be
+    RELEASED = "released"  # an operator took it out of the journal, and it still looks like ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ class Orphan:
     kind: OrphanKind
     machine: Machine
     group: str | None
+    is_proven: bool  # that it is ours, in the way that its driver declares
 
 
 def find_orphans(cloud: str, listing: Listing, fleet: Fleet, identity: Identity, ownership: Ownership) -> list[Orphan]:
@@ -46,21 +49,30 @@ def find_orphans(cloud: str, listing: Listing, fleet: Fleet, identity: Identity,
         if _is_known(cloud, machine, fleet, is_proven := identity.is_proven(machine, ownership, None)):
             continue
         kind = OrphanKind.UNKNOWN if is_proven else OrphanKind.UNMARKED
-        found.append(Orphan(cloud=cloud, kind=kind, machine=machine, group=identity.group_of(machine, groups)))
+        by_id = fleet.by_machine_id(cloud, machine.machine_id)
+        if by_id is not None and is_released(by_id):
+            kind = OrphanKind.RELEASED
+        group = identity.group_of(machine, groups)
+        found.append(Orphan(cloud=cloud, kind=kind, machine=machine, group=group, is_proven=is_proven))
     return found
 
 
 def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bool:  # noqa: FBT001 - one caller
     """By its id; by its name only when it proves to be ours, or is still looked for under that name."""
-    by_id = fleet.by_machine_id(cloud, machine.machine_id)
-    if by_id is not None and (by_id.state is not State.GONE or is_proven):
-        return True
-    by_name = fleet.machines.get(machine.name)
-    return by_name is not None and by_name.cloud == cloud and (is_proven or by_name.state is not State.GONE)
+    by_id, by_name = fleet.by_machine_id(cloud, machine.machine_id), fleet.machines.get(machine.name)
+    for record in (by_id, by_name):
+        if record is None or record.cloud != cloud or is_released(record):
+            continue
+        if record.state is not State.GONE or is_proven:
+            return True
+    return False
 
 
 def strays(orphans: Iterable[Orphan], prices: Mapping[str, float], now: float) -> list[Stray]:
-    """How orphans count against the guards; one of an unknown group is taken to be as dear as the dearest."""
+    """How orphans count against the guards; one of an unknown group is taken to be as dear as the dearest.
+
+    Those that were released do not: that they are not ours any more is an operator's word.
+    """
     dearest = max(prices.values(), default=0.0)
     return [
         Stray(
@@ -69,6 +81,7 @@ def strays(orphans: Iterable[Orphan], prices: Mapping[str, float], now: float) -
             hourly=prices.get(orphan.group or "", dearest),
         )
         for orphan in orphans
+        if orphan.kind is not OrphanKind.RELEASED
     ]
 
 

@@ -108,7 +108,8 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
 
 
 def _candidates(record: MachineRecord, listing: Listing) -> Sequence[Machine]:
-    found = listing.by_name.get(record.name, ())
+    # One that was taken over was named by others, who may have given its name to several.
+    found = () if record.is_adopted else listing.by_name.get(record.name, ())
     by_id = listing.by_id.get(record.machine_id) if record.machine_id else None
     return found if by_id is None or by_id in found else (*found, by_id)
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.types import InstanceState
-from cloudgraft.store.records import MachineRecord, State
+from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["BEGINNINGS", "COUNTED", "SHOWN", "TRANSITIONS", "amend", "begin", "move"]
+__all__ = ["BEGINNINGS", "COUNTED", "SHOWN", "TRANSITIONS", "amend", "begin", "is_released", "move"]
 
 # In which state a life may begin, and when that happens.
 BEGINNINGS: Final[Mapping[State, str]] = {
@@ -39,8 +39,12 @@ TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
     (State.RUNNING, State.DELETING): "the autoscaler deletes it, or it is broken and is being replaced",
     (State.RUNNING, State.GONE): "the cloud does not have it any more, or an operator releases it",
     (State.FAILED, State.DELETING): "the autoscaler deletes it, or its time is up, and the cloud may hold something",
-    (State.FAILED, State.GONE): "the autoscaler deletes it, or its time is up, and the cloud holds nothing of it",
+    (
+        State.FAILED,
+        State.GONE,
+    ): "the autoscaler deletes it, or its time is up, and the cloud holds nothing of it; or an operator releases it",
     (State.DELETING, State.GONE): "the cloud does not have it any more, or an operator releases it",
+    (State.GONE, State.BOOTING): "its cloud has it all the same, and an operator takes it back",
 }
 
 # Law 5: what the autoscaler is shown; a gone machine is not listed.
@@ -57,6 +61,11 @@ SHOWN: Final[Mapping[State, InstanceState]] = {
 COUNTED: Final[frozenset[State]] = frozenset(
     {State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING, State.FAILED}
 )
+
+
+def is_released(record: MachineRecord) -> bool:
+    """Whether an operator took it out of our hands: it is gone to us, and its cloud has it still. It is not touched."""
+    return record.state is State.GONE and record.presence is Presence.PRESENT
 
 
 def begin(record: MachineRecord) -> MachineRecord:

@@ -26,3 +26,4 @@ class Surroundings:
     settings: EngineSettings
     book: Book
     may_act: Callable[[], bool]  # False as soon as another process leads
+    is_placed: Callable[[str], bool]  # whether a cloud's groups are known: its machines have no place to go before

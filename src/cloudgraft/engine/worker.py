@@ -22,6 +22,7 @@ from cloudgraft.engine.repairer import Repairer
 from cloudgraft.engine.sender import Sender
 from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.engine.sweeper import Sweeper
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
 from cloudgraft.store.journal import JournalUnavailableError
@@ -50,6 +51,7 @@ class Worker:
         self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
         self._sender = Sender(self.caller, self.observer, around, self._situation, self._make_due)
         self._repairer = Repairer(self.observer, around, self.refusal)
+        self._sweeper = Sweeper(self.observer, self.caller, around)
         self._around = around
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
@@ -109,10 +111,12 @@ class Worker:
             if await self.observer.observe():
                 await self._read_catalog()
                 await self._repairer.repair()
+                await self._sweeper.sweep()
         finally:
             self.looked.set()
             listing, known = self.observer.listing, self._around.fleet
             self._due.update(dict.fromkeys(known.in_cloud(self.name)))
+            self._due.update(dict.fromkeys(r.name for r in known.released.values() if r.cloud == self.name))
             if listing is not None:
                 self._due.update(dict.fromkeys(name for name in listing.by_name if name in known.machines))
             self._wake_up()

@@ -100,19 +100,25 @@ class Api:
 
 def _open(kubeconfig: Path, timeout: float) -> httpx2.AsyncClient:
     try:
-        config = _with_user(KubeConfig.from_file(kubeconfig).get())
+        config = _context(kubeconfig)
         return client_adapter.AsyncClient(config, client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout)))
     except yaml.YAMLError as error:
         # Without its own message, which quotes the line: that may be the one with the token.
         raise InvalidArgumentError(f"the kubeconfig {kubeconfig} is not valid YAML") from error
     except KeyError as error:
         raise InvalidArgumentError(f"the kubeconfig {kubeconfig} has no {error}") from error
+    except FileNotFoundError as error:
+        raise InvalidArgumentError(f"the kubeconfig {kubeconfig}: {error.filename or 'a file'} not found") from error
     except (ConfigError, ValidationError, TypeError, ValueError, OSError) as error:
         raise InvalidArgumentError(f"the kubeconfig {kubeconfig} cannot be used: {error}") from error
 
 
-def _with_user(config: SingleConfig | None) -> SingleConfig:
-    """A context without a user is an anonymous one; lightkube would stop at an assertion."""
+def _context(kubeconfig: Path) -> SingleConfig:
+    """The current context. One without a user is an anonymous one, at which lightkube would stop."""
+    content = yaml.safe_load(kubeconfig.read_text())
+    if not isinstance(content, dict):
+        raise ConfigError("it is not a mapping")
+    config = KubeConfig.from_dict(content, fname=kubeconfig).get()
     if config is None:
         raise ConfigError("no context is chosen")
     return config if config.user is not None else config._replace(user=User())

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
@@ -60,14 +60,15 @@ async def running(
     *,
     metrics: ServiceMetrics | None = None,
     trouble: Callable[[], str] = str,
+    gate: Callable[[], None] | None = None,
 ) -> AsyncIterator[Running]:
     """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully.
 
     ``trouble`` gives the reason why the provider cannot be used now, for ``/readyz`` and gRPC's health service; an
-    empty string for none.
+    empty string for none. ``gate`` is asked before every call, and raises when nothing may be answered.
     """
     service = CloudProviderService(
-        provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics
+        provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics, gate=gate
     )
     access = Access(
         listen=options.listen,
@@ -116,15 +117,18 @@ async def serve_until_told(
     *,
     metrics: ServiceMetrics | None = None,
     trouble: Callable[[], str] = str,
-    on_serving: Callable[[Running], None] | None = None,
+    gate: Callable[[], None] | None = None,
+    beside: Callable[[Running], AbstractAsyncContextManager[None]] | None = None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT, also while it starts; a second signal ends the program at once."""
+    """Serves until SIGTERM or SIGINT, also while it starts; a second signal ends the program at once.
+
+    What ``beside`` makes is entered when the server is up, and left before it goes.
+    """
     with StopSignals() as told:
         try:
-            async with running(provider, options, metrics=metrics, trouble=trouble) as server:
-                if on_serving is not None:
-                    on_serving(server)
-                await told.wait()
+            async with running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server:
+                async with beside(server) if beside else nullcontext():
+                    await told.wait()
         except asyncio.CancelledError:
             if not told.while_starting:
                 raise
@@ -140,8 +144,10 @@ def serve(provider: Provider | BlockingProvider, options: ServeOptions | None = 
     >>> serve(MyProvider())  # doctest: +SKIP
     """
 
-    def tell(server: Running) -> None:
+    @asynccontextmanager
+    async def tell(server: Running) -> AsyncIterator[None]:
         print(f"serving {type(provider).__name__} on {server.address}; Ctrl-C stops it", file=sys.stderr, flush=True)  # noqa: T201
+        yield
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(serve_until_told(as_provider(provider), options or ServeOptions(), on_serving=tell))
+    asyncio.run(serve_until_told(as_provider(provider), options or ServeOptions(), beside=tell))

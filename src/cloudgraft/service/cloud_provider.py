@@ -66,15 +66,19 @@ class CloudProviderService:
         deadline: float = 30.0,
         force_options: bool = False,
         metrics: ServiceMetrics | None = None,
+        gate: Callable[[], None] | None = None,
     ) -> None:
         """Serves ``provider``; no call may take longer than ``deadline`` seconds, whatever its client allows.
 
         ``force_options`` sends option overrides also to releases where they do harm (see service/options.py).
+        ``gate`` is asked before every call, and raises a CloudgraftError when nothing may be answered: because another
+        replica leads, say.
         """
         self.provider = provider
         self.metrics = metrics or ServiceMetrics()
         self._deadline = deadline
         self._force_options = force_options
+        self._gate = gate
         self._groups: dict[str, NodeGroup] = {}
         self._warned: set[tuple[str, str]] = set()
         self._traced: dict[tuple[str, type[Exception]], float] = {}
@@ -138,6 +142,8 @@ class CloudProviderService:
                 log.debug("call", extra=_call_details(rpc, request, call, code, seconds))
 
     async def _answer(self, rpc: str, request: Message, call: Call) -> Message:
+        if self._gate is not None:
+            self._gate()
         seconds = self._deadline if call.seconds_left is None else min(call.seconds_left, self._deadline)
         timeout = asyncio.timeout(seconds)
         try:

@@ -41,9 +41,18 @@ class MergedProvider(Provider):
     """
 
     def __init__(
-        self, members: Mapping[str, Provider], *, member_timeout: float = 2.0, refresh_timeout: float = 4.0
+        self,
+        members: Mapping[str, Provider],
+        *,
+        required: Collection[str] = (),
+        member_timeout: float = 2.0,
+        refresh_timeout: float = 4.0,
     ) -> None:
-        """``members`` by name, in order of precedence; none may keep the others waiting longer than the timeouts."""
+        """``members`` by name, in order of precedence; none may keep the others waiting longer than the timeouts.
+
+        Those that are ``required`` must be able to start, or all of this does not.
+        """
+        self._required = frozenset(required)
         self._members = [_Member(name, provider) for name, provider in members.items()]
         self._timeout = member_timeout
         self._refresh_timeout = refresh_timeout
@@ -178,8 +187,9 @@ class MergedProvider(Provider):
         ]
         for member, error in failed:
             log.error("a provider cannot start and is left out", extra={"provider": member.name, "error": str(error)})
-        if len(failed) == len(self._members):
-            raise failed[0][1]
+        for member, error in failed:
+            if len(failed) == len(self._members) or member.name in self._required:
+                raise error
         self._left_out = [member for member, _ in failed]
         self._members = [member for member in self._members if member not in self._left_out]
 

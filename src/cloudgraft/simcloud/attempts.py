@@ -33,11 +33,12 @@ class Attempts:
         """It was done; if it still seems needed in a second, it is done again."""
         self._last[key] = _Last(0, now + _SETTLING)
 
-    def failed(self, key: str, now: float) -> None:
-        """It failed; each time in a row the pause is twice as long."""
+    def failed(self, key: str, now: float) -> int:
+        """It failed; each time in a row the pause is twice as long. Says how often that was, up to ten times."""
         last = self._last.get(key)
         failures = 1 if last is None else min(last.failures + 1, 10)
         self._last[key] = _Last(failures, now + min(_SETTLING * 2 ** (failures - 1), _LONGEST))
+        return failures
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Forgets everything else: what is not needed any more starts anew when it is needed again."""

@@ -207,6 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the base class refuses by itself, such as an overlong line; it would send HTML."""
         self.close_connection = True
+        self.request_version = self.protocol_version  # else the status would be left out for what is no HTTP at all
         status = HTTPStatus(code)
         self._send(status, _error("invalid_argument", message or status.phrase), {"Connection": "close"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -123,7 +123,7 @@ def page_to_json(page: Page[SimMachine]) -> Json:
     return {"machines": machines, "count": page.count, "more": page.more, "cursor": page.cursor}
 
 
-def page_from_json(data: object) -> Page[Machine]:
+def page_from_json(data: object, read: Callable[[object], Machine] = machine_from_json) -> Page[Machine]:
     """What :func:`page_to_json` wrote."""
     fields = Fields(data, "page")
     machines = fields.take("machines")
@@ -131,7 +131,7 @@ def page_from_json(data: object) -> Page[Machine]:
     if not isinstance(machines, list) or not isinstance(more, bool):
         raise InvalidArgumentError("page has no machines, or does not say whether there are more")
     return Page(
-        machines=[machine_from_json(machine) for machine in machines],
+        machines=[read(machine) for machine in machines],
         count=count(fields.take("count"), "page.count"),
         more=more,
         cursor=fields.text("cursor"),

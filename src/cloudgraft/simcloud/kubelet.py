@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -35,8 +36,10 @@ class Kubelet:
     nodes stay, and the cluster finds them silent; when it is started again, it takes up where it was.
     """
 
-    def __init__(self, cloud: Cloud, kubeconfig: Path) -> None:
+    def __init__(self, cloud: Cloud, kubeconfig: Path, *, clock: Callable[[], float] = time.time) -> None:
+        """``clock`` tells the time that is written into the cluster, by which leases are renewed."""
         self._cloud = cloud
+        self._clock = clock
         self._kubeconfig = kubeconfig
         self._thread: threading.Thread | None = None
         self._is_up = threading.Event()
@@ -80,7 +83,7 @@ class Kubelet:
 
     async def _play_once(self, client: KubeClient) -> None:
         try:
-            await NodeAgent(self._cloud, client).run()
+            await NodeAgent(self._cloud, client, clock=self._clock).run()
         except Exception:  # noqa: BLE001 - a bug of ours must not end it; all other trouble is dealt with inside
             _LOG.exception("the simulated kubelet stumbled; it starts anew")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import weakref
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -86,13 +87,15 @@ class Ledger:
         self._path = path
         with self._explained("opened"):
             self._db = sqlite3.connect(
-                ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=1.0
+                ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=0.3
             )
+        # One that is forgotten lets go of its file as well; SQLite alone would complain about it.
+        self._close = weakref.finalize(self, self._db.close)
         try:
             with self._explained("opened"):
                 self._prepare(ident)
         except BaseException:
-            self._db.close()
+            self._close()
             raise
 
     def _prepare(self, ident: str) -> None:
@@ -137,7 +140,7 @@ class Ledger:
 
     def close(self) -> None:
         """Lets go of the file."""
-        self._db.close()
+        self._close()
 
     def _read(self, query: str, values: Sequence[object]) -> list[Record]:
         with self._explained("read"):

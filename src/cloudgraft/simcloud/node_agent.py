@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cloudgraft.kube.objects import BOUND_PODS, NODES
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import (
-    AlreadyExistsError,
     AuthenticationError,
     CloudgraftError,
-    ConflictError,
     DeadlineError,
-    NotFoundError,
     RateLimitedError,
     UnavailableError,
 )
@@ -38,8 +35,6 @@ _LOOK: Final = 0.1  # seconds between two looks at the cloud
 _LONGEST_REST: Final = 1.0  # seconds; then leases may be due, and attempts
 # After these the next call would fail in the same way: better to wait for the next round.
 _HOPELESS: Final = (UnavailableError, DeadlineError, RateLimitedError, AuthenticationError)
-# Somebody was faster, or we did it before and have not seen it yet: the next look will show.
-_OVERTAKEN: Final = (NotFoundError, AlreadyExistsError, ConflictError)
 
 
 class Booked(Protocol):
@@ -113,6 +108,7 @@ class NodeAgent:
             self._revision = revision
         nodes = {node.name: node for node in self._nodes.objects.values()}
         pods = self._pods.objects.values()
+        self._writer.forget_leases_except(nodes)
         return desired(self._machines, nodes, pods, self._writer.leases, self._clock(), owns=self._made.__contains__)
 
     async def _carry_out(self, actions: Sequence[Action]) -> None:
@@ -134,8 +130,7 @@ class NodeAgent:
             try:
                 await self._writer.write(action)
             except CloudgraftError as error:
-                self._attempts.failed(key, time.monotonic())
-                self._tell(action, error)
+                self._tell(action, error, failures=self._attempts.failed(key, time.monotonic()))
                 if isinstance(error, _HOPELESS):
                     work.clear()
             else:
@@ -143,11 +138,15 @@ class NodeAgent:
                 self._told = {entry for entry in self._told if entry[0] is not type(action)}
                 _LOG.debug("done: %s", key)
 
-    def _tell(self, action: Action, error: CloudgraftError) -> None:
-        """A warning per kind of trouble, not one per node."""
+    def _tell(self, action: Action, error: CloudgraftError, *, failures: int) -> None:
+        """One warning per kind of trouble, not one per node, and none for a first failure.
+
+        That is often no trouble at all: somebody was faster, or we were, and have not seen it yet.
+        """
         entry = (type(action), type(error))
-        is_news = entry not in self._told and not isinstance(error, _OVERTAKEN)
-        self._told.add(entry)
+        is_news = failures > 1 and entry not in self._told
+        if is_news:
+            self._told.add(entry)
         level = logging.WARNING if is_news else logging.DEBUG
         _LOG.log(level, "the simulated kubelet: %s", error, extra={"action": type(action).__name__})
 

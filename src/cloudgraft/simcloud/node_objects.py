@@ -215,7 +215,7 @@ def running_status(pod: Pod, host_address: str, now: float) -> dict[str, object]
     """The status of a pod whose containers have all started and are ready."""
     moment = _time(now)
     address = host_address if pod.host_network else _pod_address(pod.uid)
-    conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    conditions = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     return {
         "phase": "Running",
         "conditions": [{"type": kind, "status": "True", "lastTransitionTime": moment} for kind in conditions],

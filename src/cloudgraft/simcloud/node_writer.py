@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import TYPE_CHECKING, assert_never
 
@@ -65,6 +65,11 @@ class NodeWriter:
             case _:
                 assert_never(action)
 
+    def forget_leases_except(self, nodes: Container[str]) -> None:
+        """Nodes that others removed."""
+        for name in [name for name in self.leases if name not in nodes]:
+            del self.leases[name]
+
     async def _set_status(self, kind: Kind[Node] | Kind[Pod], target: Node | Pod, status: dict[str, object]) -> None:
         """Only for the very object that was meant: the API refuses a patch that would change a uid."""
         patch = {"metadata": {"uid": target.uid}, "status": status}
@@ -74,7 +79,6 @@ class NodeWriter:
         # The lease first: if we are stopped in between, the node is still there to remind us.
         with suppress(NotFoundError):
             await self._client.delete(LEASES, node.name, namespace=LEASE_NAMESPACE)
-        self.leases.pop(node.name, None)
         await self._client.delete(NODES, node.name, uid=node.uid)
 
     async def _lift(self, lift: LiftTaint) -> None:

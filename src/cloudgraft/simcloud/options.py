@@ -84,6 +84,14 @@ class MachineSettings:
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Taint] = ()
 
+    def __post_init__(self) -> None:
+        """Refuses what no node can have."""
+        if not self.shape:
+            raise InvalidArgumentError("shape must not be empty")
+        for taint in self.taints:
+            if not taint.key or taint.effect not in _EFFECTS:
+                raise InvalidArgumentError(f"a taint needs a key, and one of the effects {', '.join(_EFFECTS)}")
+
     @classmethod
     def read(cls, data: Mapping[str, object]) -> MachineSettings:
         """From the raw section; raises InvalidArgumentError that names the key."""
@@ -119,8 +127,6 @@ def _taint(item: object, where: str) -> Taint:
     fields = Fields(item, where)
     taint = Taint(key=fields.required("key"), value=fields.text("value"), effect=fields.text("effect") or _EFFECTS[0])
     fields.end()
-    if taint.effect not in _EFFECTS:
-        raise InvalidArgumentError(f"{where}.effect must be one of {', '.join(_EFFECTS)}")
     return taint
 
 

@@ -102,12 +102,12 @@ class Routes:
             query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=8)
         except ValueError:
             raise InvalidArgumentError("the address cannot be read") from None
-        path = unquote(parts.path)
         for pattern, methods in self._table:
-            if match := pattern.fullmatch(path):
+            if match := pattern.fullmatch(parts.path):
                 if method not in methods:
                     raise MethodNotAllowedError(", ".join(methods))
-                return methods[method](_Call(body=body, query=dict(query), client=client, **match.groupdict()))
+                names = {group: unquote(text) for group, text in match.groupdict().items()}
+                return methods[method](_Call(body=body, query=dict(query), client=client, **names))
         raise NoSuchPathError("try /machines, /shapes, /prices, /chaos, /ledger or /healthz")
 
     # -- for clients ---------------------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ class Journal(ABC):
     async def purge(self, *, gone_before: float, events_before: float, limit: int = 1000) -> int:
         """Removes machines that were gone before one time and events before another, at most ``limit`` rows of each.
 
+        A machine that is gone to us and still present in its cloud was released by an operator, and is kept.
         Returns the number of rows removed, so that a caller can go on while there is more.
         """
 

@@ -61,8 +61,12 @@ def give_up(connection: Connection, claim: Claim) -> None:
 
 
 def fence(connection: Connection, claim: Claim) -> None:
-    """Keeps everybody else from becoming leader until the transaction ends; FencedError when we are not."""
-    statement = select(lease.c.epoch).where(*_is_ours(claim), lease.c.expires_at > _NOW).with_for_update(read=True)
+    """Keeps everybody else from becoming leader until the transaction ends; FencedError when we are not.
+
+    It also waits for an earlier transaction of our own whose connection broke: it may still be about to commit. So
+    whoever reads behind this fence after an ambiguous write knows what came of it.
+    """
+    statement = select(lease.c.epoch).where(*_is_ours(claim), lease.c.expires_at > _NOW).with_for_update()
     if connection.execute(statement).scalar() is None:
         raise FencedError("this replica does not lead any more: its lease has ended, or another replica has taken over")
 

@@ -50,9 +50,14 @@ _DURABLE: Final = (
 )
 _DAMAGE: Final = ("XX001", "XX002")
 _SCHEMA_WRONG: Final = ("42P01", "42703", "3F000")
+# A connection that is refused has no code, only words.
+_REFUSALS: Final = {
+    "authentication": "look at the user, its password and pg_hba.conf",
+    "pg_hba.conf": "look at the user, its password and pg_hba.conf",
+    "role ": "create the user, or name another",
+    "database ": "create the database, or name another",
+}
 _ADVICE: Final = {
-    "28": "look at the user, its password and pg_hba.conf",
-    "3D": "create the database, or name another",
     "42501": "the user must be allowed to read, write and create tables in its schema",
     "53100": "the server's disk is full: make room, and it goes on by itself",
     "25006": "this server is a standby; it goes on once the address leads to a server that can be written to",
@@ -125,8 +130,7 @@ class PostgresDatabase(Database):
                 f"{self.label} lacks a table or column of the journal: {reason}; run `cloudgraft db check`"
             )
         if is_lost or state.startswith(_PASSING):
-            advice = _ADVICE.get(state) or _ADVICE.get(state[:2], "it goes on by itself once the server answers")
-            message = f"cannot use the journal {self.label}: {reason}: {advice}"
+            message = f"cannot use the journal {self.label}: {reason}: {_advice(state, reason)}"
             return JournalUnavailableError(message, is_ambiguous=committing and is_lost)
         return InternalError(f"the journal {self.label} refused a statement: {reason}")
 
@@ -202,6 +206,12 @@ class PostgresDatabase(Database):
             connection.close()
             raise
         return connection
+
+
+def _advice(state: str, reason: str) -> str:
+    refusal = reason.partition("FATAL: ")[2] if not state else ""
+    found = next((advice for words, advice in _REFUSALS.items() if words in refusal), "")
+    return found or _ADVICE.get(state, "it goes on by itself once the server answers")
 
 
 class _Line:

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
 
 __all__ = ["HEAD", "clouds", "events", "journal", "lease", "machines", "metadata", "node_groups", "pauses", "version"]
 
@@ -106,4 +118,9 @@ lease = Table(
 )
 
 # Alembic's own table, made by it with these very columns. The name leaves "alembic_version" to others.
-version = Table("cloudgraft_version", MetaData(), Column("version_num", String(32), primary_key=True))
+version = Table(
+    "cloudgraft_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="cloudgraft_version_pkc"),
+)

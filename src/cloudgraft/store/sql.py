@@ -26,7 +26,7 @@ __all__ = ["SqlJournal"]
 _log = logging.getLogger("cloudgraft.store")
 _OPEN_SECONDS = 600.0  # an old journal is copied and brought up to date
 _LOAD_SECONDS = 60.0
-_CALL_SECONDS = 10.0
+_CALL_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
 
 
@@ -90,7 +90,6 @@ class SqlJournal(Journal):
     async def load(self) -> Contents:
         """See :class:`Journal`. Without the lead it shows what is there, and what is written after it is refused."""
         claim = self._lease.claim if self._lease else None
-        self._claim = None
         contents = await self._opened().run(lambda: self._load(claim), seconds=_LOAD_SECONDS)
         self._claim = claim
         return contents

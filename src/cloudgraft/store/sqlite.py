@@ -147,6 +147,10 @@ class SqliteDatabase(Database):
 
     def _make_current(self) -> SchemaState:
         with self.transaction() as connection:
+            # Better now than in the middle of something. Without a look into the indexes it takes milliseconds.
+            damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if damage != "ok":
+                raise self._damaged(damage)
             found = migrate.look(connection)
         if found.schema is Schema.NEWER:
             raise JournalBrokenError(
@@ -215,15 +219,19 @@ class SqliteDatabase(Database):
             is_ambiguous = committing and primary not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
             message = f"cannot use the journal {self._path}: {error}: {_PASSING[primary]}"
             return JournalUnavailableError(message, is_ambiguous=is_ambiguous)
-        if primary in _DAMAGE:
-            return JournalBrokenError(
-                f"the journal {self._path} is damaged ({error}). Stop cloudgraft; put a backup in its place, or move "
-                "it away with its -wal and -shm files, but leave its .cluster-id file. Then start cloudgraft: without "
-                "a journal it takes in its machines from the clouds before it creates anything"
-            )
+        if primary in _DAMAGE or "Could not decode" in str(error):
+            return self._damaged(error)
         if primary == sqlite3.SQLITE_ERROR and "no such" in str(error):
             return JournalBrokenError(f"the journal {self._path} lacks what its version says it has: {error}")
         return InternalError(f"the journal {self._path} refused a statement: {error}")
+
+    def _damaged(self, reason: object) -> JournalBrokenError:
+        told = " ".join(str(reason).replace("*** in database main ***", "").split())
+        return JournalBrokenError(
+            f"the journal {self._path} is damaged ({told}). Stop cloudgraft; put a backup in its place, or move "
+            "it away with its -wal and -shm files, but leave its .cluster-id file. Then start cloudgraft: without "
+            "a journal it takes in its machines from the clouds before it creates anything"
+        )
 
     def _beside(self, ending: str) -> Path:
         return self._path.with_name(self._path.name + ending)

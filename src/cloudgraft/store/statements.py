@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Table, bindparam, delete, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import schema
 from cloudgraft.store.journal import EventQuery, JournalBrokenError
-from cloudgraft.store.records import Change, Contents, Event, MachineRecord, State
+from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
 from cloudgraft.store.rows import Reader, Values, cloud_row, event_row, group_row, machine_row, pause_row
 
 __all__ = [
-    "all_events",
-    "count",
     "purge",
     "read_cluster_id",
     "read_contents",
@@ -107,7 +105,8 @@ def tell_conflict(connection: Connection, records: Sequence[MachineRecord]) -> C
     """Says which machines were in the way of a change that was refused. For a transaction after that one."""
     table = schema.machines
     names = [record.name for record in records]
-    stored = dict(connection.execute(select(table.c.name, table.c.version).where(table.c.name.in_(names))).tuples())
+    rows = connection.execute(select(table.c.name, table.c.version).where(table.c.name.in_(names)))
+    stored: dict[str, int] = {row.name: row.version for row in rows}
     wrong = [record for record in records if stored.get(record.name, 0) != record.version - 1]
     told = ", ".join(
         f"{record.name} (version {stored.get(record.name, 0)}, not {record.version - 1})" for record in wrong[:_TOLD]
@@ -145,29 +144,13 @@ def read_events(connection: Connection, query: EventQuery) -> list[Event]:
     return found
 
 
-def all_events(connection: Connection, *, at_once: int = 2000) -> Iterator[Event]:
-    """Every event, oldest first, without ever having all of them in memory."""
-    table, reader, last = schema.events, Reader(), -1
-    while True:
-        statement = select(table).where(table.c.seq > last).order_by(table.c.seq).limit(at_once)
-        rows = connection.execute(statement).all()
-        yield from map(reader.event, rows)
-        if len(rows) < at_once:
-            return
-        last = rows[-1].seq
-
-
 def purge(connection: Connection, *, gone_before: float, events_before: float, limit: int) -> int:
     """Removes old rows, the oldest first, at most ``limit`` of each table; returns how many."""
     machines, events = schema.machines, schema.events
-    is_old = (machines.c.state == State.GONE.value) & (machines.c.gone_at < gone_before)
+    is_gone = (machines.c.state == State.GONE.value) & (machines.c.presence != Presence.PRESENT.value)
+    is_old = is_gone & (machines.c.gone_at < gone_before)
     old_machines = select(machines.c.name).where(is_old).order_by(machines.c.gone_at).limit(limit)
     old_events = select(events.c.seq).where(events.c.at < events_before).order_by(events.c.at).limit(limit)
     removed = connection.execute(delete(machines).where(machines.c.name.in_(old_machines))).rowcount
     removed += connection.execute(delete(events).where(events.c.seq.in_(old_events))).rowcount
     return removed
-
-
-def count(connection: Connection, table: Table) -> int:
-    """How many rows a table has."""
-    return connection.execute(select(func.count()).select_from(table)).scalar_one()

@@ -19,16 +19,19 @@ from sqlalchemy import Connection, Table, insert, select, text
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store import leader, schema, statements
 from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.identity import check_cluster_id, settle_cluster_id
+from cloudgraft.store.identity import check_cluster_id
 from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
+from cloudgraft.store.legality import RowJudge
 from cloudgraft.store.migrate import Schema
-from cloudgraft.store.rows import IllegalRowError, Reader
+from cloudgraft.store.rows import IllegalRowError
 
 __all__ = ["export_lines", "import_lines"]
 
 _FORMAT = 1
 _AT_ONCE = 1000  # rows per statement
-_TABLES = {table.name: table for table in (schema.node_groups, schema.clouds, schema.pauses, schema.machines, schema.events)}  # fmt: skip
+_TABLES = {
+    table.name: table for table in (schema.node_groups, schema.clouds, schema.pauses, schema.machines, schema.events)
+}
 _JSON = {"settings", "tags", "spec", "data"}  # columns that hold JSON; in a line they are not text in text
 _LEASE_SECONDS = 60.0  # longer than a statement may take; the row is locked anyhow until all is done
 
@@ -51,17 +54,17 @@ def export_lines(database: Database) -> Iterator[str]:
 
 
 def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
-    key, last = list(table.primary_key)[-1], None
-    if table is not schema.events:  # of which there may be more than memory has room for
+    if table is not schema.events:
         yield from map(dict, connection.execute(select(table).order_by(*table.primary_key)).mappings())
         return
-    while True:
-        statement = select(table).order_by(key).limit(_AT_ONCE)
-        page = connection.execute(statement if last is None else statement.where(key > last)).mappings().all()
+    last = -1
+    while True:  # there may be more events than memory has room for
+        statement = select(table).where(table.c.seq > last).order_by(table.c.seq).limit(_AT_ONCE)
+        page = connection.execute(statement).mappings().all()
         yield from map(dict, page)
         if len(page) < _AT_ONCE:
             return
-        last = page[-1][key.name]
+        last = page[-1]["seq"]
 
 
 def import_lines(database: Database, lines: Iterable[str]) -> int:
@@ -121,24 +124,20 @@ def _refuse_unless_empty(connection: Connection, database: Database) -> None:
 
 def _fill(connection: Connection, numbered: Iterator[tuple[int, str]]) -> int:
     waiting: dict[str, list[dict[str, Any]]] = {name: [] for name in _TABLES}
-    rows, reader = 0, Reader()
+    judge = RowJudge()
     for number, line in numbered:
         content = _parse(number, line)
         if content.get("end"):
             for name, left in waiting.items():
                 _insert(connection, _TABLES[name], left)
+            rows = number - 2  # all lines but the first and this one
             _check_end(numbered, number, expected=content.get("rows"), found=rows)
             _go_on_counting(connection)
             return rows
-        table = _TABLES.get(str(content.get("table")))
-        row = content.get("row")
-        if table is None or not isinstance(row, dict):
-            raise InvalidArgumentError(f"line {number} is not a row of a journal")
-        queue = waiting[table.name]
-        queue.append(_pack(number, table, row, reader))
-        rows += 1
-        if len(queue) >= _AT_ONCE:
-            _insert(connection, table, queue)
+        name, row = _pack(number, content, judge)
+        waiting[name].append(row)
+        if len(waiting[name]) >= _AT_ONCE:
+            _insert(connection, _TABLES[name], waiting[name])
     raise InvalidArgumentError("the end is missing: this is only a part of an export")
 
 
@@ -164,22 +163,25 @@ def _go_on_counting(connection: Connection) -> None:
 
 
 def _unpack(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: json.loads(value) if name in _JSON else value for name, value in row.items()}
+    try:
+        return {name: json.loads(value) if name in _JSON else value for name, value in row.items()}
+    except (ValueError, TypeError) as error:
+        raise IllegalRowError(f"a row cannot be exported: {error}") from error
 
 
-def _pack(number: int, table: Table, row: dict[str, Any], reader: Reader) -> dict[str, Any]:
-    """A row for the table, after a look at whether it can be one."""
+def _pack(number: int, content: dict[str, Any], judge: RowJudge) -> tuple[str, dict[str, Any]]:
+    """A table's name and a row for it, after a look at whether it can be one."""
+    table, row = _TABLES.get(str(content.get("table"))), content.get("row")
+    if table is None or not isinstance(row, dict):
+        raise InvalidArgumentError(f"line {number} is not a row of a journal")
     names = [column.name for column in table.c]
     if sorted(row) != sorted(names):
         raise InvalidArgumentError(f"line {number}: a row of {table.name} has {', '.join(names)}")
-    packed = {
-        name: json.dumps(value, separators=(",", ":")) if name in _JSON else value for name, value in row.items()
-    }
-    try:
-        reader.row(table.name, [packed[name] for name in names])
-    except IllegalRowError as error:
-        raise InvalidArgumentError(f"line {number}: {error.problem}") from error
-    return packed
+    packed = {name: json.dumps(value, separators=(",", ":")) if name in _JSON else value for name, value in row.items()}
+    problem = judge.problem(table, [packed[name] for name in names])
+    if problem:
+        raise InvalidArgumentError(f"line {number}: {problem}")
+    return table.name, packed
 
 
 def _parse(number: int, line: str) -> dict[str, Any]:

@@ -1,0 +1,7 @@
+"""The operator's way into a running server: JSON over gRPC, on a socket of its own user, or on a TLS port."""
+
+from cloudgraft.admin.client import AdminClient, ClientTls
+from cloudgraft.admin.server import AdminServer
+from cloudgraft.admin.sockets import socket_beside
+
+__all__ = ["AdminClient", "AdminServer", "ClientTls", "socket_beside"]

@@ -1,0 +1,142 @@
+"""The server's side: methods by name, for whoever may use the socket or has an allowed certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from prometheus_client import CollectorRegistry, Counter
+
+from cloudgraft.admin.sockets import check_path, grpc_address, make_way
+from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, SERVICE, decode, encode_in_slices
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
+from cloudgraft.server.clients import client_names
+from cloudgraft.server.listen import has_port
+from cloudgraft.server.listener import Access, Listener, abort
+
+__all__ = ["AdminServer", "Method"]
+
+log = logging.getLogger("cloudgraft.admin")
+
+Method = Callable[[Mapping[str, object]], Awaitable[Mapping[str, object]]]
+Context = grpc.aio.ServicerContext[bytes, bytes]
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+
+
+class AdminServer:
+    """Answers operators. A method gets a JSON object and gives one, or raises an error of the sdk.
+
+    A method that was begun goes on when its caller gives up or goes away: what changes things is not torn apart.
+    """
+
+    def __init__(
+        self, methods: Mapping[str, Method], where: Access | Path, *, refused_clients: Counter | None = None
+    ) -> None:
+        """``where`` is the path of a unix socket, or a TLS port whose ``allowed_clients`` are the operators."""
+        for name in methods:
+            if not _NAME.fullmatch(name):
+                raise InvalidArgumentError(f"{name!r} cannot be the name of a method")
+        self.path = check_path(where) if isinstance(where, Path) else None
+        access = Access(listen=grpc_address(self.path)) if self.path else _closed(where)
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            name: grpc.unary_unary_rpc_method_handler(self._responder(name, method)) for name, method in methods.items()
+        }
+        self._listener = Listener(
+            grpc.method_handlers_generic_handler(SERVICE, handlers),
+            access,
+            service_name=SERVICE,
+            refused_clients=refused_clients or _own_counter(),
+            longest_message=LONGEST_REQUEST,
+            only_for_owner=True,
+        )
+        self._unfinished: set[asyncio.Task[Mapping[str, object]]] = set()
+
+    @property
+    def address(self) -> str:
+        """What a client calls: ``unix:`` and the path, or host and port."""
+        return f"unix:{self.path}" if self.path else self._listener.address
+
+    async def start(self) -> None:
+        """Opens the socket or port; PreconditionError or UnavailableError when it cannot be had."""
+        if self.path is not None:
+            make_way(self.path)
+        await self._listener.start()
+        log.info("operators may call", extra={"address": self.address})
+
+    async def stop(self, grace: float) -> None:
+        """Refuses new calls, gives those under way ``grace`` seconds, then ends them. The socket is removed."""
+        deadline = time.monotonic() + grace
+        await self._listener.stop(grace)
+        if self._unfinished:
+            await asyncio.wait(self._unfinished, timeout=max(0.0, deadline - time.monotonic()))
+        left = tuple(self._unfinished)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    def _responder(self, name: str, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def respond(data: bytes, context: Context) -> bytes:
+            client = ", ".join(client_names(context.auth_context()))
+            try:
+                answer = await self._answered(name, method, data)
+            except CloudgraftError as error:
+                log.info("%s failed: %s", name, error.message, extra={"method": name, "client": client})
+                await abort(context, error)
+                raise  # not reached: abort() raises
+            log.debug("%s answered", name, extra={"method": name, "client": client, "bytes": len(answer)})
+            return answer
+
+        return respond
+
+    async def _answered(self, name: str, method: Method, data: bytes) -> bytes:
+        try:
+            answer = await encode_in_slices(await self._to_its_end(method, decode(data)))
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            incident = secrets.token_hex(4)
+            log.exception("an admin method failed unexpectedly", extra={"method": name, "id": incident})
+            raise InternalError(f"internal error (id {incident}): the server's log has the details") from error
+        if len(answer) > LONGEST_ANSWER:
+            raise InternalError(f"the answer has {len(answer) >> 20} MiB, more than can be sent: ask for less")
+        return answer
+
+    async def _to_its_end(self, method: Method, request: Mapping[str, object]) -> Mapping[str, object]:
+        task = asyncio.ensure_future(method(request))
+        self._unfinished.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[Mapping[str, object]]) -> None:
+        self._unfinished.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at: when the caller is gone, nobody else does
+
+
+def _closed(access: Access) -> Access:
+    """The same, once it is known that not everybody can call it: on loopback too there are other users."""
+    if not has_port(access.listen):
+        raise InvalidArgumentError("give the admin socket as a path, so that it can be kept from other users")
+    if access.tls is None:
+        raise InvalidArgumentError(
+            f"refusing to open the admin port {access.listen} without TLS: whoever can reach it could pause groups and "
+            "delete machines. Set its TLS files, or use a unix socket"
+        )
+    if not access.allowed_clients:
+        raise InvalidArgumentError(
+            f"refusing to open the admin port {access.listen} to every certificate, the autoscaler's included: name the "
+            "operators in allowedClients"
+        )
+    return access
+
+
+def _own_counter() -> Counter:
+    return Counter("cloudgraft_refused_clients", "Calls refused by allowed clients", registry=CollectorRegistry())

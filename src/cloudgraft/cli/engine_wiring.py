@@ -1,0 +1,187 @@
+"""From the configuration to what the engine is asked to do: clouds, groups, guards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cloudgraft.config import Config, ConfigError, Problem, parse_options
+from cloudgraft.config.clouds import CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.groups import Group, Template
+from cloudgraft.config.guards import Guards
+from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
+from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.plugins.registry import Kind, find
+from cloudgraft.plugins.remote_driver import RemoteDriver
+from cloudgraft.plugins.spec import PluginSpec, Timing
+from cloudgraft.sdk.blocking import BlockingDriver, as_driver
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["blueprint"]
+
+
+def blueprint(config: Config) -> Blueprint:
+    """What the file asks of the engine. Raises ConfigError with all that drivers find wrong with it."""
+    problems: list[Problem] = []
+    clouds: dict[str, CloudDeclaration] = {}
+    classes: dict[str, type | None] = {}
+    for name, cloud in config.clouds.items():
+        try:
+            clouds[name], classes[name] = _cloud(config, name, cloud)
+        except ConfigError as error:
+            problems += error.problems
+    for group in config.groups():
+        problems += _check_machine(config, group, classes.get(group.cloud))
+    if problems:
+        raise ConfigError(problems)
+    return Blueprint(
+        cluster=config.cluster,
+        clouds=clouds,
+        groups=[_group(group) for group in config.groups()],
+        settings=_settings(config),
+    )
+
+
+# -- clouds ------------------------------------------------------------------------------------------------------------
+
+
+def _cloud(config: Config, name: str, cloud: EntryPointCloud | PluginCloud) -> tuple[CloudDeclaration, type | None]:
+    """The cloud, and the class of its driver where that is known."""
+    settings = _cloud_settings(name, cloud.engine)
+    if isinstance(cloud, PluginCloud):
+        made = _plugin(name, cloud)
+        return CloudDeclaration(settings=settings, make=made, fingerprint=cloud.model_dump(exclude={"engine"})), None
+    cls, make = _installed(config, name, cloud)
+    fingerprint = (cloud.driver, dict(cloud.options))
+    return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint), cls
+
+
+def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
+    spec = PluginSpec(
+        name=name,
+        command=cloud.command,
+        env=cloud.env,
+        cwd=str(cloud.working_directory) if cloud.working_directory else None,
+        options=cloud.options,
+    )
+    timing = Timing(
+        handshake=cloud.start_timeout.total_seconds(),
+        backoff_first=cloud.backoff.initial.total_seconds(),
+        backoff_max=cloud.backoff.max.total_seconds(),
+    )
+    return lambda: RemoteDriver.plugin(spec, timing=timing)
+
+
+def _installed(config: Config, name: str, cloud: EntryPointCloud) -> tuple[type, Callable[[], Driver]]:
+    where = config.where("clouds", name)
+    try:
+        cls: Any = find(Kind.DRIVER, cloud.driver).load()
+    except CloudgraftError as error:
+        raise ConfigError([where.document.problem((*where.path, "driver"), error.message)]) from error
+    options_type = getattr(cls, "Options", None)
+    if options_type is None:
+        if cloud.options:
+            raise ConfigError([where.document.problem(where.path, f"the driver {cloud.driver} takes no options")])
+        return cls, lambda: _made(cls)
+    options = _beside_journal(parse_options(options_type, cloud.options, where), config, name)
+    _made(cls, options)  # a mistake that only the driver can see is told now, with its place
+    return cls, lambda: _made(cls, options)
+
+
+def _made(cls: type[Driver | BlockingDriver], *options: object) -> Driver:
+    return as_driver(cls(*options))
+
+
+def _beside_journal(options: Any, config: Config, name: str) -> Any:
+    """A driver with a state file of its own keeps it beside the journal, unless told otherwise."""
+    if getattr(options, "state_file", "") is not None or not dataclasses.is_dataclass(options):
+        return options
+    beside = config.store.path.parent if config.store.path else config.where().base_dir
+    return dataclasses.replace(options, state_file=Path(beside) / f"cloud-{name}.db")  # type: ignore[type-var]  # a dataclass, as asked
+
+
+def _cloud_settings(name: str, engine: CloudEngine) -> CloudSettings:
+    return CloudSettings(
+        name=name,
+        observe_every=engine.observe_every,
+        list_timeout=engine.list_timeout,
+        create_timeout=engine.create_timeout,
+        delete_timeout=engine.delete_timeout,
+        max_calls=engine.max_calls,
+        calls_per_second=engine.calls_per_second,
+        backoff_initial=engine.backoff.initial,
+        backoff_max=engine.backoff.max,
+        guards=_limits(engine.guards),
+    )
+
+
+def _limits(guards: Guards) -> GuardLimits:
+    spend = guards.max_spend_per_day
+    return GuardLimits(
+        max_machines=guards.max_machines,
+        max_creates_per_hour=guards.max_creates_per_hour,
+        max_spend_per_day=Money(amount=spend.amount, currency=spend.currency) if spend else None,
+    )
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def _check_machine(config: Config, group: Group, cls: type | None) -> list[Problem]:
+    """What the driver's own schema finds wrong with a group's `machine` section."""
+    schema = getattr(cls, "MachineSettings", None)
+    if schema is None:
+        return []
+    where = config.where("nodeGroups", group.index, "machine")
+    try:
+        parse_options(schema, group.machine, where)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _group(group: Group) -> GroupDeclaration:
+    return GroupDeclaration(
+        id=group.id,
+        cloud=group.cloud,
+        min_size=group.min_size,
+        max_size=group.max_size,
+        machine=dict(group.machine),
+        template=_template(group.template),
+        zone=group.zone,
+        options=group.options,
+        price=Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None,
+    )
+
+
+def _template(template: Template) -> TemplateDeclaration:
+    return TemplateDeclaration(
+        labels=template.labels,
+        annotations=template.annotations,
+        taints=[taint.as_taint() for taint in template.taints],
+        capacity=template.capacity,
+        allocatable=template.allocatable,
+        reserved=template.reserved,
+        eviction_memory=template.eviction_hard.memory,
+        eviction_nodefs=template.eviction_hard.nodefs,
+    )
+
+
+def _settings(config: Config) -> EngineSettings:
+    engine, repair = config.engine, config.engine.repair
+    return EngineSettings(
+        create_deadline=engine.create_deadline,
+        join_deadline=engine.join_deadline,
+        failed_ttl=engine.failed_ttl,
+        node_memory=engine.node_memory,
+        keep_gone=config.store.keep_gone,
+        keep_events=config.store.keep_events,
+        guards=_limits(config.guards),
+        repair=RepairSettings(enabled=repair.enabled, after=repair.after, max_share=repair.max_share),
+        delete_orphans=engine.orphans.delete,
+        gpu_label=engine.gpu_label or "",
+    )

@@ -1,0 +1,98 @@
+"""Takes in a changed configuration file while the server runs: on SIGHUP, and when the file changes.
+
+What is valid is applied at the autoscaler's next Refresh; what is not leaves everything as it was, visibly. Where and
+how the server listens, and which providers stand beside the engine, is only read at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.config import Config, ConfigError
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.events import happened
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.store.records import Change
+
+__all__ = ["Reloader"]
+
+log = logging.getLogger("cloudgraft.cli")
+
+_EVERY = 2.0  # seconds between two looks at the file
+_FIXED = ("cluster", "cluster_id", "server", "admin", "store", "providers", "log")
+
+
+class Reloader:
+    """Watches one configuration file for one engine."""
+
+    def __init__(self, path: Path, config: Config, engine: Engine, load: Callable[[], Config]) -> None:
+        """``load`` reads the file again, with what was said on the command line."""
+        self.problem = ""  # what is wrong with the file as it is now
+        self._path = path
+        self._config = config
+        self._engine = engine
+        self._load = load
+        self._seen = _signature(path)
+        self._told = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watches for as long as the block lasts."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._told.set)
+        task = asyncio.create_task(self._watch(), name="configuration")
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_EVERY):
+                    await self._told.wait()
+            signature = await asyncio.to_thread(_signature, self._path)
+            if signature != self._seen or self._told.is_set():
+                self._seen = signature
+                self._told.clear()
+                await self.reload()
+
+    async def reload(self) -> None:
+        """Reads the file and hands it to the engine, or says why not."""
+        try:
+            config = await asyncio.to_thread(self._load)
+            wanted = await asyncio.to_thread(blueprint, config)
+        except (ConfigError, CloudgraftError) as error:
+            self.problem = str(error)
+            log.error("the changed configuration is not valid; the old one stays\n%s", self.problem)  # noqa: TRY400
+            await self._note(f"{self._path.name} is not valid, the old configuration stays: {self.problem}")
+            return
+        self.problem = ""
+        fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
+        if fixed:
+            log.warning("a change of these needs a restart: %s", ", ".join(fixed))
+        self._engine.reconfigure(wanted)
+        log.info("the configuration was read again; it is applied at the next Refresh")
+
+    async def _note(self, message: str) -> None:
+        event = happened("refused_config", self._engine.clock.now(), message)
+        with contextlib.suppress(CloudgraftError):  # a follower may not write; its log has it
+            await self._engine.writer.write(lambda: Change(events=(event,)))
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    """Differs when the file was changed or exchanged; a mounted ConfigMap is exchanged by its link."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - follows links, and all at once
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -1,0 +1,61 @@
+"""Whether a row can be a record, for rows that did not come from us: an import, or a file with damage in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Table
+
+from cloudgraft.store import schema
+from cloudgraft.store.records import Presence, State
+from cloudgraft.store.rows import IllegalRowError, Reader
+
+__all__ = ["RowJudge"]
+
+
+class RowJudge:
+    """Finds what is wrong with rows, one after another."""
+
+    def __init__(self) -> None:
+        reader = Reader()
+        self._readers = {
+            schema.machines.name: reader.machine,
+            schema.node_groups.name: reader.group,
+            schema.clouds.name: reader.cloud,
+            schema.pauses.name: reader.pause,
+            schema.events.name: reader.event,
+        }
+
+    def problem(self, table: Table, row: Sequence[Any]) -> str:
+        """What is wrong with a row of that table; "" when nothing is."""
+        values = dict(zip((column.name for column in table.c), row, strict=True))
+        key = "/".join(str(values[column.name]) for column in table.primary_key)
+        for column in table.c:
+            if not _fits(column, values[column.name]):
+                return f"{table.name} {key}: {column.name} cannot be {values[column.name]!r}"
+        try:
+            self._readers[table.name](row)
+        except IllegalRowError as error:
+            return error.problem
+        return f"{table.name} {key}: {found}" if table is schema.machines and (found := _contradiction(values)) else ""
+
+
+def _fits(column: Column[Any], value: object) -> bool:
+    if value is None:
+        return bool(column.nullable)
+    expected = column.type.python_type
+    if isinstance(value, bool) or expected is bool:
+        return isinstance(value, bool) and expected is bool
+    return isinstance(value, (int, float) if expected is float else expected)
+
+
+def _contradiction(values: Mapping[str, Any]) -> str:
+    """What the values of one machine, each fine by itself, cannot say together."""
+    if values["version"] < 1:
+        return "its version is below 1"
+    if values["state"] == State.GONE.value and values["gone_at"] is None:
+        return "it is gone, but not since when"
+    if values["presence"] == Presence.PRESENT.value and not values["machine_id"]:
+        return "it is present in its cloud, but under no machine id"
+    return ""

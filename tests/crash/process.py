@@ -1,0 +1,87 @@
+"""The process under test, seen from outside: start it, ask it, find it dead."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tests.crash import child
+from tests.crash.setting import Order
+
+__all__ = ["Crashed", "Process"]
+
+_PATIENCE = 30.0  # seconds without an answer are a fault, never a wait
+# Forked from a process that has everything imported: a start then takes milliseconds, and the child is as real as any.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.crash.child"])
+
+
+class Crashed(Exception):  # noqa: N818 - what happened, not what went wrong
+    """The process died before it answered."""
+
+
+class Process:
+    """One life of the process, from its start to kill -9 or a stop."""
+
+    def __init__(self, order: Order) -> None:
+        """Starts it; :meth:`wait_until_up` tells whether it got that far."""
+        self._pipe, theirs = _FORKS.Pipe()
+        self._process = _FORKS.Process(target=child.main, args=(theirs, order), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def wait_until_up(self) -> None:
+        """Returns when it serves; Crashed when it died before."""
+        self._receive()
+
+    def ask(self, name: str, *arguments: object) -> Any:
+        """The answer; Crashed when there is none. An error that was answered is a failure of the test."""
+        try:
+            self._pipe.send((name, *arguments))
+        except OSError as error:
+            raise Crashed(name) from error
+        kind, value = self._receive()
+        if kind != "ok":
+            raise AssertionError(f"{name}{arguments} was answered with {value}")
+        return value
+
+    def kill(self) -> None:
+        """kill -9."""
+        pid = self._process.pid
+        if pid is not None and self._process.is_alive():
+            os.kill(pid, signal.SIGKILL)
+
+    def bury(self) -> None:
+        """Waits for the end of a process that was killed, and fails when it ended in another way."""
+        self._process.join(_PATIENCE)
+        code = self._process.exitcode
+        self._pipe.close()
+        if code != -signal.SIGKILL:
+            raise AssertionError(f"the process was not killed but ended by itself with {code}; see child.log")
+
+    def stop(self) -> None:
+        """Ends it in the regular way."""
+        self._pipe.close()
+        self._process.join(_PATIENCE)
+        if self._process.exitcode != 0:
+            self.kill()
+            raise AssertionError(f"the process ended with {self._process.exitcode} when it was stopped; see child.log")
+
+    def abandon(self) -> None:
+        """Gets rid of it after a failure."""
+        self.kill()
+        self._process.join(_PATIENCE)
+        self._pipe.close()
+
+    def _receive(self) -> tuple[str, Any]:
+        pipe: Connection = self._pipe
+        try:
+            if not pipe.poll(_PATIENCE):
+                raise AssertionError(f"no answer within {_PATIENCE:g} s; see child.log")
+            answer: tuple[str, Any] = pipe.recv()
+        except (EOFError, OSError) as error:
+            raise Crashed from error
+        return answer

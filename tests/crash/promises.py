@@ -1,0 +1,159 @@
+"""What the autoscaler was told and may rely on: an answered call holds; one without an answer is whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudgraft.sdk.types import Instance, InstanceState, NodeGroup, NodeRef
+from tests.crash.process import Crashed
+
+__all__ = ["Autoscaler", "Seen", "View"]
+
+Ask = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One group, as the autoscaler reads it."""
+
+    group: NodeGroup
+    target: int
+    instances: Sequence[Instance]
+    names: Mapping[str, str]  # id -> machine: an id changes when the providerID becomes known
+
+    @property
+    def running(self) -> list[str]:
+        return [instance.id for instance in self.instances if instance.state is InstanceState.RUNNING]
+
+    @property
+    def wanted(self) -> list[str]:
+        return [instance.id for instance in self.instances if instance.state is not InstanceState.DELETING]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """id -> error code."""
+        return {instance.id: instance.error.code for instance in self.instances if instance.error}
+
+    def machines(self, ids: Iterable[str]) -> set[str]:
+        """The machines behind these ids."""
+        return {self.names[id_] for id_ in ids}
+
+    def is_at_rest(self, size: int) -> bool:
+        """So many machines, all of them running, and nothing else."""
+        return self.target == size == len(self.running) == len(self.instances)
+
+
+View = Mapping[str, Seen]
+
+
+@dataclass(slots=True)
+class _Promise:
+    """What was promised of one group."""
+
+    targets: set[int] = field(default_factory=lambda: {0})  # more than one while something was not answered
+    ids: set[str] = field(default_factory=set)  # all that were ever listed
+    deleted: set[str] = field(default_factory=set)  # machines; by an answered call
+    in_doubt: set[str] = field(default_factory=set)  # machines; by a call without an answer: all of them, or none
+
+
+class Autoscaler:
+    """Makes calls, remembers what came of them, and holds the engine to it."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._promises: dict[str, _Promise] = {}
+
+    def asked_to_delete(self) -> set[str]:
+        """All machines that it ever wanted to be gone."""
+        return {name for promise in self._promises.values() for name in promise.deleted}
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def look(self) -> View:
+        """A loop of the autoscaler: Refresh, and what every group is like; fails when a promise is broken."""
+        self._ask("refresh")
+        view = {group.id: self._read(group) for group in self._ask("node_groups")}
+        for seen in view.values():
+            self._check(seen)
+        return view
+
+    def _read(self, group: NodeGroup) -> Seen:
+        """A machine that vanishes between two calls is no broken promise: both are of the same moment."""
+        while True:
+            target: int = self._ask("target_size", group.id)
+            instances = self._ask("instances", group.id)
+            if self._ask("target_size", group.id) == target:
+                return Seen(group, target, instances, self._ask("names"))
+
+    def look_closely(self) -> View:
+        """The same, and every id that was ever listed still leads to its group (T10, R16, R24)."""
+        view = self.look()
+        for name in view:
+            for id_ in sorted(self._promise(name).ids):
+                found = self._ask("node_group_for_node", NodeRef(name=id_, provider_id=id_))
+                if found is None or found.id != name:
+                    raise AssertionError(f"{id_} was listed in group {name}, and is now of {found}")
+        return view
+
+    def _check(self, seen: Seen) -> None:
+        name, promise = seen.group.id, self._promise(seen.group.id)
+        ids = [instance.id for instance in seen.instances]
+        if seen.target not in promise.targets:
+            raise AssertionError(f"the target of {name} is {seen.target}, and was promised to be {promise.targets}")
+        wanted = seen.machines(seen.wanted)
+        if len(wanted) != seen.target or len(seen.machines(ids)) != len(ids):
+            raise AssertionError(f"the target of {name} is {seen.target}, and its list {seen.instances}")
+        if back := promise.deleted & wanted:
+            raise AssertionError(f"{sorted(back)} of {name} were deleted, and are listed as wanted")
+        kept = promise.in_doubt & wanted
+        if kept and kept != promise.in_doubt:
+            raise AssertionError(f"of {sorted(promise.in_doubt)} in {name} only a part was deleted: {sorted(kept)} stay")
+        promise.deleted |= promise.in_doubt - kept
+        promise.in_doubt = set()
+        promise.ids.update(ids)
+        promise.targets = {seen.target}
+
+    def _promise(self, group: str) -> _Promise:
+        return self._promises.setdefault(group, _Promise())
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def may_be(self, group: str, *targets: int) -> None:
+        """Something happens in the cloud that changes the target by itself."""
+        self._promise(group).targets.update(targets)
+
+    def raise_to(self, group: str, size: int) -> None:
+        """IncreaseSize by what is missing, if anything."""
+        target = self.look()[group].target
+        if target < size:
+            self._change(group, {target}, {size}, "increase_size", size - target)
+
+    def take_back(self, group: str, count: int) -> None:
+        """DecreaseTargetSize: as many as were not ordered yet, which only the engine knows."""
+        target = self.look()[group].target
+        possible = set(range(max(0, target - count), target + 1))
+        self._change(group, possible, possible, "decrease_target_size", -count)
+
+    def delete(self, group: str, ids: Sequence[str]) -> None:
+        """DeleteNodes of those that are still wanted, all in one call; by made-up nodes, as for placeholders (R16)."""
+        seen = self.look()[group]
+        victims = [id_ for id_ in ids if id_ in seen.wanted]
+        if not victims:
+            return
+        promise = self._promise(group)
+        promise.in_doubt = seen.machines(victims)
+        before, after = seen.target, seen.target - len(victims)
+        self._change(group, {before}, {after}, "delete_nodes", [NodeRef(name=id_, provider_id=id_) for id_ in victims])
+        promise.deleted |= promise.in_doubt
+        promise.in_doubt = set()
+
+    def _change(self, group: str, before: set[int], after: set[int], call: str, argument: object) -> None:
+        promise = self._promise(group)
+        try:
+            self._ask(call, group, argument)
+        except Crashed:
+            promise.targets = before | after
+            raise
+        promise.targets = set(after)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.kube.client import KubeClient
+from cloudgraft.kube.connect import connect
+from tests.kube.fake_api import FakeApi
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    server = FakeApi()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    connected = connect(api.kubeconfig(tmp_path))
+    yield connected
+    await connected.close()

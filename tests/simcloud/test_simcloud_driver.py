@@ -1,0 +1,497 @@
+"""The driver `simulated`, in process and over real sockets: the same cloud, the same faults, the same errors."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudgraft.sdk import (
+    AlreadyExistsError,
+    CloudgraftError,
+    DeadlineError,
+    DriverTraits,
+    Idempotency,
+    InternalError,
+    InvalidArgumentError,
+    Machine,
+    MachineSpec,
+    MachineState,
+    OutOfStockError,
+    Ownership,
+    PreconditionError,
+    QuotaExceededError,
+    RateLimitedError,
+    UnavailableError,
+)
+from cloudgraft.simcloud.chaos import Chaos
+from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.driver import SimulatedDriver
+from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.options import SimulatedOptions
+from tests.conditions import until
+from tests.simcloud.sim_world import START, Clock, a_spec
+
+Open = Callable[..., Any]
+
+
+class Setting:
+    """A cloud whose time stands still, and a driver of it."""
+
+    def __init__(self, way: str, **options: Any) -> None:
+        self.clock = Clock()
+        at_once = {"boot_time": timedelta(0), "delete_time": timedelta(0)}
+        self.cloud = SimulatedCloud(SimulatedOptions(**{**at_once, **options}), clock=self.clock, ident="cafe")
+        self.server = HttpServer(self.cloud)
+        self.server.start()
+        if way == "http":
+            size = self.cloud.options.page_size
+            self.driver = SimulatedDriver(SimulatedOptions(url=self.server.url, page_size=size, client="me"))
+        else:
+            self.driver = SimulatedDriver.of(self.cloud, client="me")
+
+    def chaos(self, **chaos: object) -> None:
+        self.cloud.set_chaos(Chaos.from_json(chaos))
+
+
+@pytest.fixture(params=["in process", "http"])
+async def setting(request: pytest.FixtureRequest) -> AsyncIterator[Open]:
+    opened: list[Setting] = []
+
+    async def make(**options: Any) -> Setting:
+        setting = Setting(request.param, **options)
+        opened.append(setting)
+        await setting.driver.start()
+        return setting
+
+    yield make
+    for each in opened:
+        await each.driver.close()
+        await asyncio.to_thread(each.server.stop)
+        each.cloud.close()
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_machine_is_made_listed_and_deleted_with_its_tags_kept(setting: Open) -> None:
+    world = await setting(boot_time=timedelta(seconds=5), delete_time=timedelta(seconds=5))
+    tags = {"cloudgraft-cluster-id": "abc", "cloudgraft-group": "small"}
+    made = await world.driver.create(a_spec(tags=tags))
+    assert made == Machine(
+        name="m-1",
+        machine_id="cafe-000001",
+        provider_id="simulated://cafe-000001",
+        state=MachineState.PENDING,
+        tags=tags,
+        created_at=made.created_at,
+    )
+    assert made.created_at.timestamp() == START
+    world.clock.pass_(5)
+    [listed] = await world.driver.list()
+    assert (listed.state, listed.tags) == (MachineState.RUNNING, tags)
+    await world.driver.delete(listed)
+    assert [machine.state for machine in await world.driver.list()] == [MachineState.DELETING]
+    world.clock.pass_(5)
+    assert list(await world.driver.list()) == []
+    [entry] = world.cloud.ledger()
+    assert (entry.token, entry.client, entry.deleted_by) == ("m-1", "me", "me")
+
+
+async def test_all_settings_of_a_group_reach_the_machine(setting: Open) -> None:
+    world = await setting()
+    settings = {
+        "shape": "gpu",
+        "zone": "z",
+        "labels": {"a": "b"},
+        "annotations": {"c": "d"},
+        "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
+    }
+    await world.driver.create(MachineSpec(name="m-1", group="g", settings=settings, user_data="secret"))
+    [machine] = world.cloud.machines()
+    assert machine.settings.to_json() == settings
+
+
+async def test_the_name_is_the_token(setting: Open) -> None:
+    world = await setting(idempotency=Idempotency.TOKEN)
+    assert await world.driver.create(a_spec()) == await world.driver.create(a_spec())
+
+
+async def test_a_unique_name_that_is_taken_is_told(setting: Open) -> None:
+    world = await setting(idempotency=Idempotency.UNIQUE_NAME)
+    await world.driver.create(a_spec())
+    with pytest.raises(AlreadyExistsError, match="m-1"):
+        await world.driver.create(a_spec())
+
+
+async def test_a_machine_that_is_gone_can_be_deleted_again(setting: Open) -> None:
+    world = await setting()
+    made = await world.driver.create(a_spec())
+    await world.driver.delete(made)
+    await world.driver.delete(made)
+    await world.driver.delete(Machine(name="never", machine_id="never/was?"))
+
+
+async def test_a_machine_without_an_id_cannot_be_deleted(setting: Open) -> None:
+    world = await setting()
+    with pytest.raises(InvalidArgumentError, match="no machine id"):
+        await world.driver.delete(Machine(name="m-1", machine_id=""))
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 250])
+async def test_a_list_reads_all_pages(setting: Open, page_size: int) -> None:
+    world = await setting(page_size=page_size)
+    names = [f"m-{number}" for number in range(7)]
+    for name in names:
+        await world.driver.create(a_spec(name))
+    assert [machine.name for machine in await world.driver.list()] == names
+
+
+async def test_half_a_page_is_an_error_and_never_an_answer(setting: Open) -> None:
+    world = await setting(page_size=2)
+    for number in range(5):
+        await world.driver.create(a_spec(f"m-{number}"))
+    for after in range(3):
+        world.chaos(halfPages={"after": after, "next": 1})
+        with pytest.raises(UnavailableError, match="not complete"):
+            await world.driver.list()
+    assert len(await world.driver.list()) == 5
+
+
+async def test_shapes_and_prices_are_told(setting: Open) -> None:
+    world = await setting()
+    assert list(await world.driver.shapes()) == world.cloud.shapes()
+    assert list(await world.driver.prices()) == world.cloud.prices()
+
+
+async def test_calls_at_the_same_time_are_fine(setting: Open) -> None:
+    world = await setting(idempotency=Idempotency.TOKEN)
+    specs = [a_spec(f"m-{number % 10}") for number in range(40)]
+    made = await asyncio.gather(*(world.driver.create(spec) for spec in specs))
+    assert len({machine.machine_id for machine in made}) == 10
+    assert len(await world.driver.list()) == 10
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chaos", "error", "is_made"),
+    [
+        ({"quota": 0}, QuotaExceededError, False),
+        ({"stock": {"small": 0}}, OutOfStockError, False),
+        ({"create": {"rateLimits": 1}, "retryAfter": 2.5}, RateLimitedError, False),
+        ({"create": {"unavailable": 1}}, UnavailableError, False),
+        ({"create": {"errors": 1}}, DeadlineError, False),
+        ({"create": {"errorsAfter": 1}}, DeadlineError, True),
+        ({"create": {"dropped": 1}}, DeadlineError, False),
+        ({"create": {"lost": 1}}, DeadlineError, True),
+    ],
+)
+async def test_a_create_that_fails_says_what_may_have_been_done(
+    setting: Open, chaos: dict[str, object], error: type[CloudgraftError], is_made: bool
+) -> None:
+    world = await setting()
+    world.chaos(**chaos)
+    with pytest.raises(error) as caught:
+        await world.driver.create(a_spec())
+    assert caught.value.slug == error.slug
+    assert caught.value.retry_after == (2.5 if error is RateLimitedError else None)
+    world.chaos()
+    assert bool(await world.driver.list()) is is_made
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "is_done"),
+    [
+        ("rateLimits", RateLimitedError, False),
+        ("unavailable", UnavailableError, False),
+        ("errors", DeadlineError, False),
+        ("errorsAfter", DeadlineError, True),
+        ("dropped", DeadlineError, False),
+        ("lost", DeadlineError, True),
+    ],
+)
+async def test_a_delete_that_fails_says_what_may_have_been_done(
+    setting: Open, fault: str, error: type[CloudgraftError], is_done: bool
+) -> None:
+    world = await setting()
+    made = await world.driver.create(a_spec())
+    world.chaos(delete={fault: {"next": 1}})
+    with pytest.raises(error):
+        await world.driver.delete(made)
+    assert not await world.driver.list() if is_done else await world.driver.list()
+    await world.driver.delete(made)
+    assert not await world.driver.list()
+
+
+@pytest.mark.parametrize("fault", ["rateLimits", "unavailable", "errors", "errorsAfter", "dropped", "lost"])
+async def test_a_list_that_fails_is_an_error_and_the_next_one_works(setting: Open, fault: str) -> None:
+    world = await setting()
+    await world.driver.create(a_spec())
+    world.chaos(list={fault: {"next": 1}})
+    with pytest.raises((RateLimitedError, UnavailableError, DeadlineError)):
+        await world.driver.list()
+    assert len(await world.driver.list()) == 1
+
+
+async def test_a_500_to_a_question_means_that_nothing_was_done(setting: Open) -> None:
+    world = await setting()
+    world.chaos(list={"errors": 1})
+    with pytest.raises(UnavailableError):
+        await world.driver.list()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        MachineSpec(name="m-1", group="g", settings={}),
+        MachineSpec(name="m-1", group="g", settings={"shape": "huge"}),
+        MachineSpec(name="m-1", group="g", settings={"shape": "small", "color": "red"}),
+        MachineSpec(name="m-1", group="g", settings={"shape": ["small"]}),
+        MachineSpec(name="M 1", group="g", settings={"shape": "small"}),
+    ],
+)
+async def test_an_order_that_makes_no_sense_is_refused(setting: Open, spec: MachineSpec) -> None:
+    world = await setting()
+    with pytest.raises(InvalidArgumentError):
+        await world.driver.create(spec)
+    assert world.cloud.ledger() == []
+
+
+async def test_a_call_that_was_given_up_while_the_cloud_hung_is_carried_out_all_the_same(setting: Open) -> None:
+    """Law 3: a timeout that in truth succeeded."""
+    world = await setting()
+    world.chaos(hang=True)
+    create = asyncio.create_task(world.driver.create(a_spec()))
+    await until(lambda: world.cloud.calls().get("create") == 1)
+    create.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await create
+    assert world.cloud.machines() == []
+    world.chaos()
+    await until(lambda: len(world.cloud.machines()) == 1)
+
+
+async def test_latency_is_waited_out(setting: Open) -> None:
+    world = await setting()
+    world.chaos(latency=0.05)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await world.driver.list()
+    assert loop.time() - before >= 0.05
+
+
+# -- in process --------------------------------------------------------------------------------------------------------
+
+
+async def test_where_time_is_simulated_no_call_waits() -> None:
+    world = Setting("in process")
+    world.server.stop()
+    driver = SimulatedDriver.of(world.cloud, waits=False)
+    world.chaos(hang=60, latency=1000)
+    with pytest.raises(DeadlineError):
+        await driver.create(a_spec())
+    with pytest.raises(DeadlineError):
+        await driver.list()
+    assert world.cloud.machines() == []
+    world.clock.pass_(60)
+    assert list(await driver.list()) == []  # the create is still on its way
+    world.clock.pass_(1000)
+    assert [machine.name for machine in await driver.list()] == ["m-1"]
+
+
+async def test_latency_can_be_slept_by_another_clock() -> None:
+    world = Setting("in process")
+    world.server.stop()
+
+    async def sleep(seconds: float) -> None:
+        world.clock.pass_(seconds)
+
+    driver = SimulatedDriver.of(world.cloud, sleep=sleep)
+    world.chaos(hang=60, latency=10)
+    await driver.create(a_spec())
+    assert world.clock.now - START == pytest.approx(60)
+
+
+async def test_without_options_it_is_a_cloud_of_its_own() -> None:
+    driver = SimulatedDriver()
+    assert driver.traits == DriverTraits(ownership=Ownership.TAGS, idempotency=Idempotency.TOKEN)
+    await driver.start()
+    await driver.create(a_spec())
+    assert len(await driver.list()) == 1
+    await driver.close()
+
+
+async def test_a_restart_finds_its_machines_again(tmp_path: Path) -> None:
+    options = SimulatedOptions(state_file=tmp_path / "simcloud-sim.db")
+    found: list[Sequence[Machine]] = []
+    for _ in range(2):
+        driver = SimulatedDriver(options)
+        await driver.start()
+        await driver.create(a_spec(tags={"a": "b"}))
+        found.append([*await driver.list()])
+        await driver.close()
+    assert [[(m.machine_id, m.tags) for m in machines] for machines in found] == [
+        [(found[0][0].machine_id, {"a": "b"})],
+        [(found[0][0].machine_id, {"a": "b"})],
+    ]
+
+
+async def test_a_ledger_that_cannot_be_opened_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "l.db").write_text("not a ledger" * 100)
+    with pytest.raises(PreconditionError, match="is not a ledger"):
+        await SimulatedDriver(SimulatedOptions(state_file=tmp_path / "l.db")).start()
+
+
+async def test_a_driver_that_is_not_started_says_so() -> None:
+    with pytest.raises(PreconditionError, match="not started"):
+        await SimulatedDriver().list()
+
+
+def test_traits_say_what_the_options_say() -> None:
+    options = SimulatedOptions(idempotency=Idempotency.NONE, list_lag=timedelta(seconds=30))
+    expected = DriverTraits(idempotency=Idempotency.NONE, list_delay=timedelta(seconds=30))
+    assert SimulatedDriver(options).traits == expected
+
+
+# -- over HTTP ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def driver_of(url: str, *, patience: float = 20.0) -> AsyncIterator[SimulatedDriver]:
+    driver = SimulatedDriver(SimulatedOptions(url=url, timeout=timedelta(seconds=patience)))
+    await driver.start()
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+async def test_a_cloud_that_is_not_there_is_unavailable_and_nothing_was_done() -> None:
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        async with driver_of(f"http://127.0.0.1:{nobody_listens.getsockname()[1]}") as driver:
+            for call in (driver.create(a_spec()), driver.list(), driver.delete(Machine(name="m", machine_id="x"))):
+                with pytest.raises(UnavailableError, match="cloudgraft simcloud"):
+                    await call
+
+
+async def test_an_answer_that_does_not_come_in_time_leaves_the_outcome_open() -> None:
+    world = Setting("in process")
+    world.chaos(hang=True)
+    async with driver_of(world.server.url, patience=0.2) as driver:
+        with pytest.raises(DeadlineError, match=r"within 0\.2 s"):
+            await driver.create(a_spec())
+        world.chaos()
+        await until(lambda: len(world.cloud.machines()) == 1)
+        assert len(await driver.list()) == 1
+    world.server.stop()
+
+
+async def test_a_cloud_that_was_restarted_in_between_is_reached_again() -> None:
+    world = Setting("in process")
+    async with driver_of(world.server.url) as driver:
+        await driver.create(a_spec("m-1"))
+        address = world.server.address
+        world.server.stop()
+        with pytest.raises(UnavailableError):
+            await driver.list()
+        world.server = HttpServer(world.cloud, address)
+        world.server.start()
+        await driver.create(a_spec("m-2"))  # by a new connection: the old one is not even tried
+        assert len(await driver.list()) == 2
+    world.server.stop()
+
+
+async def test_closing_the_driver_ends_a_call_that_hangs() -> None:
+    world = Setting("in process")
+    world.chaos(hang=True)
+    async with driver_of(world.server.url, patience=600) as driver:
+        call = asyncio.create_task(driver.create(a_spec()))
+        await until(lambda: world.cloud.calls().get("create") == 1)
+    with pytest.raises(DeadlineError):
+        await call
+    world.server.stop()
+    world.chaos()
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A server that gives every caller the same answer, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def http(status: str, body: bytes) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "on_create", "on_list"),
+    [
+        (b"", DeadlineError, UnavailableError),
+        (b"SSH-2.0-OpenSSH\r\n", DeadlineError, UnavailableError),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", DeadlineError, UnavailableError),
+        (http("200 OK", b"<html>hello</html>"), InternalError, InternalError),
+        (http("200 OK", b"{}"), InternalError, InternalError),
+        (http("200 OK", b"[" * 100_000), InternalError, InternalError),
+        (http("200 OK", b'{"machines": 5, "count": 1, "more": false}'), InternalError, InternalError),
+        (http("200 OK", b'{"machines": [{}], "count": 1, "more": false}'), InternalError, InternalError),
+        (http("200 OK", b'{"machines": [], "count": 1, "more": false}'), InternalError, UnavailableError),
+        (http("200 OK", b'{"machines": [], "count": 0, "more": true}'), InternalError, UnavailableError),
+        (http("404 Not Found", b"nginx"), PreconditionError, PreconditionError),
+        (http("401 Unauthorized", b""), PreconditionError, PreconditionError),
+        (http("429 Too Many Requests", b"slow"), RateLimitedError, RateLimitedError),
+        (http("502 Bad Gateway", b"nginx"), DeadlineError, UnavailableError),
+        (http("503 Service Unavailable", b"nginx"), UnavailableError, UnavailableError),
+        (http("504 Gateway Timeout", b"nginx"), DeadlineError, UnavailableError),
+        (
+            http("429 X", b'{"error": {"code": "rate_limited", "message": "m", "retryAfter": "soon"}}'),
+            RateLimitedError,
+            RateLimitedError,
+        ),
+    ],
+)
+async def test_whatever_answers_at_that_address_the_error_is_an_honest_one(
+    answer: bytes, on_create: type[CloudgraftError], on_list: type[CloudgraftError]
+) -> None:
+    with answering(answer) as url:
+        async with driver_of(url) as driver:
+            with pytest.raises(CloudgraftError) as created:
+                await driver.create(a_spec())
+            with pytest.raises(CloudgraftError) as listed:
+                await driver.list()
+            with pytest.raises(CloudgraftError):
+                await driver.shapes()
+    assert (type(created.value), type(listed.value)) == (on_create, on_list)
+
+
+async def test_a_path_that_is_not_found_is_not_taken_for_a_machine_that_is_gone() -> None:
+    """A wrong address must not make every machine look deleted."""
+    with answering(http("404 Not Found", b'{"error": {"code": "no_such_path", "message": "?"}}')) as url:
+        async with driver_of(url) as driver:
+            with pytest.raises(PreconditionError):
+                await driver.delete(Machine(name="m-1", machine_id="x"))

@@ -1,0 +1,116 @@
+"""Places for a journal: a SQLite file, or a database of one's own in a real PostgreSQL. And records to put there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from decimal import Decimal
+from pathlib import Path
+
+from cloudgraft.store.address import PostgresAddress
+from cloudgraft.store.database import Database
+from cloudgraft.store.lease import Lease
+from cloudgraft.store.postgres import PostgresDatabase
+from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
+from cloudgraft.store.sql import SqlJournal
+from cloudgraft.store.sqlite import SqliteDatabase
+
+
+class Place(ABC):
+    """Where one journal is, however often it is opened."""
+
+    def __init__(self) -> None:
+        self._journals: list[SqlJournal] = []
+        self._leases: list[Lease] = []
+
+    @abstractmethod
+    def database(self) -> Database:
+        """A way to it that goes past the journal."""
+
+    @abstractmethod
+    def journal(self, *, cluster_id: str | None = None) -> SqlJournal:
+        """A journal that is not open yet; on PostgreSQL with a lease that is not taken yet."""
+
+    async def opened(self, *, cluster_id: str | None = None) -> SqlJournal:
+        """A journal that can be written to."""
+        journal = self.journal(cluster_id=cluster_id)
+        await journal.open()
+        if journal._lease is not None:
+            assert await journal._lease.acquire() is not None
+        await journal.load()
+        return journal
+
+    async def let_go(self) -> None:
+        """Closes every journal and gives up every lease."""
+        for journal in self._journals:
+            await journal.close()
+        for lease in self._leases:
+            if not lease._is_closed:
+                await lease.release()
+                await lease.close()
+
+
+class SqlitePlace(Place):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def database(self) -> Database:
+        return SqliteDatabase(self.path)
+
+    def journal(self, *, cluster_id: str | None = None) -> SqlJournal:
+        self._journals.append(SqlJournal.sqlite(self.path, cluster_id=cluster_id))
+        return self._journals[-1]
+
+
+class PostgresPlace(Place):
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+
+    def database(self) -> Database:
+        return PostgresDatabase(PostgresAddress.parse(self.url))
+
+    def lease(self, *, seconds: float = 15.0) -> Lease:
+        self._leases.append(Lease(self.url, seconds=seconds))
+        return self._leases[-1]
+
+    def journal(self, *, cluster_id: str | None = None, lease: Lease | None = None) -> SqlJournal:
+        journal = SqlJournal.postgresql(self.url, cluster_id=cluster_id, lease=lease or self.lease())
+        self._journals.append(journal)
+        return journal
+
+
+def machine(name: str, *, version: int = 1, **changes: object) -> MachineRecord:
+    """A running machine."""
+    values: dict[str, object] = {
+        "name": name,
+        "group": "small",
+        "cloud": "lab",
+        "placeholder": f"placeholder-{name}",
+        "state": State.RUNNING,
+        "presence": Presence.PRESENT,
+        "settings": {"shape": "4c8g", "disks": [1, 2.5, None, True], "note": "größer\0"},
+        "tags": {"cloudgraft-name": name},
+        "requested_at": 1_700_000_000.123456,
+        "state_since": 1_700_000_001.5,
+        "ordered_at": 1_700_000_000.25,
+        "machine_id": f"id-{name}",
+        "provider_id": f"lab://{name}",
+        "hourly": Decimal("0.0500"),
+        "currency": "EUR",
+        "version": version,
+    }
+    return MachineRecord(**{**values, **changes})  # type: ignore[arg-type]  # a test knows what it asks for
+
+
+def machines(count: int, *, prefix: str = "m", version: int = 1) -> list[MachineRecord]:
+    return [machine(f"{prefix}-{number:04d}", version=version) for number in range(count)]
+
+
+def event(kind: str = "told", **changes: object) -> Event:
+    values: dict[str, object] = {"at": 1_700_000_000.0, "kind": kind, "message": "because"}
+    return Event(**{**values, **changes})  # type: ignore[arg-type]  # a test knows what it asks for
+
+
+def change(*records: MachineRecord) -> Change:
+    return Change(machines=records)

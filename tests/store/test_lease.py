@@ -1,0 +1,218 @@
+"""One leader at a time, by the database's word; and whoever was leader writes nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from cloudgraft.store.journal import FencedError, JournalBrokenError, JournalUnavailableError
+from cloudgraft.store.lease import Lease
+from cloudgraft.store.records import Change
+from cloudgraft.store.sql import SqlJournal
+from tests.conditions import until
+from tests.postgres import PostgresServer
+from tests.store.places import PostgresPlace, change, machine
+
+
+@pytest.fixture
+async def place(postgres_place: PostgresPlace) -> PostgresPlace:
+    """A place whose tables are there already."""
+    await postgres_place.journal().open()
+    return postgres_place
+
+
+async def _replica(place: PostgresPlace, *, seconds: float = 15.0) -> tuple[SqlJournal, Lease]:
+    lease = place.lease(seconds=seconds)
+    journal = place.journal(lease=lease)
+    await journal.open()
+    return journal, lease
+
+
+def _let_it_end(place: PostgresPlace) -> None:
+    """As if the time of the lease had passed."""
+    with psycopg.connect(place.url) as connection:
+        connection.execute(b"UPDATE lease SET expires_at = 0")
+
+
+async def test_of_several_replicas_one_leads_and_all_know_which(place: PostgresPlace) -> None:
+    leases = [place.lease() for _ in range(4)]
+    epochs = await asyncio.gather(*(lease.acquire() for lease in leases))
+    assert sorted(epochs, key=str) == [1, None, None, None]
+    leader = leases[epochs.index(1)]
+    for lease in leases:
+        found = await lease.find_leader()
+        assert found is not None
+        assert (found.holder, found.epoch) == (leader.holder, 1)
+        assert 0 < found.seconds_left <= 15
+        assert (lease.claim is not None) == (lease is leader)
+        assert (lease.seconds_left() > 0) == (lease is leader)
+
+
+async def test_a_lease_is_renewed_by_its_holder_only_and_only_in_time(place: PostgresPlace) -> None:
+    first, second = place.lease(), place.lease()
+    assert await first.renew() is False  # it never had it
+    assert await first.acquire() == 1
+    assert await second.renew() is False
+    assert await first.renew() is True
+    assert 14 < first.seconds_left() <= 15
+    _let_it_end(place)
+    assert await first.renew() is False
+    assert (first.claim, first.seconds_left()) == (None, 0.0)
+    assert await second.acquire() == 2
+    assert await first.renew() is False
+
+
+async def test_a_lease_ends_by_itself(place: PostgresPlace) -> None:
+    first, second = place.lease(seconds=0.2), place.lease()
+    assert await first.acquire() == 1
+
+    async def taken_over() -> bool:
+        return await second.acquire() is not None
+
+    await until(taken_over)
+    assert first.seconds_left() == 0.0  # it knows by its own clock, no later than the database
+    assert await first.renew() is False
+
+
+async def test_a_released_lease_can_be_taken_at_once_in_a_higher_epoch(place: PostgresPlace) -> None:
+    first, second = place.lease(), place.lease()
+    await first.release()
+    assert await first.acquire() == 1
+    await first.release()
+    assert (first.claim, first.seconds_left(), await first.find_leader()) == (None, 0.0, None)
+    assert await second.acquire() == 2
+    await first.release()  # not its own any more
+    assert await first.acquire() is None
+
+
+async def test_who_takes_its_own_lease_again_gets_a_new_epoch(place: PostgresPlace) -> None:
+    """After an acquire() whose answer was lost, for example: what was under way in the old epoch is void."""
+    journal, lease = await _replica(place)
+    assert await lease.acquire() == 1
+    await journal.load()
+    assert await lease.acquire() == 2
+    with pytest.raises(FencedError):
+        await journal.write(change(machine("m-1")))
+    await journal.load()
+    await journal.write(change(machine("m-1")))
+
+
+async def test_the_late_writes_of_a_former_leader_are_refused_by_the_database(place: PostgresPlace) -> None:
+    old, old_lease = await _replica(place)
+    new, new_lease = await _replica(place)
+    await old_lease.acquire()
+    await old.load()
+    await old.write(change(machine("m-1")))
+    _let_it_end(place)
+    with pytest.raises(FencedError, match="does not lead any more"):
+        await old.write(change(machine("m-2")))  # even before anybody else leads
+    assert await new_lease.acquire() == 2
+    contents = await new.load()
+    assert [found.name for found in contents.machines] == ["m-1"]
+    with pytest.raises(FencedError):
+        await old.write(change(machine("m-2")))
+    with pytest.raises(FencedError):
+        await old.purge(gone_before=9e9, events_before=9e9)
+    with pytest.raises(FencedError):
+        await old.load()  # as a leader; what it read could not be written on
+    await new.write(change(machine("m-1", version=2), machine("m-3")))
+    assert [found.name for found in (await new.load()).machines] == ["m-1", "m-3"]
+
+
+async def test_what_was_loaded_before_another_leader_came_is_not_built_on(place: PostgresPlace) -> None:
+    """Leader, then not, then leader again, without a load in between: the memory is of another time."""
+    old, old_lease = await _replica(place)
+    new, new_lease = await _replica(place)
+    await old_lease.acquire()
+    await old.load()
+    await old_lease.release()
+    await new_lease.acquire()
+    await new.load()
+    await new.write(change(machine("m-1")))
+    await new_lease.release()
+    await old_lease.acquire()
+    with pytest.raises(FencedError):
+        await old.write(change(machine("m-2")))
+    assert len((await old.load()).machines) == 1
+    await old.write(change(machine("m-2")))
+
+
+async def test_who_does_not_lead_can_read_but_not_write(place: PostgresPlace) -> None:
+    leading, lease = await _replica(place)
+    await lease.acquire()
+    await leading.load()
+    await leading.write(change(machine("m-1")))
+    standby, _ = await _replica(place)
+    reader = SqlJournal.postgresql(place.url)
+    await reader.open()
+    for journal in (standby, reader):
+        assert len((await journal.load()).machines) == 1
+        with pytest.raises(FencedError, match="does not lead"):
+            await journal.write(Change())
+    await reader.close()
+
+
+async def test_nobody_takes_over_in_the_middle_of_a_write(place: PostgresPlace, postgres: PostgresServer) -> None:
+    """The write holds the lease row: the successor waits for it, and then finds what was written."""
+    old, old_lease = await _replica(place, seconds=2.0)
+    new, new_lease = await _replica(place)
+    await old_lease.acquire()
+    await old.load()
+    with psycopg.connect(place.url) as stranger:
+        stranger.execute(b"LOCK TABLE machines IN EXCLUSIVE MODE")
+        writing = asyncio.ensure_future(old.write(change(machine("m-1"))))
+        await until(lambda: _waits(postgres, "relation"))
+        await until(lambda: old_lease.seconds_left() == 0.0)
+        acquiring = asyncio.ensure_future(new_lease.acquire())
+        await until(lambda: _waits(postgres, "transactionid"))
+        stranger.rollback()
+    await writing
+    assert await acquiring == 2
+    assert [found.name for found in (await new.load()).machines] == ["m-1"]
+
+
+async def test_a_lease_does_not_wait_behind_the_journal(place: PostgresPlace, postgres: PostgresServer) -> None:
+    journal, lease = await _replica(place)
+    await lease.acquire()
+    await journal.load()
+    with psycopg.connect(place.url) as stranger:
+        stranger.execute(b"LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+        reading = asyncio.ensure_future(journal.purge(gone_before=0.0, events_before=0.0))
+        await until(lambda: _waits(postgres, "relation"))
+        assert await lease.find_leader() is not None
+        stranger.rollback()
+    await reading
+
+
+async def test_without_the_database_a_lease_is_neither_renewed_nor_lost_before_its_time() -> None:
+    with PostgresServer.started() as server:
+        place = PostgresPlace(server.database())
+        journal, lease = await _replica(place)
+        assert await lease.acquire() == 1
+        with server.stopped():
+            with pytest.raises(JournalUnavailableError):
+                await lease.renew()
+            assert lease.seconds_left() > 0
+        assert await lease.renew() is True
+        with server.frozen():
+            lease.seconds = 0.6  # a call has a third of it
+            with pytest.raises(JournalUnavailableError, match=r"did not answer within 0\.2 s"):
+                await lease.renew()
+            assert lease.claim is not None
+        await place.let_go()
+        assert journal.label.startswith("postgresql://")
+
+
+async def test_a_lease_needs_a_journal_that_was_opened_before(postgres_place: PostgresPlace) -> None:
+    with pytest.raises(JournalBrokenError, match="lacks a table"):
+        await postgres_place.lease().acquire()
+
+
+def _waits(server: PostgresServer, kind: str) -> bool:
+    rows = server.execute(
+        f"SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND locktype = '{kind}' "
+        "AND application_name = 'cloudgraft'"
+    )
+    return bool(rows)
