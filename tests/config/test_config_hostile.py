@@ -210,7 +210,7 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
 @given(
     data=st.fixed_dictionaries(
         {"cluster": st.just("a") | VALUES, "providers": st.lists(VALUES, max_size=3) | VALUES},

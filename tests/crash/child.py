@@ -13,13 +13,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import happened
+from cloudgraft.engine.pauses import pause, resume
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.store.journal import EventQuery
-from cloudgraft.store.records import Change, Contents, PauseRecord, Scope
+from cloudgraft.store.records import Contents, Scope
 from cloudgraft.store.sql import SqlJournal
 from tests.crash import faults
 from tests.crash.points import Point, Trap
@@ -100,19 +100,10 @@ class _Child:
         self._engine.reconfigure(blueprint(replace(self._order, config=config), self._driver))
 
     async def _pause(self, group: str) -> None:
-        now = self._engine.clock.now()
-        pause = PauseRecord(scope=Scope.GROUP, name=group, since=now, reason="a test")
-        await self._engine.writer.write(
-            lambda: Change(pauses=(pause,), events=(happened("paused", now, "a test", group=group),))
-        )
+        await pause(self._engine, Scope.GROUP, group)
 
     async def _resume(self, group: str) -> None:
-        now = self._engine.clock.now()
-        await self._engine.writer.write(
-            lambda: Change(resumed=((Scope.GROUP, group),), events=(happened("resumed", now, "a test", group=group),))
-        )
-        for worker in self._engine.workers.values():
-            worker.nudge()
+        await resume(self._engine, Scope.GROUP, group)
 
     async def _journal(self) -> Contents:
         """What is on disk, after making sure that memory says the same."""

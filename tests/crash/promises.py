@@ -9,7 +9,7 @@ from typing import Any
 from cloudgraft.sdk.types import Instance, InstanceState, NodeGroup, NodeRef
 from tests.crash.process import Crashed
 
-__all__ = ["Autoscaler", "Seen", "View"]
+__all__ = ["Autoscaler", "Promise", "Seen", "View"]
 
 Ask = Callable[..., Any]
 
@@ -21,7 +21,7 @@ class Seen:
     group: NodeGroup
     target: int
     instances: Sequence[Instance]
-    names: Mapping[str, str]  # id -> machine: an id changes when the providerID becomes known
+    names: Mapping[str, str] = field(repr=False)  # id -> machine: an id changes when the providerID becomes known
 
     @property
     def running(self) -> list[str]:
@@ -49,10 +49,11 @@ View = Mapping[str, Seen]
 
 
 @dataclass(slots=True)
-class _Promise:
+class Promise:
     """What was promised of one group."""
 
     targets: set[int] = field(default_factory=lambda: {0})  # more than one while something was not answered
+    may_lose: bool = False  # the cloud has lost one machine, and that was not seen yet
     ids: set[str] = field(default_factory=set)  # all that were ever listed
     deleted: set[str] = field(default_factory=set)  # machines; by an answered call
     in_doubt: set[str] = field(default_factory=set)  # machines; by a call without an answer: all of them, or none
@@ -61,13 +62,13 @@ class _Promise:
 class Autoscaler:
     """Makes calls, remembers what came of them, and holds the engine to it."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, promises: dict[str, Promise]) -> None:
         self._ask = ask
-        self._promises: dict[str, _Promise] = {}
+        self.promises = promises  # by group
 
     def asked_to_delete(self) -> set[str]:
         """All machines that it ever wanted to be gone."""
-        return {name for promise in self._promises.values() for name in promise.deleted}
+        return {name for promise in self.promises.values() for name in promise.deleted}
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -100,7 +101,9 @@ class Autoscaler:
     def _check(self, seen: Seen) -> None:
         name, promise = seen.group.id, self._promise(seen.group.id)
         ids = [instance.id for instance in seen.instances]
-        if seen.target not in promise.targets:
+        if promise.may_lose and seen.target + 1 in promise.targets:
+            promise.may_lose = False
+        elif seen.target not in promise.targets:
             raise AssertionError(f"the target of {name} is {seen.target}, and was promised to be {promise.targets}")
         wanted = seen.machines(seen.wanted)
         if len(wanted) != seen.target or len(seen.machines(ids)) != len(ids):
@@ -115,14 +118,14 @@ class Autoscaler:
         promise.ids.update(ids)
         promise.targets = {seen.target}
 
-    def _promise(self, group: str) -> _Promise:
-        return self._promises.setdefault(group, _Promise())
+    def _promise(self, group: str) -> Promise:
+        return self.promises.setdefault(group, Promise())
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def may_be(self, group: str, *targets: int) -> None:
-        """Something happens in the cloud that changes the target by itself."""
-        self._promise(group).targets.update(targets)
+    def will_lose_one(self, group: str) -> None:
+        """The cloud loses a machine of this group: its target falls by one, sooner or later."""
+        self._promise(group).may_lose = True
 
     def raise_to(self, group: str, size: int) -> None:
         """IncreaseSize by what is missing, if anything."""
@@ -138,8 +141,11 @@ class Autoscaler:
 
     def delete(self, group: str, ids: Sequence[str]) -> None:
         """DeleteNodes of those that are still wanted, all in one call; by made-up nodes, as for placeholders (R16)."""
-        seen = self.look()[group]
-        victims = [id_ for id_ in ids if id_ in seen.wanted]
+        seen = self.look().get(group)
+        if seen is None:
+            return  # a group that was draining has gone with its last machine
+        unwanted = seen.machines(ids)  # by whichever id they have by now
+        victims = [id_ for id_ in seen.wanted if seen.names[id_] in unwanted]
         if not victims:
             return
         promise = self._promise(group)

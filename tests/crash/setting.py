@@ -94,5 +94,5 @@ def blueprint(order: Order, make: Callable[[], Driver]) -> Blueprint:
         cluster=CLUSTER,
         clouds={"sim": CloudDeclaration(settings=settings, make=make)},
         groups=GROUPS[order.config],
-        settings=EngineSettings(repair=RepairSettings(after=_SECOND / 20)),
+        settings=EngineSettings(repair=RepairSettings(after=_SECOND / 20), node_memory=timedelta(days=1)),
     )

@@ -43,7 +43,11 @@ class Sky:
                 delete_time=step,
             )
         )
-        self.strangers = [self.cloud.create(order)[0].machine_id for order in _STRANGERS]
+        if not self.cloud.machines():
+            for order in _STRANGERS:
+                self.cloud.create(order)
+        names = {order.name for order in _STRANGERS}
+        self.strangers = [entry.machine_id for entry in self.cloud.ledger() if entry.name in names]
         self._server = HttpServer(self.cloud)
         self._server.start()
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.simcloud.records import LedgerEntry
 from cloudgraft.store.database import Access, Mode
+from cloudgraft.store.migrate import Schema
 from cloudgraft.store.records import Contents, MachineRecord, Presence, State
 from cloudgraft.store.sqlite import SqliteDatabase
-from cloudgraft.store.statements import read_contents
+from cloudgraft.store.statements import read_cluster_id, read_contents
 from tests.crash.setting import Variant
 from tests.crash.sky import Sky
 
@@ -104,9 +105,9 @@ def _on_disk(journal: Path) -> Sequence[MachineRecord]:
                 shutil.copy(path, directory)
         database = SqliteDatabase(Path(directory) / journal.name)
         try:
-            if not database.open(Access.LOOK).revision:
+            if database.open(Access.LOOK).schema is not Schema.CURRENT:
                 return ()
             with database.transaction(Mode.SNAPSHOT) as connection:
-                return read_contents(connection).machines
+                return read_contents(connection).machines if read_cluster_id(connection) else ()
         finally:
             database.close()

@@ -1,6 +1,9 @@
-"""A leader as a process of its own, to be stopped with SIGSTOP: it says at each moment whether it would call a cloud.
+"""A leader as a process of its own, to be stopped or killed: it says at each moment whether it would call a cloud.
 
-Each line is the time of the check, by the clock that the parent can read too, and what came of it.
+    python -m tests.engine.stopped_leader SECONDS [URL]
+
+The lease is one of PostgreSQL, or one that nobody else can take. Each line is a time, by the clock that the parent can
+read too, and what happened: a check is told with the time before it.
 """
 
 from __future__ import annotations
@@ -8,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from cloudgraft.engine.leadership import Leadership
+from cloudgraft.engine.leadership import Leadership, LeaseLike
 from cloudgraft.engine.timer import SystemTimer
+from cloudgraft.store.lease import Lease
 
 
 class OwnLease:
     """A database that always answers, and never gives the lease to another: only the leader's own clock can fence."""
 
-    seconds = float(sys.argv[1])
-    epoch = 0
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.epoch = 0
 
     async def acquire(self) -> int | None:
         self.epoch += 1
@@ -32,26 +37,27 @@ class OwnLease:
         pass
 
 
-def say(*words: object) -> None:
-    sys.stdout.write(f"{SystemTimer().now()!r} {' '.join(map(str, words))}\n")
+def say(at: float, *words: object) -> None:
+    sys.stdout.write(f"{at!r} {' '.join(map(str, words))}\n")
     sys.stdout.flush()
 
 
-async def main() -> None:
+async def main(seconds: float, url: str = "") -> None:
+    clock = SystemTimer()
+
     async def elected(epoch: int) -> None:
-        say("elected", epoch)
+        say(clock.now(), "elected", epoch)
 
     async def fenced(reason: str) -> None:
-        say("fenced")
+        say(clock.now(), "fenced", reason)
 
-    leadership = Leadership(OwnLease(), on_elected=elected, on_fenced=fenced)
+    lease: LeaseLike = Lease(url, seconds=seconds, holder="the child") if url else OwnLease(seconds)
+    leadership = Leadership(lease, on_elected=elected, on_fenced=fenced)
     await leadership.start()
     while True:
-        before = SystemTimer().now()
-        leads = leadership.is_leader()
-        sys.stdout.write(f"{before!r} {'call' if leads else 'refrain'}\n")
-        sys.stdout.flush()
+        before = clock.now()
+        say(before, "call" if leadership.is_leader() else "refrain")
         await asyncio.sleep(0.002)
 
 
-asyncio.run(main())
+asyncio.run(main(float(sys.argv[1]), *sys.argv[2:]))

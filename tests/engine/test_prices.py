@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from cloudgraft.engine.prices import (
     ReferencePrice,
     common_currency,
-    group_of_template,
     group_price,
     node_price,
     pod_price,
@@ -21,6 +20,7 @@ from cloudgraft.engine.prices import (
 )
 from cloudgraft.engine.specs import GroupSpec, Money
 from cloudgraft.sdk import InvalidArgumentError, NodeTemplate, Price, Quantity
+from cloudgraft.sdk.template_nodes import group_of_template
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE = NOON + timedelta(hours=1)

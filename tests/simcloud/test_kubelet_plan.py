@@ -19,6 +19,7 @@ from cloudgraft.simcloud.node_plan import (
     FinishPod,
     KeepLease,
     LiftTaint,
+    Memory,
     RemoveNode,
     ReportLost,
     ReportReady,
@@ -57,11 +58,15 @@ def plan(
     nodes: Sequence[Node] = (),
     pods: Sequence[Pod] = (),
     leases: Mapping[str, float] | None = None,
+    removed: Sequence[str] = (),
 ) -> list[Action]:
     """Everything but the leases that are not asked about."""
-    known = dict.fromkeys((node.name for node in nodes), NOW) if leases is None else leases
-    by_name = {node.name: node for node in nodes}
-    return desired(machines, by_name, pods, known, NOW, owns=lambda provider_id: provider_id.startswith("ours://"))
+    memory = Memory(
+        made={f"ours://{number}" for number in (*range(5), *"abc")},
+        leases=dict.fromkeys((node.name for node in nodes), NOW) if leases is None else dict(leases),
+        removed=set(removed),
+    )
+    return desired(machines, {node.name: node for node in nodes}, pods, memory, NOW)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -86,7 +91,7 @@ def test_a_node_that_waits_for_a_finalizer_is_left_to_its_holder() -> None:
     assert plan([], [replace(NODE_A, deleting=True)]) == []
 
 
-@pytest.mark.parametrize("provider_id", ["", "other://1", "simulated://1"])
+@pytest.mark.parametrize("provider_id", ["", "other://1", "ours://99"])
 @pytest.mark.parametrize("machines", [[], [Machine("b")]])
 def test_a_node_of_somebody_else_is_never_touched(provider_id: str, machines: list[Machine]) -> None:
     foreign = Node(name="x", provider_id=provider_id, ready=False, taints=(NOT_READY,))
@@ -183,15 +188,26 @@ def test_a_dead_machine_neither_starts_nor_ends_pods(state: MachineState) -> Non
     assert plan([replace(A, state=state)], [NODE_A], [POD, replace(POD, deleting=True)]) == []
 
 
-def test_the_pods_of_a_machine_that_is_gone_go_before_their_node() -> None:
+def test_the_pods_of_a_machine_that_is_gone_go_after_their_node() -> None:
+    """After it, for as long as the node is there a DaemonSet puts new ones on it."""
     running = replace(POD, phase="Running")
-    assert plan([], [NODE_A], [running]) == [FinishPod(pod=running), RemoveNode(node=NODE_A)]
+    assert plan([], [NODE_A], [running]) == [RemoveNode(node=NODE_A), FinishPod(pod=running)]
+
+
+def test_a_pod_that_was_bound_to_a_node_in_its_last_moment_goes_too() -> None:
+    assert plan([], [], [POD], removed=["a"]) == [FinishPod(pod=POD)]
+    assert plan([], [], [POD], removed=["b"]) == []
+
+
+def test_a_pod_on_a_new_node_of_an_old_name_is_not_taken_for_a_leftover() -> None:
+    assert plan([], [replace(NODE_A, provider_id="other://1")], [POD], removed=["a"]) == []
+    assert plan([A], [NODE_A], [POD], removed=["a"]) == [RunPod(pod=POD, host_address=node_address("1"))]
 
 
 # -- in general --------------------------------------------------------------------------------------------------------
 
 
-def test_pods_come_first_and_leases_last() -> None:
+def test_pods_come_before_new_nodes_and_leases_last() -> None:
     """Whatever waits for a pod waits for the autoscaler, too; a lease has time."""
     machines = [A, Machine("b", "2")]
     actions = plan(machines, [NODE_A], [POD], leases={})

@@ -289,6 +289,16 @@ async def test_latency_is_waited_out(setting: Open) -> None:
     assert loop.time() - before >= 0.05
 
 
+async def test_an_answer_that_is_lost_can_keep_the_caller_waiting(setting: Open) -> None:
+    world = await setting()
+    world.chaos(create={"lost": 1}, lostAfter=0.1)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    with pytest.raises(DeadlineError):
+        await world.driver.create(a_spec())
+    assert loop.time() - before >= 0.1
+
+
 # -- in process --------------------------------------------------------------------------------------------------------
 
 

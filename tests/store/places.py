@@ -41,12 +41,11 @@ class Place(ABC):
 
     async def let_go(self) -> None:
         """Closes every journal and gives up every lease."""
+        for lease in self._leases:
+            await lease.release()
+            await lease.close()
         for journal in self._journals:
             await journal.close()
-        for lease in self._leases:
-            if not lease._is_closed:
-                await lease.release()
-                await lease.close()
 
 
 class SqlitePlace(Place):

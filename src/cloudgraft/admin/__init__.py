@@ -2,6 +2,5 @@
 
 from cloudgraft.admin.client import AdminClient, ClientTls
 from cloudgraft.admin.server import AdminServer
-from cloudgraft.admin.sockets import socket_beside
 
-__all__ = ["AdminClient", "AdminServer", "ClientTls", "socket_beside"]
+__all__ = ["AdminClient", "AdminServer", "ClientTls"]

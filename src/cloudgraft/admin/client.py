@@ -70,8 +70,9 @@ class AdminClient:
         data = _encoded(method, request or {})
         if self._channel is None:
             self._channel = self._dial()
+        ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(path_of(method))
         try:
-            answer = await self._channel.unary_unary(path_of(method))(data, timeout=self._timeout)
+            answer = await ask(data, timeout=self._timeout)
         except grpc.aio.AioRpcError as error:
             raise self._explained(method, error) from error
         try:
@@ -99,12 +100,14 @@ class AdminClient:
         options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", LONGEST_ANSWER),
             ("grpc.enable_retries", 0),
+            ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if self._path is not None:
             return grpc.aio.insecure_channel(grpc_address(self._path), options=options)
-        assert self._config is not None  # noqa: S101 - one of the two is there
+        assert self._config is not None  # noqa: S101 - where there is no path
+        assert self._credentials is not None  # noqa: S101 - nor here
         address = self._config.address
         options.append(("grpc.enable_http_proxy", int(not address.is_loopback)))
         options.append(("grpc.ssl_target_name_override", self._config.server_name or address.host))
@@ -112,15 +115,19 @@ class AdminClient:
 
     def _explained(self, method: str, error: grpc.aio.AioRpcError) -> CloudgraftError:
         """The server's own error, or what became of the call when the server did not answer it."""
-        details, code = error.details() or "", error.code()
         if any(key == ERROR_KEY for key, _ in error.trailing_metadata() or ()):
             return error_from_rpc(error)
-        if code is grpc.StatusCode.UNIMPLEMENTED:
-            return UnsupportedError(f"the server at {self._where} has no {method!r}: is it of the same release?")
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlineError(f"{self._where} did not answer {method!r} within {self._timeout:g} s")
-        if code is not grpc.StatusCode.UNAVAILABLE:
-            return error_from_rpc(error)
+        match error.code():
+            case grpc.StatusCode.UNIMPLEMENTED:
+                return UnsupportedError(f"the server at {self._where} has no {method!r}: is it of the same release?")
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return DeadlineError(f"{self._where} did not answer {method!r} within {self._timeout:g} s")
+            case grpc.StatusCode.UNAVAILABLE:
+                return self._unreachable(method, error.details() or "")
+            case _:
+                return error_from_rpc(error)
+
+    def _unreachable(self, method: str, details: str) -> CloudgraftError:
         if not _NEVER_SENT.search(details):
             return DeadlineError(
                 f"the connection to {self._where} ended before it answered {method!r}: whether it was done is not known"

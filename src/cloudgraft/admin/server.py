@@ -45,7 +45,7 @@ class AdminServer:
             if not _NAME.fullmatch(name):
                 raise InvalidArgumentError(f"{name!r} cannot be the name of a method")
         self.path = check_path(where) if isinstance(where, Path) else None
-        access = Access(listen=grpc_address(self.path)) if self.path else _closed(where)
+        access = _closed(where) if isinstance(where, Access) else Access(listen=grpc_address(check_path(where)))
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             name: grpc.unary_unary_rpc_method_handler(self._responder(name, method)) for name, method in methods.items()
         }
@@ -132,8 +132,8 @@ def _closed(access: Access) -> Access:
         )
     if not access.allowed_clients:
         raise InvalidArgumentError(
-            f"refusing to open the admin port {access.listen} to every certificate, the autoscaler's included: name the "
-            "operators in allowedClients"
+            f"refusing to open the admin port {access.listen} to every certificate, the autoscaler's included: "
+            "name the operators in allowedClients"
         )
     return access
 

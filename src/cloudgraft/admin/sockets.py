@@ -13,15 +13,10 @@ from urllib.parse import quote
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 
-__all__ = ["check_path", "grpc_address", "make_way", "socket_beside"]
+__all__ = ["check_path", "grpc_address", "make_way"]
 
 LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103  # bytes; the kernel keeps it in an array
 _CONNECT_SECONDS: Final = 2.0
-
-
-def socket_beside(journal: Path) -> Path:
-    """Where the socket of a server with this journal is, unless somebody says otherwise."""
-    return journal.with_name(f"{journal.name}.admin")
 
 
 def check_path(path: Path) -> Path:

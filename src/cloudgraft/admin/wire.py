@@ -41,6 +41,8 @@ async def encode_in_slices(value: Mapping[str, object]) -> bytes:
 
     TypeError or ValueError when it is no JSON. The value must not change meanwhile.
     """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a JSON object is wanted, not {type(value).__name__}")
     parts: list[str] = []
     began = time.perf_counter()
     for part in _parts(value):

@@ -41,9 +41,11 @@ def _checked_speed(_context: click.Context, _option: click.Parameter, speed: flo
 def command(context: click.Context, *, plain: bool, speed: float | None) -> None:
     """Play a short day of an autoscaled cluster: no Kubernetes, no cloud, no configuration.
 
-    A real server on a port of loopback, with mTLS, and the real client: work comes, groups grow from zero, the cheap
-    group runs out of stock and another one steps in, work ends, and everything shrinks to zero again. Takes half a
-    minute on a terminal. Exit code 1 if anything does not happen as it should.
+    A real server on a port of loopback, with mTLS, the real client, the engine with its journal on disk, and a
+    simulated cloud: work comes, groups grow from zero, the cheap group runs out of stock and another one steps in.
+    cloudgraft dies with an order under way, and goes on from its journal: no machine is lost, none is made twice. Work
+    ends, everything shrinks to zero again, and the cloud's bill is compared with what the client has counted. Takes
+    half a minute on a terminal. Exit code 1 if anything does not happen as it should.
 
     \b
     Example:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.config import Config, ConfigError, Problem, parse_options
+from cloudgraft.config import Config, ConfigError, Problem, machine_settings, missing_prices, parse_options
 from cloudgraft.config.clouds import CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.groups import Group, Template
 from cloudgraft.config.guards import Guards
+from cloudgraft.config.schema import keys_of
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
 from cloudgraft.engine.templates import TemplateDeclaration
@@ -34,16 +35,16 @@ def blueprint(config: Config) -> Blueprint:
             clouds[name], classes[name] = _cloud(config, name, cloud)
         except ConfigError as error:
             problems += error.problems
+    groups: list[GroupDeclaration] = []
     for group in config.groups():
-        problems += _check_machine(config, group, classes.get(group.cloud))
+        try:
+            groups.append(_group(config, group, classes.get(group.cloud)))
+        except ConfigError as error:
+            problems += error.problems
+    problems += missing_prices(config, [g.id for g in groups if g.price is None and _knows_no_price(classes[g.cloud])])
     if problems:
         raise ConfigError(problems)
-    return Blueprint(
-        cluster=config.cluster,
-        clouds=clouds,
-        groups=[_group(group) for group in config.groups()],
-        settings=_settings(config),
-    )
+    return Blueprint(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
 
 
 # -- clouds ------------------------------------------------------------------------------------------------------------
@@ -131,31 +132,33 @@ def _limits(guards: Guards) -> GuardLimits:
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def _check_machine(config: Config, group: Group, cls: type | None) -> list[Problem]:
-    """What the driver's own schema finds wrong with a group's `machine` section."""
+def _knows_no_price(cls: type | None) -> bool:
+    """Whether a driver cannot tell prices, by its class; of a plugin that is only known when it was asked."""
+    return getattr(cls, "prices", None) in (Driver.prices, BlockingDriver.prices)
+
+
+def _group(config: Config, group: Group, cls: type | None) -> GroupDeclaration:
     schema = getattr(cls, "MachineSettings", None)
-    if schema is None:
-        return []
-    where = config.where("nodeGroups", group.index, "machine")
-    try:
-        parse_options(schema, group.machine, where)
-    except ConfigError as error:
-        return list(error.problems)
-    return []
-
-
-def _group(group: Group) -> GroupDeclaration:
+    machine = machine_settings(schema, group, config.where("nodeGroups", group.index))
+    known = keys_of(schema) if schema else ()
+    for key, value in (("labels", dict(group.template.labels)), ("taints", _taints(group.template))):
+        if value and key in known:  # a driver that labels its nodes itself makes them what the template promises (R69)
+            machine.setdefault(key, value)
     return GroupDeclaration(
         id=group.id,
         cloud=group.cloud,
         min_size=group.min_size,
         max_size=group.max_size,
-        machine=dict(group.machine),
+        machine=machine,
         template=_template(group.template),
         zone=group.zone,
         options=group.options,
         price=Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None,
     )
+
+
+def _taints(template: Template) -> list[dict[str, str]]:
+    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in template.taints]
 
 
 def _template(template: Template) -> TemplateDeclaration:

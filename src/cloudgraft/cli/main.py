@@ -17,6 +17,7 @@ VERBS = {
     "serve": "Serve the autoscaler: the providers of a configuration file.",
     "call": "Make one of the 15 calls to any server, as the autoscaler would.",
     "certs": "Make, renew and check the certificates for mTLS.",
+    "simcloud": "Run a simulated cloud, with its own ledger and with faults to order.",
     "drivers": "List the drivers and providers that are installed.",
     "new": "Write a new driver or provider package to start from.",
 }

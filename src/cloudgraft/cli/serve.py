@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import click
 
+from cloudgraft.admin.methods import engine_methods
+from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import logs
-from cloudgraft.cli.wiring import assemble, serve_options
-from cloudgraft.config import load
-from cloudgraft.server.serve import serve_until_told
+from cloudgraft.cli.reload import Reloader
+from cloudgraft.cli.wiring import admin_place, assemble, serve_options
+from cloudgraft.config import Config, load
+from cloudgraft.engine.engine import Engine
+from cloudgraft.server.serve import Running, serve_until_told
 from cloudgraft.service.metrics import ServiceMetrics
 
 
@@ -37,9 +43,9 @@ def command(
     \b
     The smallest configuration, for a first try:
       cluster: test
-      providers:
-        - type: memory
-          options: {groups: [{id: small, maxSize: 5}]}
+      clouds: {sim: {driver: simulated}}
+      nodeGroups:
+        - {id: small, cloud: sim, maxSize: 5, machine: {shape: small}}
 
     \b
     Examples:
@@ -47,7 +53,8 @@ def command(
       cloudgraft serve --config cloudgraft.yaml --check
       cloudgraft serve --config cloudgraft.yaml -v5 --log-format json
 
-    SIGTERM and SIGINT let calls in flight end; a second signal does not wait.
+    SIGTERM and SIGINT let calls in flight end; a second signal does not wait. SIGHUP, and a change of the file, bring
+    new clouds, groups, guards and limits into effect at the autoscaler's next Refresh.
     """
     given = {
         "server.listen": listen,
@@ -55,11 +62,54 @@ def command(
         "log.level": verbosity,
         "log.format": log_format,
     }
-    config = load(path, overrides={key: value for key, value in given.items() if value is not None})
+
+    def read() -> Config:
+        return load(path, overrides={key: value for key, value in given.items() if value is not None})
+
+    config = read()
     metrics = ServiceMetrics()
     assembly = assemble(config, metrics)
     if check:
-        click.echo(f"{path}: good ({len(config.providers)} provider{'s' if len(config.providers) > 1 else ''})")
+        click.echo(
+            f"{path}: good ({_counted(len(config.groups()), 'group')}, {_counted(len(config.providers), 'provider')})"
+        )
         return
     logs.configure(config.log.level, config.log.format)
-    asyncio.run(serve_until_told(assembly.provider, serve_options(config), metrics=metrics, trouble=assembly.trouble))
+    engine = assembly.engine
+    asyncio.run(
+        serve_until_told(
+            assembly.provider,
+            serve_options(config),
+            metrics=metrics,
+            trouble=assembly.trouble,
+            gate=engine.check_leader if engine else None,
+            beside=_Beside(path, config, engine, read) if engine else None,
+        )
+    )
+
+
+class _Beside:
+    """What runs beside the server when there is an engine: the operators' socket, and the watch over the file."""
+
+    def __init__(self, path: Path, config: Config, engine: Engine, read: Callable[[], Config]) -> None:
+        self._path = path
+        self._config = config
+        self._engine = engine
+        self._read = read
+
+    @asynccontextmanager
+    async def __call__(self, server: Running) -> AsyncIterator[None]:
+        self._engine.on_fenced = server.drop_connections
+        reloader = Reloader(self._path, self._config, self._engine, self._read)
+        admin = AdminServer(
+            engine_methods(self._engine, config_trouble=lambda: reloader.problem), admin_place(self._config)
+        )
+        async with AsyncExitStack() as stack:
+            await admin.start()
+            stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())
+            await stack.enter_async_context(reloader.watching())
+            yield
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

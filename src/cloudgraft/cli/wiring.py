@@ -6,8 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, assert_never
 
+from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.cli.journals import journal_from
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.config import (
     Config,
@@ -20,16 +23,22 @@ from cloudgraft.config import (
     Where,
     parse_options,
 )
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.plugins import provider as plugin_provider
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.sdk.blocking import as_provider
+from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.server.listener import Access
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service.merge import MergedProvider
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
+
+ENGINE = "engine"  # the engine's name among the providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +47,12 @@ class Assembly:
 
     provider: Provider
     members: Mapping[str, Provider]
+    engine: Engine | None = None
 
     def trouble(self) -> str:
-        """Why there is nothing to serve yet: none of the providers has ever answered. Else empty."""
+        """Why not to send calls here: the engine must not answer, or no provider has ever answered. Else empty."""
+        if self.engine is not None:
+            return self.engine.trouble()
         reasons = [
             f"{name}: {member.trouble}"
             for name, member in self.members.items()
@@ -53,6 +65,13 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     """Makes the providers. Raises ConfigError with what is wrong with the options of all of them."""
     members: dict[str, Provider] = {}
     problems: list[Problem] = []
+    engine = None
+    if config.clouds or config.node_groups:
+        try:
+            engine = make_engine(config)
+            members[ENGINE] = EngineProvider(engine)
+        except ConfigError as error:
+            problems += error.problems
     for index, (name, entry) in enumerate(zip(config.names(), config.providers, strict=True)):
         try:
             members[name] = _member(name, entry, config.where("providers", index, "options"), metrics)
@@ -60,7 +79,16 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return Assembly(MergedProvider(members) if len(members) > 1 else next(iter(members.values())), members)
+    only = next(iter(members.values()))
+    provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
+    return Assembly(provider, members, engine)
+
+
+def make_engine(config: Config) -> Engine:
+    """The engine over the clouds of the file, with its journal; not started yet."""
+    wanted = blueprint(config)
+    journal, lease = journal_from(config)
+    return Engine(wanted, journal, lease=lease)
 
 
 def serve_options(config: Config) -> ServeOptions:
@@ -153,3 +181,14 @@ def _behind_snapshot(
     metrics.provider_up.labels(name).set_function(lambda: 0.0 if wrapped.trouble else 1.0)
     metrics.snapshot_age.labels(name).set_function(lambda: wrapped.age)
     return wrapped
+
+
+def admin_place(config: Config) -> Access | Path:
+    """Where operators reach the server."""
+    address, tls = config.admin_address(), config.admin.tls
+    if address.startswith("unix:"):
+        return Path(address.removeprefix("unix:"))
+    if tls is None:
+        raise InternalError("an admin port without TLS")  # the configuration does not allow it
+    files = TlsFiles(cert=tls.cert, key=tls.key, client_ca=tls.client_ca)
+    return Access(listen=address, tls=files, allowed_clients=tls.allowed_clients)

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from cloudgraft.demo.events import Event, GroupState, Kind, short_name
+from cloudgraft.demo.world import Books
 from cloudgraft.sdk import InstanceState
 from cloudgraft.sdk.errors import InternalError
 
-__all__ = ["StoryError", "check_end", "check_groups", "check_story", "check_target"]
+__all__ = [
+    "StoryError",
+    "check_books",
+    "check_end",
+    "check_groups",
+    "check_recovery",
+    "check_story",
+    "check_target",
+]
+
+_LEAST_MONEY = 0.0001  # what floats and the ledger's own rounding may differ by
 
 
 class StoryError(InternalError):
@@ -46,6 +57,9 @@ _CHAPTERS: tuple[_Chapter, ...] = (
     (lambda event: event.kind is Kind.OUT_OF_STOCK, "the stock-out did not happen"),
     (lambda event: event.kind is Kind.FALLBACK, "there was no fallback to another group after the stock-out"),
     (lambda event: event.kind is Kind.REGISTERED, "no node registered after the fallback"),
+    (lambda event: event.kind is Kind.CRASH, "cloudgraft did not die in the middle of a scale-up"),
+    (lambda event: event.kind is Kind.RESTART, "cloudgraft did not come back after it died"),
+    (lambda event: event.kind is Kind.REGISTERED, "no node registered after the crash"),
     (lambda event: event.kind is Kind.SCALE_DOWN, "no node was removed"),
     (lambda event: event.kind is Kind.GONE, "no machine went away"),
 )
@@ -63,6 +77,21 @@ def check_story(events: Sequence[Event]) -> None:
         raise StoryError("the fallback came later than in the loop that saw the stock-out")
     if fallback.group == short.group:
         raise StoryError(f"{short.group} was out of stock, and yet it was asked again")
+
+
+def check_recovery(books: Books) -> None:
+    """One machine per intent (law 3): after a crash none is lost, and none is there twice."""
+    if books.lost or books.doubled:
+        raise StoryError(f"after the crash {books.lost} machines are lost and {books.doubled} are doubled")
+
+
+def check_books(books: Books, *, machines: int, cost: float) -> None:
+    """The cloud's ledger must say what the client has counted: as many machines, for as much money."""
+    check_recovery(books)
+    if books.machines != machines:
+        raise StoryError(f"the client has seen {machines} machines, but the cloud has made {books.machines}")
+    if abs(books.cost - cost) > _LEAST_MONEY:
+        raise StoryError(f"the client has counted a cost of {cost:.4f}, but the cloud's ledger says {books.cost:.4f}")
 
 
 def check_end(groups: Sequence[GroupState], *, pods_left: int, nodes_left: int, machines_left: int) -> None:

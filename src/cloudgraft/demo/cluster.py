@@ -16,13 +16,9 @@ __all__ = ["Changes", "Cluster", "Machine", "Node"]
 class Machine:
     """A machine that is up, as its kubelet would know it."""
 
+    name: str  # the node's
     provider_id: str
     shape: Shape
-
-    @property
-    def name(self) -> str:
-        """The name its node gets: the last part of its id."""
-        return self.provider_id.rpartition("/")[2]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,14 +9,15 @@ from typing import Final
 from cloudgraft.client import CloudProvider
 from cloudgraft.demo.autoscaler import Autoscaler
 from cloudgraft.demo.calls import CallRecorder
-from cloudgraft.demo.checks import StoryError, check_end, check_story
+from cloudgraft.demo.checks import StoryError, check_books, check_end, check_recovery, check_story
 from cloudgraft.demo.cluster import Changes, Cluster, Node
 from cloudgraft.demo.events import Event, GroupState, Kind, plural
 from cloudgraft.demo.frame import Frame, NodeRow, Presenter, Summary
+from cloudgraft.demo.front import Front
 from cloudgraft.demo.ledger import Ledger, hourly_cost
 from cloudgraft.demo.times import MINUTE, clock_time, seconds_at
 from cloudgraft.demo.workload import Wave
-from cloudgraft.demo.world import World
+from cloudgraft.demo.world import Books, World
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["Day"]
@@ -24,6 +25,7 @@ __all__ = ["Day"]
 _END: Final = seconds_at("23:00")
 _BUSY_STEP: Final = 5 * MINUTE
 _QUIET_STEP: Final = 30 * MINUTE
+_FATAL_GROUP: Final = "gpu"
 
 
 class Day:
@@ -33,18 +35,18 @@ class Day:
         self,
         *,
         world: World,
+        front: Front,
         client: CloudProvider,
         calls: CallRecorder,
         presenter: Presenter,
-        address: str,
         waves: Sequence[Wave],
     ) -> None:
         self.events: list[Event] = []
         self._world = world
+        self._front = front
         self._client = client
         self._calls = calls
         self._presenter = presenter
-        self._address = address
         self._waves = {wave.name: wave for wave in waves}
         self._arrived: set[str] = set()
         self._ending: set[str] = set()  # waves of which a pod has finished
@@ -52,18 +54,20 @@ class Day:
         self._cluster = Cluster()
         self._autoscaler = Autoscaler(client, self._cluster, self._tell)
         self._ledger = Ledger()
+        self._looked = world.now()
+        self._is_up = True
 
     async def play(self) -> Summary:
         """From morning to night; raises StoryError, with the time of day, when anything is not as it should be."""
         started = time.monotonic()
         try:
-            await self._play()
+            books = await self._play()
         except CloudgraftError as error:
             clock = clock_time(self._world.now())
             raise StoryError(f"the demo went wrong at {clock}: {error.message}") from error
-        return self._summary(time.monotonic() - started)
+        return self._summary(books, time.monotonic() - started)
 
-    async def _play(self) -> None:
+    async def _play(self) -> Books:
         await self._client.get_available_gpu_types()
         await self._look()
         await self._say(Kind.START, *_start(self._autoscaler.groups))
@@ -72,14 +76,18 @@ class Day:
             await self._pass_time()
         await self._step()
         check_story(self.events)
+        books = self._world.books()
+        check_books(books, machines=self._ledger.created, cost=self._ledger.cost)
         check_end(
             self._autoscaler.groups,
             pods_left=len(self._cluster.pending) + self._cluster.running,
             nodes_left=len(self._cluster.nodes),
             machines_left=len(await self._world.machines()),
         )
-        await self._say(Kind.NIGHT, "every group is back at zero", "no pod, no node, no machine is left")
+        detail = f"no pod, no node, no machine is left; the cloud's own bill is {books.cost:.2f} too"
+        await self._say(Kind.NIGHT, "every group is back at zero", detail)
         await self._client.cleanup()
+        return books
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -96,17 +104,44 @@ class Day:
         await self._presenter.show(self._frame(is_news=False))
 
     async def _look(self) -> None:
-        await self._autoscaler.look(self._world.now())
-        self._ledger.note(self._autoscaler.groups)
+        now = self._world.now()
+        await self._autoscaler.look(now)
+        self._ledger.note(self._autoscaler.groups, now - self._looked)
+        self._looked = now
 
     async def _pass_time(self) -> None:
         """On to the next loop: soon while something is on its way, else when the next pods come or finish."""
         now = self._world.now()
         coming = [moment for moment in (*self._arrivals(), *self._cluster.ends()) if moment > now]
         step = _BUSY_STEP if self._is_busy() else min([_QUIET_STEP, *(moment - now for moment in coming)])
-        step = min(step, _END - now)
-        self._ledger.pass_time(self._autoscaler.groups, step)
-        await self._world.advance(step)
+        if self._is_fatal(self.events[-1]):
+            await self._crash()
+        await self._world.advance(min(step, _END - now))
+
+    # -- the crash ---------------------------------------------------------------------------------------------------
+
+    def _is_fatal(self, last: Event) -> bool:
+        """In the middle of the dearest scale-up: here a second machine would cost most."""
+        return (last.kind, last.group, last.time) == (Kind.SCALE_UP, _FATAL_GROUP, self._world.now())
+
+    async def _crash(self) -> None:
+        """cloudgraft dies with an order under way and comes back. Nobody calls meanwhile: it is between two loops."""
+        wreck = await self._world.die()
+        await self._front.close()
+        self._is_up = False
+        on_disk = f"{plural(wreck.machines, 'machine')}, {wreck.unknown} of unknown outcome"
+        detail = f"memory and port are gone; on disk: {on_disk}"
+        await self._say(Kind.CRASH, "cloudgraft dies: an order is placed, its answer not seen", detail)
+        await self._front.open()
+        self._is_up = True
+        books = self._world.books()
+        check_recovery(books)
+        headline = (
+            f"back from the journal: {plural(wreck.machines, 'machine')}, {books.lost} lost, {books.doubled} doubled"
+        )
+        verb = "is" if len(wreck.ordered) == 1 else "are"
+        detail = f"{_names(wreck.ordered)} {verb} in the cloud's list by name: kept, not ordered again"
+        await self._say(Kind.RESTART, headline, detail)
 
     def _arrivals(self) -> list[float]:
         return [wave.arrives for wave in self._waves.values() if wave.name not in self._arrived]
@@ -163,7 +198,8 @@ class Day:
             time=self._world.now(),
             begins=self._begins,
             ends=_END,
-            address=self._address,
+            address=self._front.address,
+            is_up=self._is_up,
             events=tuple(self.events),
             is_news=is_news,
             is_busy=self._is_busy(),
@@ -189,7 +225,7 @@ class Day:
             unneeded=node.name in self._autoscaler.unneeded,
         )
 
-    def _summary(self, seconds: float) -> Summary:
+    def _summary(self, books: Books, seconds: float) -> Summary:
         ledger = self._ledger
         return Summary(
             loops=self._autoscaler.loops,
@@ -201,6 +237,7 @@ class Day:
             most_milli_cpu=ledger.most_milli_cpu,
             pods_finished=self._cluster.finished,
             cost=ledger.cost,
+            books=books,
             seconds=seconds,
             events=tuple(self.events),
         )

@@ -47,7 +47,7 @@ class Shape:
         return cls(
             milli_cpu=int(template.allocatable.get("cpu", nothing).value * 1000),
             pods=int(template.allocatable.get("pods", nothing).value),
-            memory=str(template.allocatable.get("memory", "")),
+            memory=str(template.capacity.get("memory", "")),
             labels=dict(template.labels),
             taints=frozenset(taint.key for taint in template.taints if taint.effect != "PreferNoSchedule"),
         )

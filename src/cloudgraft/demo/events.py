@@ -20,6 +20,8 @@ class Kind(enum.Enum):
     REGISTERED = "register"
     OUT_OF_STOCK = "no stock"
     FALLBACK = "fallback"
+    CRASH = "crash"
+    RESTART = "restart"
     DONE = "done"
     SCALE_DOWN = "scale-down"
     GONE = "gone"

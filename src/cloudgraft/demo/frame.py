@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from cloudgraft.demo.calls import CallRecord, RpcFigures
 from cloudgraft.demo.events import Event, GroupState, Kind
+from cloudgraft.demo.world import Books
 
 __all__ = ["Frame", "NodeRow", "Pace", "Presenter", "Summary"]
 
@@ -32,6 +33,7 @@ class Frame:
     begins: float
     ends: float
     address: str
+    is_up: bool  # whether anybody listens there
     events: tuple[Event, ...]  # so far, the newest last
     is_news: bool  # the newest has just happened
     is_busy: bool  # something is on its way
@@ -58,7 +60,8 @@ class Summary:
     most_machines: int
     most_milli_cpu: int
     pods_finished: int
-    cost: float
+    cost: float  # as the client has counted it
+    books: Books  # as the cloud has
     seconds: float
     events: tuple[Event, ...]
 
@@ -82,6 +85,8 @@ _HOLD: Final = {
     Kind.REGISTERED: 0.9,
     Kind.OUT_OF_STOCK: 2.0,
     Kind.FALLBACK: 2.0,
+    Kind.CRASH: 2.5,
+    Kind.RESTART: 2.5,
     Kind.DONE: 0.8,
     Kind.SCALE_DOWN: 0.6,
     Kind.GONE: 0.15,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cloudgraft.demo.events import GroupState
@@ -21,7 +21,7 @@ class Ledger:
     most_milli_cpu: int = 0
     _ran: set[str] = field(default_factory=set)
     _failed: set[str] = field(default_factory=set)
-    _listed: set[str] = field(default_factory=set)
+    _listed: Mapping[str, float] = field(default_factory=dict)  # what costs money, with its price per hour
 
     @property
     def created(self) -> int:
@@ -36,11 +36,17 @@ class Ledger:
     @property
     def deleted(self) -> int:
         """Machines that ran and are gone."""
-        return len(self._ran - self._listed)
+        return len(self._ran - self._listed.keys())
 
-    def note(self, groups: Sequence[GroupState]) -> None:
-        """Takes in what was seen in one loop."""
-        self._listed = {instance.id for group in groups for instance in group.instances}
+    def note(self, groups: Sequence[GroupState], seconds: float) -> None:
+        """Takes in what was seen in one loop, and bills the time since the one before.
+
+        A cloud asks for money from the order on. So what is new was ordered in the loop before, right after it was
+        asked for, and what is missing was there until now: the loops are close together while anything is on its way.
+        """
+        listed = _costly(groups)
+        self.cost += sum({**self._listed, **listed}.values()) * seconds / HOUR
+        self._listed = listed
         self._failed |= {instance.id for group in groups for instance in group.failed}
         running = [(group, _running(group)) for group in groups]
         self._ran |= {id_ for _, ids in running for id_ in ids}
@@ -48,15 +54,14 @@ class Ledger:
         milli_cpu = sum(len(ids) * group.shape.milli_cpu for group, ids in running)
         self.most_milli_cpu = max(self.most_milli_cpu, milli_cpu)
 
-    def pass_time(self, groups: Sequence[GroupState], seconds: float) -> None:
-        """Bills that time for every machine that is up."""
-        self.cost += hourly_cost(groups) * seconds / HOUR
-
 
 def hourly_cost(groups: Sequence[GroupState]) -> float:
-    """What the machines that are up cost per hour; one that is being deleted costs until it is gone."""
-    up = (InstanceState.RUNNING, InstanceState.DELETING)
-    return sum(group.price * sum(instance.state in up for instance in group.instances) for group in groups)
+    """What the machines cost per hour: all that the cloud has accepted, until they are gone."""
+    return sum(_costly(groups).values())
+
+
+def _costly(groups: Sequence[GroupState]) -> dict[str, float]:
+    return {instance.id: group.price for group in groups for instance in group.instances if instance.error is None}
 
 
 def _running(group: GroupState) -> list[str]:

@@ -30,6 +30,8 @@ _KIND_STYLES: Final = {
     Kind.REGISTERED: "green",
     Kind.OUT_OF_STOCK: "red",
     Kind.FALLBACK: "magenta",
+    Kind.CRASH: "red",
+    Kind.RESTART: "green",
     Kind.DONE: "yellow",
     Kind.SCALE_DOWN: "cyan",
     Kind.GONE: "cyan",
@@ -110,7 +112,8 @@ def _header(frame: Frame) -> Panel:
         finished_style=style,
     )
     title = "[bold]cloudgraft demo[/]: a day of an autoscaled cluster"
-    return _panel(Group(headline, detail, day), title, subtitle=f"{frame.address} mTLS", style=style)
+    where = f"{frame.address} mTLS" if frame.is_up else f"[bold red]{frame.address} closed[/]"
+    return _panel(Group(headline, detail, day), title, subtitle=where, style=style)
 
 
 # -- groups and machines -----------------------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ def _groups(frame: Frame, tick: int) -> Panel:
 
 def _machines(group: GroupState, tick: int) -> Text:
     boxes = Text(no_wrap=True, overflow="ellipsis")
-    for instance in group.instances:
+    for instance in sorted(group.instances, key=_rank):
         boxes.append_text(_box(instance, tick))
         boxes.append(" ")
     alive = sum(instance.state is not InstanceState.DELETING for instance in group.instances)
@@ -154,6 +157,12 @@ def _machines(group: GroupState, tick: int) -> Text:
     if group.backed_off:
         boxes.append("backed off", style="red")
     return boxes
+
+
+def _rank(instance: Instance) -> int:
+    """Like stands with like; else each in its place."""
+    states = (InstanceState.RUNNING, InstanceState.CREATING, InstanceState.DELETING)
+    return states.index(instance.state) if instance.error is None else len(states)
 
 
 def _box(instance: Instance, tick: int) -> Text:

@@ -1,62 +1,37 @@
-"""What the demo needs of the world beside a provider: time that can be told to pass, and the machines that are up.
+"""What the demo needs of the world beside a provider: time that can be told to pass, machines, and a way to die.
 
-The day is played against :class:`World` and nothing else, so a real engine with a simulated cloud fits under it as
-well as the provider in memory does.
+The day is played against :class:`World` and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from cloudgraft.demo.cluster import Machine
-from cloudgraft.demo.decide import Shape
-from cloudgraft.demo.times import MINUTE, seconds_at
-from cloudgraft.demo.workload import GPU_POOL
-from cloudgraft.sdk import AutoscalingOptions, InstanceState, Provider, Taint
-from cloudgraft.sdk.duration import parse_duration
-from cloudgraft.testing.memory import MemoryGroup, MemoryOptions, MemoryProvider
+from cloudgraft.sdk import Provider
 
-__all__ = ["GROUPS", "MemoryWorld", "World"]
+__all__ = ["Books", "World", "Wreck"]
 
-_BOOT: Final = 9 * MINUTE
-_STOP: Final = 6 * MINUTE
 
-GROUPS: Final = (
-    MemoryGroup(
-        id="small",
-        max_size=8,
-        cpu="2",
-        memory="8Gi",
-        labels={"pool": "small"},
-        hourly_price=0.04,
-        stock=4,  # fewer than max: the cloud will run out
-        boot_seconds=_BOOT,
-        delete_seconds=_STOP,
-    ),
-    MemoryGroup(
-        id="large",
-        max_size=4,
-        cpu="8",
-        memory="32Gi",
-        labels={"pool": "large"},
-        hourly_price=0.20,
-        boot_seconds=_BOOT,
-        delete_seconds=_STOP,
-    ),
-    MemoryGroup(
-        id="gpu",
-        max_size=2,
-        cpu="8",
-        memory="64Gi",
-        labels=GPU_POOL,
-        taints=tuple(Taint(key=key, value=value) for key, value in GPU_POOL.items()),
-        hourly_price=1.80,
-        boot_seconds=_BOOT,
-        delete_seconds=_STOP,
-        options=AutoscalingOptions(scale_down_unneeded_time=parse_duration("5m")),  # too dear to idle for long
-    ),
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wreck:
+    """What is on disk after a crash."""
+
+    machines: int  # that the journal has
+    unknown: int  # of them, those that were ordered and whose answer was never seen
+    ordered: Sequence[str]  # those that the cloud has made all the same, by the names that their nodes will have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """What the cloud's own ledger says of the day, and where the journal says something else."""
+
+    machines: int  # made since the morning
+    cost: float  # of all of them
+    lost: int  # machines that only one of the two knows
+    doubled: int  # machines made beyond one for each intent
 
 
 class World(Protocol):
@@ -64,7 +39,7 @@ class World(Protocol):
 
     @property
     def provider(self) -> Provider:
-        """What is to be served."""
+        """What is to be served; after :meth:`die` it is another one."""
 
     def now(self) -> float:
         """The demo's time, in seconds since midnight."""
@@ -75,34 +50,8 @@ class World(Protocol):
     async def machines(self) -> Sequence[Machine]:
         """The machines that are up, those being shut down included: each has, or is about to have, a node."""
 
+    async def die(self) -> Wreck:
+        """Places the orders that are due, and dies before it hears that the cloud has taken one."""
 
-class MemoryWorld:
-    """The provider in memory, on a clock that only moves when it is told to."""
-
-    def __init__(self, groups: Sequence[MemoryGroup] = GROUPS, *, begins: float = seconds_at("06:00")) -> None:
-        self._now = begins
-        self._groups = tuple(group.id for group in groups)
-        self._provider = MemoryProvider(MemoryOptions(groups=tuple(groups)), clock=self.now)
-
-    @property
-    def provider(self) -> Provider:
-        """The provider in memory."""
-        return self._provider
-
-    def now(self) -> float:
-        """The demo's time."""
-        return self._now
-
-    async def advance(self, seconds: float) -> None:
-        """Moves the clock; the machines of this provider follow it by themselves."""
-        self._now += seconds
-
-    async def machines(self) -> Sequence[Machine]:
-        """All that run or are being deleted; what never ran has no node."""
-        up = (InstanceState.RUNNING, InstanceState.DELETING)
-        return [
-            Machine(provider_id=instance.id, shape=Shape.of(await self._provider.template(group)))
-            for group in self._groups
-            for instance in await self._provider.instances(group)
-            if instance.state in up and instance.error is None
-        ]
+    def books(self) -> Books:
+        """The cloud's ledger, compared with the journal."""

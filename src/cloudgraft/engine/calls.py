@@ -153,7 +153,8 @@ class Caller:
             self._next_at = max(self._next_at, self._clock.now()) + 1 / self.settings.calls_per_second
 
     async def _end(self, name: str, call: Awaitable[Outcome]) -> None:
-        self._outcomes.append((name, await call))
+        outcome = await call  # first: take() may put another list in place meanwhile
+        self._outcomes.append((name, outcome))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

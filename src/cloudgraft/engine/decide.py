@@ -73,10 +73,13 @@ def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """The next thing to do about this machine."""
     if is_released(record):
         return _released(record, sight)
+    own = _RULES[record.state](record, sight, at)
+    if isinstance(own, Move):
+        return own  # first what is known: the record must have the id of the machine that is kept
     extra = _extra(record, sight, at)
-    if extra is not None:
-        return extra
-    return _RULES[record.state](record, sight, at)
+    # Each gets its turn: a machine that ignores its deletion must not keep the other alive.
+    is_own_turn = isinstance(own, Delete) and (sight.deletes + sight.failures) % 2 == 1
+    return own if extra is None or is_own_turn else extra
 
 
 def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | None:
@@ -94,12 +97,13 @@ def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | Non
 def _requested(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if sight.machine is not None:
         return _accepted(record, sight.machine, at, "the cloud already has a machine of this name with our marks")
-    if at.now >= _deadline(record, at.settings.create_deadline):
-        return _failed(record, at, failure("deadline", "no call to create it could be made in time"))
+    deadline = _deadline(record, at.settings.create_deadline)
+    if at.now >= deadline:
+        return _failed(record, at, _why_not_created(sight, "no call to create it could be made in time"))
     if at.refusal is not None:
         return _failed(record, at, at.refusal)
-    if at.is_paused or not at.may_create:
-        return Stay(_deadline(record, at.settings.create_deadline))
+    if sight.unproven is not None or at.is_paused or not at.may_create:
+        return Stay(deadline)
     return Create()
 
 
@@ -110,7 +114,7 @@ def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return Stay()  # its answer comes, or its time-out
     deadline = _deadline(record, at.settings.create_deadline)
     if at.now >= deadline:
-        return _failed(record, at, _why_not_created(sight))
+        return _failed(record, at, _why_not_created(sight, "the cloud did not create it in time"))
     if record.presence is Presence.UNKNOWN and sight.is_absent:
         return Move(
             amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", "known"
@@ -122,9 +126,9 @@ def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     return Create() if at.now >= sight.retry_at else Stay(min(sight.retry_at, deadline))
 
 
-def _why_not_created(sight: Sight) -> ErrorRecord:
+def _why_not_created(sight: Sight, otherwise: str) -> ErrorRecord:
     if sight.unproven is None:
-        return failure("deadline", "the cloud did not create it in time")
+        return failure("deadline", otherwise)
     return failure(
         "unproven",
         f"the cloud has a machine of this name ({sight.unproven.machine_id}) that does not show our marks, "
@@ -210,22 +214,29 @@ def _released(record: MachineRecord, sight: Sight) -> Decision:
 
 def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """Removes what the cloud holds of a machine that is not wanted any more."""
-    if record.presence is Presence.NONE or sight.is_calling:
+    if sight.is_calling:
         return Stay()
+    settled = _settled(record, sight)
+    if settled is not None:
+        return settled
     seen = sight.machine
-    if seen is None and sight.is_absent:
-        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", "known")
-    if record.presence is Presence.UNKNOWN:
-        return _found(record, seen) if seen is not None else Stay()
     is_going = seen is not None and seen.state is MachineState.DELETING
-    if at.is_paused or is_going or not sight.is_ours:
+    if record.presence is not Presence.PRESENT or at.is_paused or is_going or not sight.is_ours:
         return Stay()
     return Delete(seen or _as_known(record)) if at.now >= sight.retry_at else Stay(sight.retry_at)
 
 
-def _found(record: MachineRecord, seen: Machine) -> Decision:
-    found = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
-    return Move(amend(record, **found), "a list shows that the cloud had created it", "known")
+def _settled(record: MachineRecord, sight: Sight) -> Move | None:
+    """What the lists have shown of an unwanted machine and its record does not say."""
+    seen = sight.machine
+    if seen is not None:
+        found = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
+        if (record.presence, record.machine_id) == (Presence.PRESENT, seen.machine_id):
+            return None
+        return Move(amend(record, **found), "a list shows that the cloud had created it", "known")
+    if sight.is_absent and record.presence is not Presence.NONE:
+        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", "known")
+    return None
 
 
 def _accepted(record: MachineRecord, seen: Machine, at: Situation, cause: str) -> Decision:

@@ -30,7 +30,7 @@ from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.types import NodeGroup
-from cloudgraft.store.journal import Journal
+from cloudgraft.store.journal import Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, Event, GroupRecord, MachineRecord
 
 __all__ = ["Engine"]
@@ -38,7 +38,9 @@ __all__ = ["Engine"]
 log = logging.getLogger("cloudgraft.engine")
 
 _FIRST_LOOK: Final = 10.0  # seconds that a start waits for clouds whose groups cannot be served without them
-_HOUSEKEEPING: Final = 60.0
+_CLEAN_EVERY: Final = 60.0
+_HOUSEKEEPING: Final = "/housekeeping"  # tasks beside those of the clouds, which no cloud can be named like
+_OPENING: Final = "/opening"
 _PROBE: Final = 1.0
 _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
 
@@ -53,7 +55,6 @@ class Engine:
         *,
         clock: Clock | None = None,
         lease: LeaseLike | None = None,
-        lease_seconds: float = math.inf,
         on_fenced: Callable[[], Awaitable[None]] | None = None,
         is_stepped: bool = False,
     ) -> None:
@@ -70,9 +71,7 @@ class Engine:
         self.roster = Roster()
         self.shown: tuple[NodeGroup, ...] = ()
         self.reference_price: ReferencePrice | None = None
-        self._leadership = Leadership(
-            lease or SoleLease(), ttl=lease_seconds, on_elected=self._lead, on_fenced=self._follow
-        )
+        self._leadership = Leadership(lease or SoleLease(), on_elected=self._lead, on_fenced=self._follow)
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
         self._around = Surroundings(
             fleet=self.fleet,
@@ -90,10 +89,12 @@ class Engine:
         self._placed: set[str] = set()  # clouds whose groups are known, as far as they will be
         self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
         self._is_stepped = is_stepped
+        self._is_replica = lease is not None
+        self._waiting_for = ""  # why the journal is not open yet
         self._is_serving = False
         self._is_closing = False
         self._shown_ids: frozenset[str] = frozenset()
-        self._after_fence = on_fenced
+        self.on_fenced = on_fenced
         self._refreshing = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -117,13 +118,21 @@ class Engine:
     def check_leader(self) -> None:
         """Raises UnavailableError when this process may not answer, because it does not lead."""
         if not self._leadership.is_leader() or not self._is_serving:
-            raise UnavailableError(self._leadership.trouble() or "the journal is being read")
+            raise UnavailableError(self._why_not_leading())
+
+    def _why_not_leading(self) -> str:
+        return self._waiting_for or self._leadership.trouble() or "the journal is being read"
 
     def trouble(self) -> str:
         """Why not to send calls here; an empty string for no reason."""
         if not self._leadership.is_leader() or not self._is_serving:
-            return self._leadership.trouble() or "the journal is being read"
+            return self._why_not_leading()
         return f"the journal cannot be written: {self.writer.trouble}" if self.writer.trouble else ""
+
+    @property
+    def is_config_pending(self) -> bool:
+        """Whether a new configuration waits for the next Refresh."""
+        return self._pending is not None
 
     def traits(self, cloud: str) -> DriverTraits:
         """What the cloud's driver declares."""
@@ -151,13 +160,38 @@ class Engine:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Opens the journal and begins to lead, if no other process does."""
-        await self.journal.open()
+        """Opens the journal and begins to lead, if no other process does.
+
+        A database that is away is waited for: one of several replicas must not be restarted for that.
+        """
+        try:
+            await self.journal.open()
+        except JournalUnavailableError as error:
+            if not self._is_replica:
+                raise
+            self._waiting_for = error.message
+            self._tasks[_OPENING] = asyncio.create_task(self._open_later(), name="open the journal")
+        else:
+            await self._leadership.start()
+
+    async def _open_later(self) -> None:
+        log.warning("the journal is waited for", extra={"error": self._waiting_for})
+        while self._waiting_for:
+            await asyncio.sleep(_PROBE)
+            try:
+                await self.journal.open()
+            except CloudgraftError as error:
+                self._waiting_for = error.message
+            else:
+                self._waiting_for = ""
         await self._leadership.start()
 
     async def close(self) -> None:
         """Lets calls under way end for a moment, and closes the journal."""
         self._is_closing = True
+        opening = self._tasks.pop(_OPENING, None)
+        if opening is not None:
+            await _cancelled(opening)
         await self._leadership.stop()
         await self.journal.close()
 
@@ -195,19 +229,19 @@ class Engine:
         self._publish()
         self._is_serving = True
         if not self._is_stepped:
-            self._tasks["housekeeping"] = asyncio.create_task(self._keep_house(), name="housekeeping")
+            self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._keep_house(), name="housekeeping")
 
     async def _follow(self, _reason: str) -> None:
         """Ends everything that only a leader may do."""
         self._is_serving = False
         for name in list(self.workers):
             await self._retire(name)
-        housekeeping = self._tasks.pop("housekeeping", None)
+        if self.on_fenced is not None:
+            await self.on_fenced()  # before anything that may hang: the autoscaler is to find the new leader
+        housekeeping = self._tasks.pop(_HOUSEKEEPING, None)
         if housekeeping is not None:
             await _cancelled(housekeeping)
         await self.writer.drain()
-        if self._after_fence is not None:
-            await self._after_fence()
 
     def _load(self, contents: Contents) -> None:
         groups, self._broken = from_records(contents.groups)
@@ -250,6 +284,8 @@ class Engine:
         for name, declared in blueprint.clouds.items():
             if name not in self.workers:
                 self._employ(name, Worker(declared.make(), declared.settings, self._around))
+        for worker in list(self.workers.values()):  # a guard that is new knows nothing yet
+            await worker.observer.count()
 
     def _employ(self, name: str, worker: Worker) -> None:
         self.workers[name] = worker
@@ -350,7 +386,7 @@ class Engine:
             await asyncio.sleep(_PROBE)
             try:
                 await self.writer.probe()
-                if self.clock.now() - cleaned >= _HOUSEKEEPING:
+                if self.clock.now() - cleaned >= _CLEAN_EVERY:
                     cleaned = self.clock.now()
                     await self.clean()
             except CloudgraftError as error:

@@ -11,6 +11,7 @@ from typing import Final
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.observer import SLICE
 from cloudgraft.engine.orphans import Orphan, OrphanKind
+from cloudgraft.engine.report_json import iso
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.worker import Worker
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -43,7 +44,7 @@ class Finding:
     machine_id: str
     provider_id: str
     state: str  # as its cloud says of an orphan, else as the journal does
-    since: float | None  # when it was created, or came to be in that state
+    since: str  # when it was created, or came to be in that state; empty when that is not known
     detail: str
     hint: str
 
@@ -82,7 +83,7 @@ def _orphan(orphan: Orphan) -> Finding:
         machine_id=machine.machine_id,
         provider_id=machine.provider_id or "",
         state=machine.state.value,
-        since=machine.created_at.timestamp() if machine.created_at else None,
+        since=iso(machine.created_at.timestamp()) if machine.created_at else "",
         detail=detail,
         hint=hint.format(id=machine.machine_id),
     )
@@ -135,7 +136,7 @@ def _recorded(kind: FindingKind, record: MachineRecord, sight: Sight, worker: Wo
         machine_id=machine_id,
         provider_id=record.provider_id,
         state=record.state.value,
-        since=record.state_since,
+        since=iso(record.state_since),
         detail=detail,
         hint=hint,
     )

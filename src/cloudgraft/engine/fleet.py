@@ -25,13 +25,19 @@ class Group:
     is_configured: bool = True  # False: no longer in the file, draining
     machines: dict[str, MachineRecord] = field(default_factory=dict)  # by name, without those that are gone
     target: int = 0
+    ids: Mapping[str, str] = field(default_factory=dict)  # of the whole fleet: which machine an id stands for
     _instances: tuple[Instance, ...] | None = None
 
     def instances(self) -> tuple[Instance, ...]:
-        """What the autoscaler lists (law 5)."""
+        """What the autoscaler lists (law 5), in an order that a restart does not change."""
         if self._instances is None:
-            self._instances = tuple(map(_instance, self.machines.values()))
+            ordered = sorted(self.machines.values(), key=lambda record: (record.requested_at, record.name))
+            self._instances = tuple(_instance(record, self.ids) for record in ordered)
         return self._instances
+
+    def look_again(self) -> None:
+        """The id of a machine went to another one."""
+        self._instances = None
 
     def put(self, old: MachineRecord | None, new: MachineRecord) -> None:
         """Takes in a machine's new record."""
@@ -101,7 +107,7 @@ class Fleet:
             group.spec, group.is_configured = spec, True
             return
         shown = NodeGroup(id=spec.id, min_size=spec.min_size, max_size=spec.max_size)
-        group = self.groups[spec.id] = Group(spec, shown)
+        group = self.groups[spec.id] = Group(spec, shown, ids=self._by_id)
         for record in self.machines.values():
             if record.group == spec.id:
                 group.put(None, record)
@@ -112,7 +118,10 @@ class Fleet:
         self.machines, self.active, self.released, self._by_id, self._by_machine_id = {}, {}, {}, {}, {}
         self.adopted_clouds = {cloud.name for cloud in contents.clouds}
         self.pauses = {(pause.scope, pause.name): pause for pause in contents.pauses}
-        for record in contents.machines:
+        for group in self.groups.values():
+            group.ids = self._by_id
+        # Where a cloud gives ids away again, an id belongs to the machine that is there, not to one that was.
+        for record in sorted(contents.machines, key=_presence_order):
             self._put(record)
 
     def apply(self, change: Change) -> None:
@@ -147,10 +156,7 @@ class Fleet:
         old = self.machines.get(record.name)
         self.machines[record.name] = record
         self._by_id[record.placeholder] = record.name
-        if record.provider_id:
-            self._by_id[record.provider_id] = record.name
-        if record.machine_id:
-            self._by_machine_id[record.cloud, record.machine_id] = record.name
+        self._index(old, record)
         active = self.active.setdefault(record.cloud, {})
         if record.state is State.GONE:
             active.pop(record.name, None)
@@ -164,11 +170,37 @@ class Fleet:
         if group is not None:
             group.put(old, record)
 
+    def _index(self, old: MachineRecord | None, record: MachineRecord) -> None:
+        """An id belongs to the machine that got it last, for as long as that one is there."""
+        if record.provider_id:
+            rival = self._rival(self._by_id.get(record.provider_id), record)
+            if rival is None or old is None or old.provider_id != record.provider_id:
+                self._by_id[record.provider_id] = record.name
+                if rival is not None and rival.group in self.groups:
+                    self.groups[rival.group].look_again()
+        if record.machine_id:
+            key = record.cloud, record.machine_id
+            rival = self._rival(self._by_machine_id.get(key), record)
+            if rival is None or old is None or old.machine_id != record.machine_id:
+                self._by_machine_id[key] = record.name
 
-def _instance(record: MachineRecord) -> Instance:
+    def _rival(self, name: str | None, record: MachineRecord) -> MachineRecord | None:
+        """Another machine that is there and has an id which this one has too."""
+        holder = self.machines.get(name) if name not in (None, record.name) else None
+        return None if holder is None or holder.state is State.GONE else holder
+
+
+def _presence_order(record: MachineRecord) -> tuple[int, float]:
+    """Those that are gone first, the latest of them last, and then those that are going."""
+    rank = {State.GONE: 0, State.DELETING: 1}.get(record.state, 2)
+    return rank, record.gone_at or 0.0
+
+
+def _instance(record: MachineRecord, ids: Mapping[str, str]) -> Instance:
     error = record.error if record.state is State.FAILED else None
+    is_known = record.provider_id and ids.get(record.provider_id) == record.name  # else the id is another's by now
     return Instance(
-        id=record.provider_id or record.placeholder,
+        id=record.provider_id if is_known else record.placeholder,
         state=SHOWN[record.state],
         error=InstanceError(code=error.code, message=error.message, error_class=error.error_class) if error else None,
     )

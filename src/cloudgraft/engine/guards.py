@@ -62,7 +62,7 @@ def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float)
             total.machines += 1
             total.waiting += 1
             total.spend += hourly
-        elif record.presence is not Presence.NONE and not is_released(record):
+        elif record.state is State.CREATING or (record.presence is not Presence.NONE and not is_released(record)):
             total.machines += 1
             total.spend += hourly
         if record.attempt_at is not None and record.attempt_at > now - HOUR:
@@ -102,26 +102,29 @@ class Book:
         """Takes a fresh count of one cloud."""
         self.tallies[cloud] = counted
 
-    def ask(self, cloud: str, hourly: Decimal | None) -> ErrorRecord | None:
-        """Whether one more machine may be asked for; None, and it is counted, or the reason why not."""
-        refusal = self.refusal(cloud, hourly)
+    def ask(self, cloud: str, hourly: Decimal | None, *, is_in_place: bool = False) -> ErrorRecord | None:
+        """Whether one more machine may be asked for; None, and it is counted, or the reason why not.
+
+        ``is_in_place`` when it takes the place of one that is known to be gone and is still in the count.
+        """
+        wanted = Tally(machines=0 if is_in_place else 1, waiting=1, spend=float(hourly or 0))
+        refusal = self._refusal(cloud, wanted, orders_to_come=1)
         if refusal is None:
-            self._add(cloud, Tally(machines=1, waiting=1, spend=float(hourly or 0)))
+            self._add(cloud, wanted)
         return refusal
 
     def refusal(self, cloud: str, hourly: Decimal | None) -> ErrorRecord | None:
         """Why one more machine may not be asked for; None when it may. Counts nothing."""
         return self._refusal(cloud, Tally(machines=1, waiting=1, spend=float(hourly or 0)), orders_to_come=1)
 
-    def order(self, cloud: str, *, is_counted: bool) -> ErrorRecord | None:
-        """Whether a call to create may be made now for a machine; ``is_counted`` when it was asked for before.
+    def order(self, cloud: str, *, is_first: bool) -> ErrorRecord | None:
+        """Whether a call to create may be made now for a machine that was asked for; ``is_first`` for its first one.
 
         Asked again before every call, because a list may have shown more machines meanwhile.
         """
-        wanted = Tally(machines=0 if is_counted else 1)
-        refusal = self._refusal(cloud, wanted, orders_to_come=1, waiting_counts=False)
+        refusal = self._refusal(cloud, Tally(), orders_to_come=1, waiting_counts=False)
         if refusal is None:
-            self._add(cloud, Tally(machines=wanted.machines, waiting=-1 if is_counted else 0, orders=1))
+            self._add(cloud, Tally(waiting=-1 if is_first else 0, orders=1))
         return refusal
 
     def use(self) -> list[GuardUse]:

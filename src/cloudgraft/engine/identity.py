@@ -25,7 +25,9 @@ TAG_NAME = "cloudgraft-name"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _RANDOM = 8  # characters: a name is drawn again when it is taken, so this only has to be rare
 _CLUSTER = 16  # the parts together stay within the 63 characters of a host name
+_CLUSTER_ID = 10
 _GROUP = 16
+_DIGEST = 8  # of a group's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Identity:
     @property
     def prefix(self) -> str:
         """How the names of all our machines begin."""
-        return f"{_slug(self.cluster, _CLUSTER)}-{self.cluster_id[:6]}-"
+        return f"{_slug(self.cluster, _CLUSTER)}-{_id_word(self.cluster_id)}-"
 
     def new_name(self, group: str) -> str:
         """A name for a new machine: letters, digits and dashes, at most 63 characters."""
@@ -67,6 +69,11 @@ class Identity:
             return machine.tags.get(TAG_CLUSTER_ID) == self.cluster_id
         return ownership is Ownership.INVENTORY or machine.name.startswith(self.prefix)
 
+    def is_for_another(self, machine: Machine, record: MachineRecord) -> bool:
+        """Whether a machine is marked or named for another intent: some clouds give a machine's id away again."""
+        name = machine.tags.get(TAG_NAME) or (machine.name if machine.name.startswith(self.prefix) else record.name)
+        return name != record.name
+
     def group_of(self, machine: Machine, groups: Iterable[str]) -> str | None:
         """The group that a machine was made for, by its tag, else by its name."""
         tagged = machine.tags.get(TAG_GROUP)
@@ -93,8 +100,17 @@ def placeholder(cloud: str, name: str) -> str:
 
 def _group_word(group: str) -> str:
     """A group's part of a name: readable, and different for every group, whatever its id is made of."""
-    digest = hashlib.sha256(group.encode()).hexdigest()[:5]
-    return f"{_slug(group, _GROUP)}-{digest}"
+    return f"{_slug(group, _GROUP)}-{_digest(group, _DIGEST)}"
+
+
+def _id_word(cluster_id: str) -> str:
+    """A cluster's id in a name: as it is when it was generated. One that was given may be longer than there is room."""
+    is_generated = len(cluster_id) == _CLUSTER_ID and cluster_id.isalnum()
+    return cluster_id if is_generated else _digest(cluster_id, _CLUSTER_ID)
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def _slug(text: str, longest: int) -> str:

@@ -35,7 +35,7 @@ def wanted(
             group=spec.id,
             cloud=spec.cloud,
             placeholder=placeholder(spec.cloud, name),
-            provider_id=traits.provider_id.format(name=name) if traits.provider_id else "",
+            provider_id=traits.provider_id.replace("{name}", name),
             state=State.REQUESTED if error is None else State.FAILED,
             error=error,
             settings=spec.machine,

@@ -87,9 +87,7 @@ class Observer:
         """Finds the orphans in the latest list, as the journal is now."""
         if self.listing is not None:
             around = self._around
-            self.orphans = find_orphans(
-                self.name, self.listing, around.fleet, around.identity, self.traits.ownership
-            )
+            self.orphans = find_orphans(self.name, self.listing, around.fleet, around.identity, self.traits.ownership)
 
     async def count(self) -> None:
         """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
@@ -118,10 +116,11 @@ class Observer:
     async def _look_at_all(self, listing: Listing) -> None:
         looker = Looker(self._around.identity, self.traits, self._caller.settings)
         fleet = self._around.fleet
-        names = [r.name for r in self._records() if r.presence is not Presence.NONE or r.name in listing.by_name]
+        names = [r.name for r in self._records() if r.presence is not Presence.NONE]
         names += [r.name for r in fleet.released.values() if r.cloud == self.name]
-        # Of those that are gone, only what is there again matters.
-        names += [n for n in listing.by_name if n in fleet.machines and fleet.machines[n].state is State.GONE]
+        # Of those of which the cloud should hold nothing, only what is there all the same matters, or was.
+        names += [name for name in listing.by_name if name in fleet.machines]
+        names += [name for name, sight in self._sights.items() if sight.machine is not None]
         for count, name in enumerate(dict.fromkeys(names), 1):
             record = fleet.machines.get(name)
             if record is not None and record.cloud == self.name:

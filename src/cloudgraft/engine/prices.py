@@ -9,7 +9,7 @@ other nodes are measured by it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -23,14 +23,12 @@ from cloudgraft.sdk.quantity import Quantity
 __all__ = [
     "ReferencePrice",
     "common_currency",
-    "group_of_template",
     "group_price",
     "node_price",
     "pod_price",
     "reference_price",
 ]
 
-_TEMPLATE = "template-node-for-"
 _GIB = 2**30
 _CORE_IN_GIB = Fraction(15, 2)
 _LEAST = 1e-9  # R84: the autoscaler divides by prices; nothing is free
@@ -67,21 +65,6 @@ def common_currency(prices: Mapping[str, Money]) -> str:
             f"prices are in more than one currency: {found}; give these groups a price in one currency"
         )
     return next(iter(owners), "")
-
-
-def group_of_template(name: str, ids: Container[str]) -> str | None:
-    """R81: the group of a template node, which is named ``template-node-for-<id>-…``; None for any other node.
-
-    The longest known id that fits, as one id may begin another.
-    """
-    if not name.startswith(_TEMPLATE):
-        return None
-    rest = name.removeprefix(_TEMPLATE)
-    while "-" in rest:
-        rest = rest.rpartition("-")[0]
-        if rest in ids:
-            return rest
-    return None
 
 
 def node_price(hourly: Decimal, start: datetime, end: datetime) -> float:

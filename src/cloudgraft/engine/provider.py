@@ -10,11 +10,12 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.intents import wanted
-from cloudgraft.engine.prices import group_of_template, node_price, pod_price
+from cloudgraft.engine.prices import node_price, pod_price
 from cloudgraft.engine.states import move
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 

@@ -26,6 +26,7 @@ class Repairer:
         self._around = around
         self._refusal = refusal
         self._open: set[str] = set()  # groups whose breaker is open
+        self._held: set[str] = set()  # broken machines of which it was told that they cannot be replaced now
 
     def keep_minimum(self, lost: Sequence[MachineRecord], now: float) -> Change:
         """Replaces machines that vanished where their group would fall below its minimum."""
@@ -39,7 +40,8 @@ class Repairer:
                 continue
             if self._around.fleet.groups[spec.id].target - left[spec.id] < spec.min_size:
                 left[spec.id] -= 1
-                new = self._replacement(spec, record, now)
+                error = self._refusal() or self._ask(spec, is_in_place=True)
+                new = self._replacement(spec, record, now, error)
                 records.append(new)
                 why = f"asked for in place of {record.name}, which its cloud does not have any more"
                 told = about(record, now, "its group would fall below its minimum", kind="repair", replacement=new.name)
@@ -55,6 +57,7 @@ class Repairer:
                 if since is not None:
                     dead.setdefault(record.group, []).append((record, since))
         self._open &= set(dead)
+        self._held &= {record.name for machines in dead.values() for record, _ in machines}
         for group, machines in dead.items():
             await self._repair_group(group, machines)
 
@@ -66,7 +69,7 @@ class Repairer:
         plan = plan_repair(
             dead,
             running=sum(r.state is State.RUNNING for r in machines),
-            under_way=sum(bool(r.replaces) and r.state is not State.RUNNING for r in machines),
+            under_way=sum(bool(r.replaces) and r.state not in (State.RUNNING, State.DELETING) for r in machines),
             now=self._around.clock.now(),
             settings=self._around.settings.repair,
         )
@@ -88,7 +91,11 @@ class Repairer:
             return Change()
         seen = self._observer.sight(dead.name).machine
         why = f"its cloud reports it {seen.state.value}" if seen else "it is broken"
-        new, old = self._replacement(spec, dead, now), move(current, State.DELETING, now)
+        error = self._refusal() or self._ask(spec)
+        if error is not None:  # half a machine is better than none
+            return self._held_back(current, f"{why}, and it cannot be replaced now: {error.message}", now)
+        self._held.discard(dead.name)
+        new, old = self._replacement(spec, dead, now, None), move(current, State.DELETING, now)
         return Change(
             machines=[old, new],
             events=[
@@ -97,6 +104,12 @@ class Repairer:
                 about(old, now, why, kind="repair", replacement=new.name),
             ],
         )
+
+    def _held_back(self, dead: MachineRecord, why: str, now: float) -> Change:
+        if dead.name in self._held:
+            return Change()
+        self._held.add(dead.name)
+        return Change(events=(about(dead, now, why, kind="repair"),))
 
     def _repairable(self, group: str) -> GroupSpec | None:
         found = self._around.fleet.groups.get(group)
@@ -108,7 +121,12 @@ class Repairer:
         current = self._around.fleet.machines.get(record.name)
         return current is not None and current.state is State.RUNNING
 
-    def _replacement(self, spec: GroupSpec, lost: MachineRecord, now: float) -> MachineRecord:
+    def _ask(self, spec: GroupSpec, *, is_in_place: bool = False) -> ErrorRecord | None:
+        price = spec.price.amount if spec.price else None
+        return self._around.book.ask(spec.cloud, price, is_in_place=is_in_place)
+
+    def _replacement(
+        self, spec: GroupSpec, lost: MachineRecord, now: float, error: ErrorRecord | None
+    ) -> MachineRecord:
         around = self._around
-        error = self._refusal() or around.book.ask(spec.cloud, spec.price.amount if spec.price else None)
         return wanted(spec, around.fleet, around.identity, self._observer.traits, now, error=error, replaces=lost.name)

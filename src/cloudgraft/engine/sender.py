@@ -92,7 +92,7 @@ class Sender:
             record = self._around.fleet.machines.get(name)
             if record is None or not self._is_still(record, now, Create):
                 continue
-            refusal = self._around.book.order(record.cloud, is_counted=record.state is State.REQUESTED)
+            refusal = self._around.book.order(record.cloud, is_first=record.state is State.REQUESTED)
             if refusal is not None:
                 failed = move(record, State.FAILED, now, error=refusal)
                 records.append(failed)
@@ -151,9 +151,15 @@ class Sender:
             case Deleted():
                 sight.deletes += 1
                 sight.retry_at = now + backoff.delay(settings, sight.deletes + 2)
-            case DeleteFailed(_, error):
+                sight.is_ours = (
+                    sight.is_ours and sight.machine is not None
+                )  # one unseen: what is there now, a list shows
+            case DeleteFailed(machine_id, error):
                 sight.failures += 1
                 sight.retry_at = now + backoff.delay(settings, sight.failures, error.retry_after)
+                sight.is_ours = sight.is_ours and sight.machine is not None
+                if isinstance(error, NotFoundError):
+                    sight.forget(machine_id)
 
     def _remember_sold_out(self, group: str, error: CloudgraftError, now: float) -> None:
         said = ErrorRecord(code=error.slug, message=error.message, error_class=int(error.error_class))

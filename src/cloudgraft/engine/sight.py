@@ -63,6 +63,12 @@ class Sight:
         """Two complete lists did not have it."""
         return self.absences >= _NEEDED
 
+    def forget(self, machine_id: str) -> None:
+        """The cloud says that it has no such machine: what was seen of it is history."""
+        self.extras = tuple(m for m in self.extras if m.machine_id != machine_id)
+        if self.machine is not None and self.machine.machine_id == machine_id:
+            self.machine, self.is_ours, self.dead_since = None, False, None
+
 
 def believable_from(record: MachineRecord, sight: Sight, traits: DriverTraits, settings: CloudSettings) -> float:
     """From when on a list must have this machine in it, if it exists."""
@@ -89,29 +95,42 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     A machine under the id that the journal has is this one, marks or not; but only what proves to be ours may be
     deleted (law 4), and under another id only that is taken for ours at all.
     """
-    found = _candidates(record, listing)
+    found = _candidates(record, listing, looker.identity)
     proven = [m for m in found if looker.identity.is_proven(m, looker.traits.ownership, record)]
-    ours = proven or [m for m in found if m.machine_id == record.machine_id]
+    ours = [m for m in found if m in proven or m.machine_id == record.machine_id]
     sight.unproven = next((m for m in found if m not in proven), None)
     if not ours:
+        sight.is_ours = not found and _is_ours_unseen(record, sight, looker)
         sight.machine, sight.extras, sight.dead_since = None, (), None
-        sight.is_ours = sight.is_ours and not found  # not in the list yet is no sign that it is not ours
         _count_absence(record, sight, listing, looker, is_there=bool(found))
         return
     kept = _kept(record, ours)
     sight.machine, sight.extras = kept, tuple(m for m in proven if m is not kept)
-    sight.absences, sight.is_ours = 0, bool(proven)
+    sight.absences, sight.is_ours = 0, kept in proven
     if kept.state not in _DEAD:
         sight.dead_since = None
     elif sight.dead_since is None:
         sight.dead_since = listing.began
 
 
-def _candidates(record: MachineRecord, listing: Listing) -> Sequence[Machine]:
+def _is_ours_unseen(record: MachineRecord, sight: Sight, looker: Looker) -> bool:
+    """Whether a machine that no list shows may be deleted by the id that the journal has of it.
+
+    Not yet in the list is no sign that it is not ours; no longer in it is one, for its id may be another's by now.
+    Where a list need not show everything, nothing better than the journal's id will ever come.
+    """
+    if not looker.traits.complete_list and record.presence is Presence.PRESENT:
+        return True
+    return sight.is_ours and sight.machine is None
+
+
+def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> Sequence[Machine]:
     # One that was taken over was named by others, who may have given its name to several.
     found = () if record.is_adopted else listing.by_name.get(record.name, ())
     by_id = listing.by_id.get(record.machine_id) if record.machine_id else None
-    return found if by_id is None or by_id in found else (*found, by_id)
+    if by_id is None or by_id in found or (not record.is_adopted and identity.is_for_another(by_id, record)):
+        return found
+    return (*found, by_id)
 
 
 def _kept(record: MachineRecord, ours: Sequence[Machine]) -> Machine:

@@ -21,6 +21,7 @@ from cloudgraft.engine.observer import SLICE, Observer
 from cloudgraft.engine.repairer import Repairer
 from cloudgraft.engine.sender import Sender
 from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.sweeper import Sweeper
 from cloudgraft.sdk.driver import Driver, Machine
@@ -218,7 +219,8 @@ class Worker:
                 if sight.unproven is not None and record.state in _UNWANTED and "unproven" not in sight.told:
                     sight.told.add("unproven")
                     tell.append(_unproven(record, sight.unproven, now))
-                if record.state is State.GONE and sight.machine is None and not sight.is_calling:
+                is_over = record.state is State.GONE and not is_released(record)
+                if is_over and sight.machine is None and not sight.is_calling:
                     self.observer.forget(name)
 
     def _situation(self, record: MachineRecord, now: float) -> Situation:
@@ -272,7 +274,8 @@ class Worker:
 
 def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:
     message = (
-        f"machine {machine.machine_id} does not show our marks, so it is not deleted; give it its marks back, "
-        f"or take it out of the journal with `cloudgraft orphans release {record.name}`"
+        f"machine {machine.machine_id} does not show our marks, so it is not deleted; give it its marks back, say that "
+        f"it is ours with `cloudgraft orphans adopt {machine.machine_id}`, or take it out of the journal with "
+        f"`cloudgraft orphans release {record.name}`"
     )
     return about(record, now, message, kind="unproven", machine_id=machine.machine_id)

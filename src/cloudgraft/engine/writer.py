@@ -90,7 +90,7 @@ class Writer:
         async with self._lock:
             await self._settle_doubts()
             change = plan()
-            if change == Change():
+            if change.is_empty:
                 return change
             await self._commit(change)
             return change
@@ -146,7 +146,7 @@ class Writer:
             level_of(event.kind),
             event.message,
             extra={
-                "event": event.kind,
+                "kind": event.kind,
                 **{
                     key: value
                     for key, value in (

@@ -91,7 +91,7 @@ class Listener:
         )
         # "plugin" is what go-plugin's hosts ask for.
         self._health = Health(("", "plugin", service_name), trouble)
-        self._mask = 0o177 if only_for_owner else None
+        self._mask = 0o177 if only_for_owner and not has_port(self._listen) else None
         self._server: grpc.aio.Server | None = None
         self._stopping = asyncio.Event()
         self._turn = asyncio.Lock()  # one at a time closes or opens the address

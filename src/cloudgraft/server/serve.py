@@ -126,9 +126,11 @@ async def serve_until_told(
     """
     with StopSignals() as told:
         try:
-            async with running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server:
-                async with beside(server) if beside else nullcontext():
-                    await told.wait()
+            async with (
+                running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server,
+                beside(server) if beside else nullcontext(),
+            ):
+                await told.wait()
         except asyncio.CancelledError:
             if not told.while_starting:
                 raise

@@ -17,6 +17,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
+from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -29,7 +30,6 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
-from cloudgraft.sdk.contain import contained
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.mutations import Mutations
 from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
+from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service import checks
-from cloudgraft.sdk.contain import contained
 
 __all__ = ["MergedProvider"]
 
 log = logging.getLogger("cloudgraft.merge")
 
 T = TypeVar("T")
-_TEMPLATE = "template-node-for-"
 _CLAIMS_REMEMBERED = 50_000
 
 
@@ -256,12 +256,9 @@ class MergedProvider(Provider):
             raise NotFoundError(f"there is no node group {checks.shown(group)}") from None
 
     def _owner_of_template(self, name: str) -> _Member | None:
-        """R81: a template's name holds its group's id; the longest that fits, as one id may begin another."""
-        if not name.startswith(_TEMPLATE):
-            return None
-        rest = name.removeprefix(_TEMPLATE)
-        fitting = [group for group in self._routes if rest.startswith(f"{group}-")]
-        return self._routes[max(fitting, key=len)] if fitting else None
+        """R81: a template's name holds its group's id."""
+        group = group_of_template(name, self._routes)
+        return self._routes[group] if group is not None else None
 
     def _note_trouble(self, member: _Member, what: str, error: BaseException | None) -> None:
         """Told when it changes, for each kind of call; what a provider cannot do is no trouble."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeTemplate
 from cloudgraft.service import checks
-from cloudgraft.sdk.contain import contained
 
 T = TypeVar("T")
 _AT_ONCE = 8  # groups read at the same time

@@ -177,7 +177,7 @@ class _KnownMachines:
     """
 
     def __init__(self, before: _KnownMachines | None = None) -> None:
-        self._before = {} if before is None else before._read
+        self._before = {} if before is None else before._read  # noqa: SLF001 - the same class
         self._read: dict[object, tuple[object, Machine]] = {}
 
     def read(self, data: object) -> Machine:

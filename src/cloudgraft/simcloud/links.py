@@ -125,6 +125,10 @@ class InProcessLink:
             raise
         try:
             return fulfil() if self._pool is None else await self._pool.run(fulfil)
+        except LostAnswerError:
+            if self._waits and self._cloud.chaos.lost_after:
+                await self._sleep(self._cloud.chaos.lost_after)
+            raise
         except CloudFailureError as error:
             if operation in _CHANGES:
                 raise

@@ -20,7 +20,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.simcloud.attempts import Attempts
 from cloudgraft.simcloud.node_objects import Simulated
-from cloudgraft.simcloud.node_plan import Action, desired, key_of
+from cloudgraft.simcloud.node_plan import Action, Memory, desired, key_of
 from cloudgraft.simcloud.node_writer import NodeWriter
 
 if TYPE_CHECKING:
@@ -67,16 +67,16 @@ class NodeAgent:
         self._has_news = False
         self._nodes = Watched(client, NODES, on_change=self._note_news)
         self._pods = Watched(client, BOUND_PODS, on_change=self._note_news)
-        self._writer = NodeWriter(client, clock)
+        self._memory = Memory()
+        self._writer = NodeWriter(client, self._memory, clock)
         self._attempts = Attempts()
         self._machines: Sequence[Simulated] = ()
         self._revision = -1
-        self._made: set[str] = set()  # the providerID of every machine that this cloud ever made
         self._told: set[tuple[type[Action], type[CloudgraftError]]] = set()
 
     async def run(self) -> None:
         """Plays on until cancelled."""
-        self._made = {entry.provider_id for entry in self._cloud.ledger()}
+        self._memory.made = {entry.provider_id for entry in self._cloud.ledger()}
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
             tasks.create_task(self._pods.run())
@@ -101,15 +101,16 @@ class NodeAgent:
         self._has_news = True
 
     def _decide(self) -> list[Action]:
+        memory = self._memory
         revision = self._cloud.revision  # before the machines: what changes in between is seen next time
         if revision != self._revision:
             self._machines = self._cloud.machines()
-            self._made.update(machine.provider_id for machine in self._machines)
+            memory.made.update(machine.provider_id for machine in self._machines)
             self._revision = revision
         nodes = {node.name: node for node in self._nodes.objects.values()}
-        pods = self._pods.objects.values()
-        self._writer.forget_leases_except(nodes)
-        return desired(self._machines, nodes, pods, self._writer.leases, self._clock(), owns=self._made.__contains__)
+        for name in memory.leases.keys() - nodes.keys():
+            del memory.leases[name]
+        return desired(self._machines, nodes, self._pods.objects.values(), memory, self._clock())
 
     async def _carry_out(self, actions: Sequence[Action]) -> None:
         """Some of each kind, in order, a few at a time."""

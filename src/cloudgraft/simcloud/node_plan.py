@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from cloudgraft.kube.objects import Node, Pod
@@ -16,6 +16,7 @@ __all__ = [
     "FinishPod",
     "KeepLease",
     "LiftTaint",
+    "Memory",
     "RemoveNode",
     "ReportLost",
     "ReportReady",
@@ -93,6 +94,15 @@ class KeepLease:
     node: Node
 
 
+@dataclass(slots=True)
+class Memory:
+    """What was done before, as far as it matters for what is to be done."""
+
+    made: set[str] = field(default_factory=set)  # the providerID of every machine that this cloud ever made
+    leases: dict[str, float] = field(default_factory=dict)  # node -> when its lease was last renewed by us
+    removed: set[str] = field(default_factory=set)  # nodes that we took away: pods may still be bound to them
+
+
 Action = FinishPod | RunPod | RemoveNode | CreateNode | ReportReady | ReportLost | LiftTaint | KeepLease
 
 
@@ -112,31 +122,36 @@ def desired(
     machines: Iterable[Simulated],
     nodes: Mapping[str, Node],
     pods: Iterable[Pod],
-    leases: Mapping[str, float],
+    memory: Memory,
     now: float,
-    *,
-    owns: Callable[[str], bool],
 ) -> list[Action]:
     """Everything that differs from how it should be, the most urgent first.
 
-    ``machines`` are all that exist, ``nodes`` are by name, ``leases`` tell when each node's lease was last renewed as
-    far as is known, and ``owns`` says whether a providerID is one of this cloud: no other node is ever touched.
+    ``machines`` are all that exist, the oldest first; ``nodes`` are all of the cluster, by name. No node is ever
+    touched that is not of a machine in ``memory.made``.
     """
     present = {machine.provider_id: machine for machine in machines}
-    ours = {name: node for name, node in nodes.items() if owns(node.provider_id)}
+    ours = {name: node for name, node in nodes.items() if node.provider_id in memory.made}
+    bereft = memory.removed - nodes.keys()
     actions: list[Action] = []
-    actions += _pods(pods, ours, present)
     for node in ours.values():
-        actions += _node(node, present.get(node.provider_id), leases.get(node.name, 0.0), now)
+        actions += _node(node, present.get(node.provider_id), memory.leases.get(node.name, 0.0), now)
+    # Nodes that go, go before their pods: otherwise a DaemonSet would put new ones there.
+    actions.sort(key=lambda action: not isinstance(action, RemoveNode))
+    actions += _pods(pods, ours, present, bereft)
     actions += _newcomers(present.values(), ours)
-    actions += _leases(ours, present, leases, now)
+    actions += _leases(ours, present, memory.leases, now)
     return actions
 
 
-def _pods(pods: Iterable[Pod], ours: Mapping[str, Node], present: Mapping[str, Simulated]) -> Iterator[Action]:
+def _pods(
+    pods: Iterable[Pod], ours: Mapping[str, Node], present: Mapping[str, Simulated], bereft: Container[str]
+) -> Iterator[Action]:
     for pod in pods:
         node = ours.get(pod.node)
         if node is None:
+            if pod.node in bereft:
+                yield FinishPod(pod=pod)
             continue
         machine = present.get(node.provider_id)
         if machine is None or (pod.deleting and machine.state in _FINISHING):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, assert_never
 
@@ -23,6 +23,7 @@ from cloudgraft.simcloud.node_plan import (
     FinishPod,
     KeepLease,
     LiftTaint,
+    Memory,
     RemoveNode,
     ReportLost,
     ReportReady,
@@ -36,12 +37,12 @@ __all__ = ["NodeWriter"]
 
 
 class NodeWriter:
-    """Writes to one cluster, and knows when it renewed which lease."""
+    """Writes to one cluster, and remembers what later decisions need."""
 
-    def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:
+    def __init__(self, client: KubeClient, memory: Memory, clock: Callable[[], float]) -> None:
         self._client = client
+        self._memory = memory
         self._clock = clock
-        self.leases: dict[str, float] = {}  # node -> when its lease was last renewed
 
     async def write(self, action: Action) -> None:
         """Does it. Raises an error of :mod:`cloudgraft.sdk.errors`, after which it may be done or not."""
@@ -53,7 +54,8 @@ class NodeWriter:
             case RemoveNode(node=node):
                 await self._remove(node)
             case CreateNode(machine=machine):
-                await self._client.create(NODES, node_manifest(machine, self._clock()))
+                node = await self._client.create(NODES, node_manifest(machine, self._clock()))
+                await self._make_lease(node)
             case ReportReady(node=node, machine=machine):
                 await self._set_status(NODES, node, node_status(machine, self._clock()))
             case ReportLost(node=node):
@@ -65,11 +67,6 @@ class NodeWriter:
             case _:
                 assert_never(action)
 
-    def forget_leases_except(self, nodes: Container[str]) -> None:
-        """Nodes that others removed."""
-        for name in [name for name in self.leases if name not in nodes]:
-            del self.leases[name]
-
     async def _set_status(self, kind: Kind[Node] | Kind[Pod], target: Node | Pod, status: dict[str, object]) -> None:
         """Only for the very object that was meant: the API refuses a patch that would change a uid."""
         patch = {"metadata": {"uid": target.uid}, "status": status}
@@ -80,6 +77,7 @@ class NodeWriter:
         with suppress(NotFoundError):
             await self._client.delete(LEASES, node.name, namespace=LEASE_NAMESPACE)
         await self._client.delete(NODES, node.name, uid=node.uid)
+        self._memory.removed.add(node.name)
 
     async def _lift(self, lift: LiftTaint) -> None:
         """Takes away this one taint, if it is still where it was; others may be changing the list."""
@@ -89,15 +87,15 @@ class NodeWriter:
 
     async def _renew(self, node: Node) -> None:
         now = self._clock()
+        renewal = lease_renewal(node.name, now)
         try:
-            await self._client.patch(
-                LEASES,
-                node.name,
-                lease_renewal(node.name, now),
-                namespace=LEASE_NAMESPACE,
-                style=PatchStyle.MERGE,
-            )
+            await self._client.patch(LEASES, node.name, renewal, namespace=LEASE_NAMESPACE, style=PatchStyle.MERGE)
         except NotFoundError:
-            manifest = lease_manifest(node.name, node.uid, now)
-            await self._client.create(LEASES, manifest, namespace=LEASE_NAMESPACE)
-        self.leases[node.name] = now
+            await self._make_lease(node)
+        else:
+            self._memory.leases[node.name] = now
+
+    async def _make_lease(self, node: Node) -> None:
+        now = self._clock()
+        await self._client.create(LEASES, lease_manifest(node.name, node.uid, now), namespace=LEASE_NAMESPACE)
+        self._memory.leases[node.name] = now

@@ -40,10 +40,9 @@ class Lease:
         self.holder = holder or f"process {os.getpid()} on {socket.gethostname()} ({secrets.token_hex(4)})"
         self.seconds = seconds
         self._database = PostgresDatabase(PostgresAddress.parse(address) if isinstance(address, str) else address)
-        self._thread = DatabaseThread(self._database)
+        self._thread: DatabaseThread | None = None
         self._claim: Claim | None = None
         self._ends = 0.0
-        self._is_closed = False
 
     @property
     def claim(self) -> Claim | None:
@@ -90,19 +89,25 @@ class Lease:
         return await self._run(leader.find_leader)
 
     async def close(self) -> None:
-        """Closes the connection; does not release. May be called twice."""
+        """Closes the connection; does not release. May be called twice; what is called later connects again."""
         self._claim = None
-        if not self._is_closed:
-            self._is_closed = True
-            await self._thread.close(seconds=self.seconds / 3)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await thread.close(seconds=self._patience)
+
+    @property
+    def _patience(self) -> float:
+        """A third of the lease: after one call that hangs there is still time for another."""
+        return max(1.0, self.seconds / 3)
 
     async def _run(self, call: Callable[[Connection], T]) -> T:
         def perform() -> T:
             with self._database.transaction(Mode.WRITE) as connection:
                 return call(connection)
 
-        # A third of the lease: after one call that hangs there is still time for another.
-        return await self._thread.run(perform, seconds=self.seconds / 3)
+        if self._thread is None:
+            self._thread = DatabaseThread(self._database)
+        return await self._thread.run(perform, seconds=self._patience)
 
     def _take(self, connection: Connection) -> int | None:
         epoch = leader.take(connection, self.holder, self.seconds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 
 __all__ = [
@@ -143,6 +143,11 @@ class Change:
     clouds: Sequence[CloudRecord] = ()
     pauses: Sequence[PauseRecord] = ()
     resumed: Sequence[tuple[Scope, str]] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write, be it an empty list or an empty tuple."""
+        return not any(getattr(self, spec.name) for spec in fields(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

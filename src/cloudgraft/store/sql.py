@@ -135,10 +135,12 @@ class SqlJournal(Journal):
         return await self._opened().run(perform, seconds=_CALL_SECONDS, is_write=True)
 
     async def close(self) -> None:
-        """See :class:`Journal`. Waits for what is under way, but not for ever."""
+        """See :class:`Journal`. Waits for what is under way, but not for ever. The lease is closed with it."""
         thread, self._thread, self._claim = self._thread, None, None
         if thread is not None:
             await thread.close(seconds=_CLOSE_SECONDS)
+        if self._lease is not None:
+            await self._lease.close()
 
     def _fence(self, connection: Connection, claim: Claim | None) -> None:
         if claim:

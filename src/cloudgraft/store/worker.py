@@ -33,6 +33,8 @@ class DatabaseThread:
         load() after an ambiguous write shows what came of it.
         """
         job = _Job(call)
+        # Not the caller's own limit: a call that hangs is to be ended also when its caller was cancelled long ago.
+        end = asyncio.get_running_loop().call_later(seconds, self._cut, job)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -44,12 +46,17 @@ class DatabaseThread:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            if job.has_begun:
-                self._database.cut()
             raise JournalUnavailableError(
                 f"the journal {self._database.label} did not answer within {seconds:g} s",
                 is_ambiguous=is_write and job.has_begun,
             ) from error
+        finally:
+            if not job.is_running:
+                end.cancel()
+
+    def _cut(self, job: _Job[T]) -> None:
+        if job.is_running:
+            self._database.cut()
 
     async def close(self, *, seconds: float) -> None:
         """Closes the database behind whatever is under way, and lets the thread end. Later calls are refused.
@@ -70,12 +77,21 @@ class DatabaseThread:
 
 
 class _Job(Generic[T]):
-    """A call that tells whether it was begun."""
+    """A call that tells whether it was begun, and whether it has ended."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self.has_begun = False
+        self._has_ended = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is at it now."""
+        return self.has_begun and not self._has_ended
 
     def __call__(self) -> T:
         self.has_begun = True
-        return self._call()
+        try:
+            return self._call()
+        finally:
+            self._has_ended = True

@@ -1,0 +1,176 @@
+"""What an operator may ask of a running engine: the methods of the admin service, by name.
+
+Each takes a JSON object and gives one. A key that is not known, or a value of the wrong kind, is refused, so that a
+mistake in a request never does something else than was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from cloudgraft.engine import adoption, disposal, pauses, release
+from cloudgraft.engine.dry_run import Result
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.explain import explain
+from cloudgraft.engine.findings import all_findings
+from cloudgraft.engine.report import make_report
+from cloudgraft.engine.report_json import as_json_in_slices, as_json_list
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.store.records import Scope
+
+__all__ = ["Method", "engine_methods"]
+
+Method = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
+
+_LONGEST: Final = 1000  # characters of a reason
+_MOST_EVENTS: Final = 1000
+
+
+def engine_methods(engine: Engine, *, config_trouble: Callable[[], str] = str) -> dict[str, Method]:
+    """The methods of one engine. ``config_trouble`` tells what is wrong with a changed configuration file."""
+    methods = _Methods(engine, config_trouble)
+    return {
+        "Status": methods.status,
+        "Explain": methods.explain,
+        "Pause": methods.pause,
+        "Resume": methods.resume,
+        "Adopt": methods.adopt,
+        "ListOrphans": methods.list_orphans,
+        "AdoptOrphans": methods.adopt_orphans,
+        "ReleaseMachines": methods.release,
+        "DeleteOrphans": methods.delete_orphans,
+    }
+
+
+class _Methods:
+    def __init__(self, engine: Engine, config_trouble: Callable[[], str]) -> None:
+        self._engine = engine
+        self._config_trouble = config_trouble
+
+    async def status(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "group", "machines")
+        report = await make_report(
+            self._engine,
+            group=asked.text("group"),
+            with_machines=asked.flag("machines"),
+            config_trouble=self._config_trouble(),
+        )
+        return await as_json_in_slices(report)
+
+    async def explain(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "subject", "limit")
+        return await as_json_in_slices(
+            await explain(self._engine, asked.needed("subject"), limit=asked.number("limit", 30, most=_MOST_EVENTS))
+        )
+
+    async def pause(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "group", "cloud", "reason")
+        scope, name = asked.scope()
+        is_new = await pauses.pause(self._engine, scope, name, asked.text("reason", longest=_LONGEST))
+        return {"scope": scope.value, "name": name, "changed": is_new}
+
+    async def resume(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "group", "cloud")
+        scope, name = asked.scope()
+        return {"scope": scope.value, "name": name, "changed": await pauses.resume(self._engine, scope, name)}
+
+    async def adopt(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "group", "machineIds", "namePrefix", "dryRun")
+        result = await adoption.adopt(
+            self._engine,
+            asked.needed("group"),
+            asked.texts("machineIds"),
+            prefix=asked.text("namePrefix"),
+            is_dry_run=asked.flag("dryRun", otherwise=True),
+        )
+        return await _written(result)
+
+    async def list_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
+        _Request(request)
+        self._engine.check_leader()
+        return {"orphans": await as_json_list(await all_findings(self._engine))}
+
+    async def adopt_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "machineIds", "all", "group", "cloud", "dryRun")
+        result = await adoption.adopt_orphans(
+            self._engine,
+            asked.texts("machineIds"),
+            everything=asked.flag("all"),
+            group=asked.text("group"),
+            cloud=asked.text("cloud"),
+            is_dry_run=asked.flag("dryRun", otherwise=True),
+        )
+        return await _written(result)
+
+    async def release(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "machines", "group", "dryRun")
+        is_dry_run, group, machines = asked.flag("dryRun", otherwise=True), asked.text("group"), asked.texts("machines")
+        if bool(group) == bool(machines):
+            raise InvalidArgumentError("say which machines to release, or the group that is draining")
+        if group:
+            return await _written(await release.release_group(self._engine, group, is_dry_run=is_dry_run))
+        return await _written(await release.release(self._engine, machines, is_dry_run=is_dry_run))
+
+    async def delete_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "machineIds", "cloud", "force", "dryRun")
+        result = await disposal.delete_orphans(
+            self._engine,
+            asked.texts("machineIds"),
+            cloud=asked.text("cloud"),
+            force=asked.flag("force"),
+            is_dry_run=asked.flag("dryRun", otherwise=True),
+        )
+        return await _written(result)
+
+
+async def _written(result: Result) -> dict[str, object]:
+    return await as_json_in_slices(result)
+
+
+class _Request:
+    """A JSON object whose keys and values are looked at before anything is done."""
+
+    def __init__(self, values: Mapping[str, object], *keys: str) -> None:
+        unknown = sorted(set(values) - set(keys))
+        if unknown:
+            known = ", ".join(keys) or "none"
+            raise InvalidArgumentError(f"the request has the unknown key {unknown[0]!r}; the keys are: {known}")
+        self._values = values
+
+    def text(self, key: str, *, longest: int = 500) -> str:
+        value = self._values.get(key, "")
+        if not isinstance(value, str) or len(value) > longest:
+            raise InvalidArgumentError(f"{key} must be a text of at most {longest} characters")
+        return value
+
+    def needed(self, key: str) -> str:
+        value = self.text(key)
+        if not value:
+            raise InvalidArgumentError(f"{key} is missing")
+        return value
+
+    def texts(self, key: str) -> Sequence[str]:
+        value = self._values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise InvalidArgumentError(f"{key} must be a list of texts, none of them empty")
+        return value
+
+    def flag(self, key: str, *, otherwise: bool = False) -> bool:
+        value = self._values.get(key, otherwise)
+        if not isinstance(value, bool):
+            raise InvalidArgumentError(f"{key} must be true or false")
+        return value
+
+    def number(self, key: str, otherwise: int, *, most: int) -> int:
+        value = self._values.get(key, otherwise)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidArgumentError(f"{key} must be a whole number from 1 to {most}")
+        return value
+
+    def scope(self) -> tuple[Scope, str]:
+        """The one thing that is named: a group or a cloud."""
+        group, cloud = self.text("group"), self.text("cloud")
+        if bool(group) == bool(cloud):
+            raise InvalidArgumentError("say either a group or a cloud")
+        return (Scope.GROUP, group) if group else (Scope.CLOUD, cloud)

@@ -1,0 +1,211 @@
+"""`cloudgraft db`: look after the journal: check it, bring it up to date, take it somewhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cloudgraft.cli.journals import database_at, database_from
+from cloudgraft.config import load
+from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
+from cloudgraft.store.check import Report, check_journal
+from cloudgraft.store.database import Access, Database
+from cloudgraft.store.migrate import Schema
+from cloudgraft.store.schema import HEAD
+from cloudgraft.store.transfer import export_lines, import_lines
+
+__all__ = ["command"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_STDOUT: Final = "-"
+
+
+def _example(*commands: str) -> str:
+    """The end of a --help; the first character keeps click from rewrapping it."""
+    return "\n".join(["\b", "Example:", *(f"  cloudgraft db {command}" for command in commands)])
+
+
+def _where(function: F) -> F:
+    """The options that say which journal."""
+    store = click.option(
+        "--store",
+        default="",
+        metavar="PATH_OR_URL",
+        help="The journal: a SQLite file, or postgresql://user@host/database.",
+    )
+    config = click.option(
+        "--config",
+        "config_file",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="The configuration that says where the journal is.",
+    )
+    return store(config(function))
+
+
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or programs.",
+)
+
+
+@click.group(
+    "db",
+    epilog=_example(
+        "check --config cloudgraft.yaml",
+        "export --store journal.db --to journal.jsonl",
+        "import journal.jsonl --store postgresql://cloudgraft@db.example.org/cloudgraft",
+    ),
+)
+def command() -> None:
+    """Look after the journal.
+
+    The journal is what cloudgraft knows of its machines. A password for PostgreSQL does not belong on a command line:
+    let --config name a passwordFile, or set PGPASSWORD or PGPASSFILE.
+    """
+
+
+@command.command("check", epilog=_example("check --store journal.db", "check --config cloudgraft.yaml -o json"))
+@_where
+@_output
+@click.pass_context
+def _check(context: click.Context, store: str, config_file: Path | None, output: str) -> None:
+    """Read all of the journal, and tell whether it is sound and what is in it.
+
+    Changes nothing, and may run beside a server. Exit code 1 when something is wrong, with what to do about it.
+    """
+    with _database(store, config_file) as database:
+        report = check_journal(database)
+    if output == "json":
+        click.echo(json.dumps(_as_json(report), indent=2))
+    else:
+        _print(report)
+    if not report.is_sound:
+        context.exit(1)
+
+
+@command.command("upgrade", epilog=_example("upgrade --config cloudgraft.yaml"))
+@_where
+@_output
+def _upgrade(store: str, config_file: Path | None, output: str) -> None:
+    """Bring the journal's schema up to date with this release.
+
+    A server does this to a SQLite journal by itself when it starts, and keeps a copy of the old one; so does this
+    command. In PostgreSQL stop all replicas and make a backup first. A journal that does not exist is made.
+    """
+    with _database(store, config_file) as database:
+        found = database.open(Access.UPGRADE)
+    before = found.revision or None
+    if output == "json":
+        click.echo(json.dumps({"journal": database.label, "before": before, "after": HEAD}))
+    elif found.schema is Schema.CURRENT:
+        click.echo(f"{database.label} is up to date (schema {HEAD}).")
+    else:
+        click.echo(f"{database.label} is now of schema {HEAD}; it was {before or 'empty'}.")
+
+
+@command.command("export", epilog=_example("export --store journal.db --to journal.jsonl", "export --store journal.db"))
+@_where
+@click.option("--to", "target", default=_STDOUT, metavar="FILE", help="Where to write it; standard output otherwise.")
+def _export(store: str, config_file: Path | None, target: str) -> None:
+    """Write all of the journal as lines of JSON: machines, groups, pauses, events.
+
+    It is the state of one moment, and may be made beside a running server. There are no secrets in it. A file appears
+    only when it is complete, and none is overwritten.
+    """
+    with _database(store, config_file) as database, _target(target) as stream:
+        for line in export_lines(database):
+            stream.write(f"{line}\n")
+
+
+@command.command("import", epilog=_example("import journal.jsonl --config cloudgraft.yaml"))
+@click.argument("source", type=click.File(encoding="utf-8"), metavar="FILE")
+@_where
+@_output
+def _import(source: IO[str], store: str, config_file: Path | None, output: str) -> None:
+    """Fill a new or empty journal with an export: all of it or nothing.
+
+    FILE is what `cloudgraft db export` wrote; - for standard input. This is the way from SQLite to PostgreSQL. The
+    cluster id comes along, so all machines stay known as ours. Refused while a server uses the journal.
+    """
+    with _database(store, config_file) as database:
+        rows = import_lines(database, source)
+    if output == "json":
+        click.echo(json.dumps({"journal": database.label, "rows": rows}))
+    else:
+        click.echo(f"Imported {rows} rows into {database.label}.")
+
+
+@contextlib.contextmanager
+def _database(store: str, config_file: Path | None) -> Iterator[Database]:
+    if bool(store) == (config_file is not None):
+        raise click.UsageError("say which journal, with one of --store and --config")
+    database = database_from(load(config_file)) if config_file is not None else database_at(store)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@contextlib.contextmanager
+def _target(target: str) -> Iterator[IO[str]]:
+    """Standard output, or a file that only its owner reads and that is there when it is complete."""
+    if target == _STDOUT:
+        yield sys.stdout
+        return
+    path = Path(target)
+    if path.exists():
+        raise AlreadyExistsError(f"{path} exists, and is not overwritten: name another file")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            yield stream
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _print(report: Report) -> None:
+    click.echo(f"{report.label}: schema {report.revision or 'none'}, cluster id {report.cluster_id or 'none'}")
+    if report.rows:
+        table = Table("what", "how many")
+        for state, count in report.machines.items():
+            table.add_row(f"machines {state}", str(count))
+        for name, count in report.rows.items():
+            table.add_row(name.replace("_", " "), str(count))
+        Console().print(table)
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}")
+    for problem in report.problems:
+        click.echo(f"error: {problem.what}\n  fix: {problem.fix}")
+    click.echo("It is sound." if report.is_sound else "It is NOT sound.")
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "journal": report.label,
+        "ok": report.is_sound,
+        "schema": report.schema.value,
+        "revision": report.revision or None,
+        "clusterId": report.cluster_id or None,
+        "machines": report.machines,
+        "rows": report.rows,
+        "problems": [{"what": problem.what, "fix": problem.fix} for problem in report.problems],
+        "warnings": report.warnings,
+    }

@@ -1,0 +1,234 @@
+"""The demo's world: the engine on a real journal, before a simulated cloud, on a clock that only moves when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cloudgraft.demo.checks import StoryError
+from cloudgraft.demo.cluster import Machine
+from cloudgraft.demo.decide import Shape
+from cloudgraft.demo.times import HOUR, MINUTE, date_time, seconds_at
+from cloudgraft.demo.workload import GPU_POOL
+from cloudgraft.demo.world import Books, Wreck
+from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.identity import TAG_GROUP
+from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.sdk import AutoscalingOptions, Quantity, Taint
+from cloudgraft.sdk.driver import Idempotency, MachineState
+from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
+from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.driver import SimulatedDriver
+from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.simcloud.records import SimMachine
+from cloudgraft.store.records import Presence, State
+from cloudgraft.store.sql import SqlJournal
+
+__all__ = ["CLOUD", "GROUPS", "EngineWorld"]
+
+_CLOUD: Final = "sim"
+_STEP: Final = MINUTE  # between two looks of the engine at its cloud
+_PATIENCE: Final = 10.0  # real seconds; the cloud is in this process, and takes milliseconds
+_JOURNAL: Final = "journal.db"
+_LEFT_BEHIND: Final = ("", "-wal", ".cluster-id")  # the files of a journal that a killed process leaves
+
+CLOUD: Final = SimulatedOptions(
+    # A second order for the same machine would make a second machine: nothing but the engine keeps that from happening.
+    idempotency=Idempotency.NONE,
+    boot_time=timedelta(minutes=9),
+    delete_time=timedelta(minutes=5),
+    stock={"small": 4},  # fewer than the group's max: the cloud will run out
+    prices={"small": Decimal("0.04"), "large": Decimal("0.20"), "gpu": Decimal("1.80")},
+)
+
+
+def _group(shape: str, most: int, taints: Sequence[Taint] = (), **more: AutoscalingOptions) -> GroupDeclaration:
+    """A group of one of the cloud's own shapes. Its template and its machines have the same labels and taints."""
+    labels = {"pool": shape}
+    on_machines = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in taints]
+    return GroupDeclaration(
+        id=shape,
+        cloud=_CLOUD,
+        min_size=0,
+        max_size=most,
+        machine={"shape": shape, "labels": labels, "taints": on_machines},
+        template=TemplateDeclaration(labels=labels, taints=taints),
+        options=more.get("options"),
+    )
+
+
+GROUPS: Final = (
+    _group("small", 8),
+    _group("large", 4),
+    _group(
+        "gpu",
+        2,
+        [Taint(key=key, value=value) for key, value in GPU_POOL.items()],
+        options=AutoscalingOptions(scale_down_unneeded_time=timedelta(minutes=5)),  # too dear to idle for long
+    ),
+)
+
+
+class EngineWorld:
+    """An engine that is turned by hand. It can die, and another one goes on from what it left on disk."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        begins: float = seconds_at("06:00"),
+        options: SimulatedOptions = CLOUD,
+        provider: type[EngineProvider] = EngineProvider,
+    ) -> None:
+        """``directory`` is for the journal. ``provider`` is what stands between the engine and the server."""
+        self._now = begins
+        self._directory = directory
+        self._lives = 0
+        self._provider_type = provider
+        self._cloud = SimulatedCloud(options, clock=self._epoch, ident="vm")
+        self._begin(directory / _JOURNAL)
+
+    def _begin(self, journal: Path) -> None:
+        """A new engine, which knows what that journal knows."""
+        self._journal = journal
+        self._accepted = asyncio.Event()  # an order, and nobody heard that it was
+        settings, make = (
+            CloudSettings(name=_CLOUD),
+            partial(SimulatedDriver.of, self._cloud, sleep=self._miss_the_answer),
+        )
+        clouds = {_CLOUD: CloudDeclaration(settings=settings, make=make)}
+        blueprint = Blueprint(cluster="demo", clouds=clouds, groups=GROUPS)
+        self._engine = Engine(blueprint, SqlJournal.sqlite(journal), clock=_Clock(self), is_stepped=True)
+        self._provider = self._provider_type(self._engine)
+
+    @property
+    def provider(self) -> EngineProvider:
+        """The engine as it lives now."""
+        return self._provider
+
+    def now(self) -> float:
+        """The demo's time."""
+        return self._now
+
+    def _epoch(self) -> float:
+        return date_time(self._now).timestamp()
+
+    async def advance(self, seconds: float) -> None:
+        """Moves the clock minute by minute, and the engine looks and acts at each."""
+        until = self._now + seconds
+        await self._engine.turn()  # what was asked for since the last look
+        while self._now < until:
+            self._now = min(until, self._now + _STEP)
+            await self._engine.turn()
+        await self._engine.turn()  # that a machine is gone is believed after two lists
+
+    async def machines(self) -> Sequence[Machine]:
+        """What the cloud really has, whatever the engine thinks: all that have booted and are not gone."""
+        names = self._node_names()
+        return [
+            Machine(name=names[machine.machine_id], provider_id=machine.provider_id, shape=_shape(machine))
+            for machine in self._cloud.machines()
+            if machine.running_since is not None and machine.state in (MachineState.RUNNING, MachineState.DELETING)
+        ]
+
+    def _node_names(self) -> dict[str, str]:
+        """By machine id, what a kubelet calls its node: short, for the screen; the providerID is what counts."""
+        names: dict[str, str] = {}
+        numbers: Counter[str] = Counter()
+        for entry in self._cloud.ledger():
+            group = entry.tags[TAG_GROUP]
+            numbers[group] += 1
+            names[entry.machine_id] = f"{group}-{numbers[group]}"
+        return names
+
+    async def die(self) -> Wreck:
+        """Makes the engine order what is due, and ends it when the cloud has accepted and before it hears so.
+
+        The next engine gets nothing but the journal's files as they are on disk at that moment, as after a kill: copies
+        of them, so that whatever is still done to the old ones when the old engine is closed cannot help it.
+        """
+        before = {machine.machine_id for machine in self._cloud.machines()}
+        self._cloud.set_chaos(Chaos(create=Faults(lost=Odds(next=1)), lost_after=HOUR))
+        turn = asyncio.create_task(self._engine.turn())
+        accepted = asyncio.create_task(self._accepted.wait())
+        await asyncio.wait({turn, accepted}, timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        self._cloud.set_chaos(Chaos())
+        if not accepted.done():
+            accepted.cancel()
+            raise StoryError("cloudgraft was to die while it orders a machine, but it ordered none")
+        left = self._salvage()
+        contents = await self._engine.journal.load()
+        await self._engine.workers[_CLOUD].caller.stop(0.0)
+        await turn
+        self._begin(left)
+        on_disk = [record for record in contents.machines if record.state is not State.GONE]
+        names = self._node_names()
+        return Wreck(
+            machines=len(on_disk),
+            unknown=sum(record.presence is Presence.UNKNOWN for record in on_disk),
+            ordered=[
+                names[machine.machine_id] for machine in self._cloud.machines() if machine.machine_id not in before
+            ],
+        )
+
+    async def _miss_the_answer(self, _seconds: float) -> None:
+        """The cloud has done what it was told; its answer never comes."""
+        self._accepted.set()
+        await asyncio.get_running_loop().create_future()
+
+    def _salvage(self) -> Path:
+        """A copy of the journal's files as they are now."""
+        self._lives += 1
+        found = self._directory / f"life-{self._lives}" / _JOURNAL
+        found.parent.mkdir()
+        for ending in _LEFT_BEHIND:
+            old = self._journal.with_name(_JOURNAL + ending)
+            if old.exists():
+                shutil.copyfile(old, found.with_name(_JOURNAL + ending))
+        return found
+
+    def books(self) -> Books:
+        """Everything that the cloud ever made, and whether the journal knows the same machines, one per intent."""
+        entries, known = self._cloud.ledger(), self._engine.fleet.machines
+        present = {entry.name for entry in entries if entry.gone_at is None}
+        unknown = sum(entry.name not in known for entry in entries)
+        missing = sum(r.presence is Presence.PRESENT and r.name not in present for r in known.values())
+        return Books(
+            machines=len(entries),
+            cost=float(sum(entry.cost for entry in entries)),
+            lost=unknown + missing,
+            doubled=len(entries) - len({entry.name for entry in entries}),
+        )
+
+
+class _Clock:
+    """The world's time, for the engine: seconds since the epoch."""
+
+    def __init__(self, world: EngineWorld) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        return date_time(self._world.now()).timestamp()
+
+
+def _shape(machine: SimMachine) -> Shape:
+    """What its kubelet would report; the scheduler gets all of it, for nothing is reserved in the demo."""
+    nothing = Quantity(0)
+    capacity = machine.shape.capacity
+    return Shape(
+        milli_cpu=int(capacity.get("cpu", nothing).value * 1000),
+        pods=int(capacity.get("pods", nothing).value),
+        memory=str(capacity.get("memory", "")),
+        labels=machine.labels,
+        taints=frozenset(taint.key for taint in machine.settings.taints),
+    )

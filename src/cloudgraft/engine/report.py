@@ -1,0 +1,294 @@
+"""How things stand, for an operator: groups, clouds, guards, journal. Values only; see
+:mod:`cloudgraft.engine.report_json` for how they are written out.
+
+Built from memory at the moment it is asked for. A fleet may be large: the work is done in slices, and machines are
+listed one by one only where they are asked for, or are in trouble.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.guards import GuardUse
+from cloudgraft.engine.observer import SLICE
+from cloudgraft.engine.report_json import iso
+from cloudgraft.engine.worker import Worker
+from cloudgraft.sdk.errors import NotFoundError, UnavailableError
+from cloudgraft.store.records import MachineRecord, PauseRecord, Scope, State
+
+__all__ = [
+    "CloudReport",
+    "ErrorReport",
+    "GroupReport",
+    "GuardReport",
+    "MachineReport",
+    "PauseReport",
+    "Report",
+    "cloud_report",
+    "group_report",
+    "machine_report",
+    "make_report",
+]
+
+_MOST_TROUBLED: Final = 50  # machines of one group that are told of without being asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorReport:
+    """Why a machine failed."""
+
+    code: str
+    message: str
+    error_class: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineReport:
+    """One machine. Ages are in seconds."""
+
+    name: str
+    machine_id: str
+    provider_id: str
+    state: str
+    age: float  # since it was asked for, or taken in
+    state_age: float
+    error: ErrorReport | None
+    is_adopted: bool
+    replaces: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseReport:
+    """Why nothing is done in a group or a cloud."""
+
+    scope: str
+    name: str
+    since: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """One node group. ``machines`` are all of it, or only those in trouble: see ``is_complete``."""
+
+    id: str
+    cloud: str
+    target: int = 0
+    min_size: int = 0
+    max_size: int = 0
+    is_served: bool = False  # whether the autoscaler is told of it
+    is_draining: bool = False
+    left_out: str = ""  # why it is not served
+    stale: str = ""  # why an older configuration of it is served
+    paused: PauseReport | None = None
+    states: dict[str, int]
+    hourly: str = ""
+    currency: str = ""
+    machines: Sequence[MachineReport] = ()
+    is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudReport:
+    """One cloud."""
+
+    name: str
+    driver: str
+    is_up: bool
+    error: str
+    error_code: str
+    down_since: str
+    list_age: float | None  # seconds since the latest list that worked began
+    machines_listed: int
+    machines: int  # of ours
+    orphans: int
+    is_ready: bool  # it was listed and our machines in it were taken in (law 11)
+    blocked: str  # why nothing may be created here although it can be reached
+    paused: PauseReport | None
+    calls_under_way: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardReport:
+    """How much of a guard is used."""
+
+    scope: str  # a cloud, or empty for all together
+    guard: str
+    used: float
+    limit: float
+    left: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything."""
+
+    cluster: str
+    cluster_id: str
+    at: str
+    trouble: str  # why the autoscaler should not call here; empty when all is well
+    is_leader: bool
+    leader_trouble: str
+    journal_trouble: str
+    config_trouble: str
+    is_config_pending: bool  # a changed configuration waits for the next Refresh
+    groups: Sequence[GroupReport]
+    clouds: Sequence[CloudReport]
+    guards: Sequence[GuardReport]
+
+
+async def make_report(
+    engine: Engine, *, group: str = "", with_machines: bool = False, config_trouble: str = ""
+) -> Report:
+    """The whole report, or that of one group and its cloud; a group that is named comes with all its machines."""
+    left_out = engine.left_out()
+    known = {**dict.fromkeys(engine.fleet.groups), **dict.fromkeys(sorted(left_out))}
+    if group and group not in known:
+        there = ", ".join(sorted(known)) or "none"
+        raise NotFoundError(f"there is no node group {group!r}; there is: {there[:500]}")
+    groups = []
+    for id_ in [group] if group else known:
+        groups.append(
+            await _whole_group(engine, id_, left_out.get(id_, ""), with_machines=with_machines or bool(group))
+        )
+        await asyncio.sleep(0)
+    clouds = [cloud_report(engine, worker) for worker in engine.workers.values()]
+    leader_trouble = _leader_trouble(engine)
+    return Report(
+        cluster=engine.identity.cluster,
+        cluster_id=engine.identity.cluster_id,
+        at=iso(engine.clock.now()),
+        trouble=engine.trouble(),
+        is_leader=not leader_trouble,
+        leader_trouble=leader_trouble,
+        journal_trouble=engine.writer.trouble,
+        config_trouble=config_trouble,
+        is_config_pending=engine.is_config_pending,
+        groups=groups,
+        clouds=[cloud for cloud in clouds if not group or cloud.name == groups[0].cloud],
+        guards=[_guard(use) for use in engine.book.use()],
+    )
+
+
+async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines: bool) -> GroupReport:
+    """A group's report; its machines are read some at a time."""
+    now = engine.clock.now()
+    group = engine.fleet.groups.get(id_)
+    records = list(group.machines.values()) if group is not None else []
+    if not with_machines:
+        records = [r for r in records if r.state is State.FAILED][:_MOST_TROUBLED]
+    machines: list[MachineReport] = []
+    for start in range(0, len(records), SLICE):
+        machines += [machine_report(record, now) for record in records[start : start + SLICE]]
+        await asyncio.sleep(0)
+    return group_report(engine, id_, left_out, machines=machines, is_complete=with_machines)
+
+
+def group_report(
+    engine: Engine, id_: str, left_out: str, *, machines: Sequence[MachineReport] = (), is_complete: bool = False
+) -> GroupReport:
+    """One group, with the machines given."""
+    group = engine.fleet.groups.get(id_)
+    if group is None:
+        return GroupReport(id=id_, cloud="", left_out=left_out, states={}, paused=_paused(engine, id_, ""))
+    spec = group.spec
+    return GroupReport(
+        id=id_,
+        cloud=spec.cloud,
+        target=group.target,
+        min_size=group.shown.min_size,
+        max_size=group.shown.max_size,
+        is_served=engine.is_shown(id_),
+        is_draining=not group.is_configured,
+        left_out=left_out,
+        stale=engine.roster.stale.get(id_, ""),
+        paused=_paused(engine, id_, spec.cloud),
+        states=_states(group),
+        hourly=str(spec.price.amount) if spec.price else "",
+        currency=spec.price.currency if spec.price else "",
+        machines=machines,
+        is_complete=is_complete,
+    )
+
+
+def _states(group: Group) -> dict[str, int]:
+    counted = Counter(record.state for record in list(group.machines.values()))
+    return {state.value: counted[state] for state in State if counted[state]}
+
+
+def machine_report(record: MachineRecord, now: float) -> MachineReport:
+    """One machine."""
+    error = record.error
+    return MachineReport(
+        name=record.name,
+        machine_id=record.machine_id,
+        provider_id=record.provider_id,
+        state=record.state.value,
+        age=_age(record.requested_at, now),
+        state_age=_age(record.state_since, now),
+        error=ErrorReport(code=error.code, message=error.message, error_class=error.error_class) if error else None,
+        is_adopted=record.is_adopted,
+        replaces=record.replaces,
+    )
+
+
+def cloud_report(engine: Engine, worker: Worker) -> CloudReport:
+    """One cloud."""
+    health, name = worker.observer.health, worker.name
+    pause = engine.fleet.pauses.get((Scope.CLOUD, name))
+    return CloudReport(
+        name=name,
+        driver=type(worker.driver).__name__,
+        is_up=not health.is_down and health.listed_at is not None,
+        error=health.error,
+        error_code=health.code,
+        down_since=iso(health.since) if health.is_down and health.since is not None else "",
+        list_age=_age(health.listed_at, engine.clock.now()) if health.listed_at is not None else None,
+        machines_listed=health.machines,
+        machines=len(engine.fleet.in_cloud(name)),
+        orphans=len(worker.observer.orphans),
+        is_ready=name in engine.fleet.adopted_clouds,
+        blocked=worker.observer.blocked,
+        paused=_pause(pause),
+        calls_under_way=worker.caller.under_way,
+    )
+
+
+def _guard(use: GuardUse) -> GuardReport:
+    return GuardReport(
+        scope=use.scope,
+        guard=use.guard,
+        used=use.used,
+        limit=use.limit,
+        left=max(0.0, round(use.limit - use.used, 2)),
+        unit=use.unit,
+    )
+
+
+def _leader_trouble(engine: Engine) -> str:
+    try:
+        engine.check_leader()
+    except UnavailableError as error:
+        return error.message
+    return ""
+
+
+def _paused(engine: Engine, group: str, cloud: str) -> PauseReport | None:
+    return _pause(engine.fleet.pause_of(group, cloud))
+
+
+def _pause(pause: PauseRecord | None) -> PauseReport | None:
+    if pause is None:
+        return None
+    return PauseReport(scope=pause.scope.value, name=pause.name, since=iso(pause.since), reason=pause.reason)
+
+
+def _age(since: float, now: float) -> float:
+    return round(max(0.0, now - since), 1)

@@ -1,0 +1,56 @@
+"""The program of :mod:`tests.engine.stopped_leader`, seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class LeaderProcess:
+    """A leader that can be stopped, woken and killed, and that says what it does."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def word(self) -> str:
+        """The next thing it says: call, refrain, elected or fenced."""
+        return (await self._line())[1]
+
+    async def says(self, word: str, *, after: float = 0.0) -> list[str]:
+        """All that it says up to this word, as far as it is of after that time."""
+        said: list[str] = []
+        while word not in said[-1:]:
+            at, what = await self._line()
+            if at > after:
+                said.append(what)
+        return said
+
+    async def _line(self) -> tuple[float, str]:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(30):
+            line = await self._process.stdout.readline()
+        at, word, *_ = line.decode().split()
+        return float(at), word
+
+
+@asynccontextmanager
+async def leader_process(*arguments: object) -> AsyncIterator[LeaderProcess]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.engine.stopped_leader",
+        *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield LeaderProcess(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()

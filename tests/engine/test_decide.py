@@ -1,0 +1,318 @@
+"""Every decision, for the whole product of what can be known of a machine.
+
+The cases are made by multiplication, those that cannot happen included: a decision must be harmless there too.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cloudgraft.engine.decide import Create, Decision, Delete, Move, Situation, Stay, decide, failure
+from cloudgraft.engine.sight import Sight
+from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.states import TRANSITIONS, is_released
+from cloudgraft.sdk.driver import MachineState
+from cloudgraft.sdk.errors import ErrorClass
+from cloudgraft.store.records import MachineRecord, Presence, State
+from tests.engine.makers import NOW, a_machine, a_record, a_sight
+
+SETTINGS = EngineSettings()
+AGES = {
+    "young": 1.0,
+    "past the create deadline": SETTINGS.create_deadline.total_seconds(),
+    "past the join deadline": SETTINGS.join_deadline.total_seconds(),
+    "past the time of a failed one": SETTINGS.failed_ttl.total_seconds(),
+}
+UNWANTED = (State.FAILED, State.DELETING, State.GONE)
+FIXED = ("name", "group", "cloud", "placeholder", "settings", "tags", "requested_at", "is_adopted", "replaces")
+
+
+def _sightings() -> Iterator[tuple[str, dict[str, Any]]]:
+    """What can be seen of a machine, by name."""
+    yield "nothing yet", {}
+    yield "its create was answered", {"is_ours": True}
+    yield "missing once", {"absences": 1, "absent_at": NOW - 5}
+    yield "absent", {"absences": 2, "absent_at": NOW - 5}
+    yield "absent, after its create was answered", {"absences": 2, "absent_at": NOW - 5, "is_ours": True}
+    for state in MachineState:
+        yield f"seen {state.value}", {"machine": a_machine(state=state), "is_ours": True}
+        stranger = a_machine(state=state, tags={})
+        yield f"seen {state.value} without marks", {"machine": stranger, "unproven": stranger}
+    yield "seen without a providerID", {"machine": a_machine(provider_id=None), "is_ours": True}
+    yield "seen under another id", {"machine": a_machine("m-2"), "is_ours": True}
+    yield "only a stranger of its name", {"unproven": a_machine("m-9", tags={})}
+    for state in (MachineState.RUNNING, MachineState.DELETING):
+        both = {"machine": a_machine(), "is_ours": True, "extras": (a_machine("m-2", state=state),)}
+        yield f"seen, and another {state.value}", both
+    lost = a_machine(tags={})
+    yield "seen without marks, and another", {"machine": lost, "unproven": lost, "extras": (a_machine("m-2"),)}
+
+
+def _sights() -> Iterator[tuple[str, Sight]]:
+    for name, values in _sightings():
+        for is_calling, retry_at, deletes, joined in itertools.product(
+            (False, True), (0.0, NOW + 7), (0, 1), (None, False, True)
+        ):
+            told = f"{name}, calling {is_calling}, retry {retry_at}, deletes {deletes}, joined {joined}"
+            yield (
+                told,
+                a_sight(is_calling=is_calling, retry_at=retry_at, deletes=deletes, joined=joined, **values),
+            )
+
+
+def _situations() -> Iterator[Situation]:
+    sold_out = failure("out_of_stock", "no more", ErrorClass.OUT_OF_RESOURCES)
+    for may_create, is_paused, refusal in itertools.product((True, False), (True, False), (None, sold_out)):
+        yield Situation(now=NOW, settings=SETTINGS, may_create=may_create, is_paused=is_paused, refusal=refusal)
+
+
+SIGHTS = list(_sights())
+SITUATIONS = list(_situations())
+
+
+def _check_move(record: MachineRecord, sight: Sight, decision: Move) -> None:
+    new = decision.record
+    assert new.state is record.state or (record.state, new.state) in TRANSITIONS
+    assert new.version == record.version + 1
+    assert new != replace(record, version=new.version), "a move that moves nothing would be made for ever"
+    assert all(getattr(new, name) == getattr(record, name) for name in FIXED)
+    assert decision.cause
+    if new.state is State.GONE:
+        # Nothing that the cloud may hold is ever forgotten.
+        assert new.presence is Presence.NONE
+        assert new.gone_at is not None
+    if new.presence is Presence.NONE and record.presence is not Presence.NONE:
+        assert sight.is_absent, "only two complete lists make it absent"
+    if new.presence is Presence.PRESENT and record.presence is not Presence.PRESENT:
+        assert sight.machine is not None
+    if new.machine_id != record.machine_id:
+        assert sight.machine is not None
+        assert new.machine_id == sight.machine.machine_id
+    if new.state is State.FAILED:
+        assert new.error is not None
+        assert new.error.code
+        assert new.error.message
+    if new.state is State.RUNNING and record.state is not State.RUNNING:
+        assert new.provider_id, "R30: a machine that runs is listed under its node's providerID"
+    assert new.presence is not Presence.UNKNOWN or record.presence is Presence.UNKNOWN
+
+
+def _check_create(record: MachineRecord, sight: Sight, at: Situation) -> None:
+    """Law 3: never while something may be there, or may be coming."""
+    assert record.state in (State.REQUESTED, State.CREATING)
+    assert record.presence is not Presence.UNKNOWN or record.state is State.REQUESTED
+    assert sight.machine is None
+    assert sight.unproven is None
+    assert not sight.is_calling or record.state is State.REQUESTED
+    assert at.may_create
+    assert not at.is_paused
+    assert at.refusal is None or record.state is not State.REQUESTED
+    assert at.now < record.requested_at + SETTINGS.create_deadline.total_seconds()
+    assert at.now >= sight.retry_at or record.state is State.REQUESTED
+
+
+def _check_delete(record: MachineRecord, sight: Sight, at: Situation, decision: Delete) -> None:
+    """Law 4: only what is proven to be ours, and of that only what is not wanted."""
+    assert not is_released(record)
+    assert not sight.is_calling
+    assert not at.is_paused
+    assert at.now >= sight.retry_at
+    assert decision.machine.state is not MachineState.DELETING
+    assert decision.machine != sight.unproven
+    if decision.machine in sight.extras:
+        assert decision.kind == "double"
+        assert decision.machine is not sight.machine
+        return
+    assert record.state in UNWANTED
+    assert sight.is_ours
+    if sight.machine is not None:
+        assert decision.machine == sight.machine
+    else:
+        assert record.presence is Presence.PRESENT
+        assert decision.machine.machine_id == record.machine_id
+        assert not sight.is_absent
+
+
+def _check_stay(record: MachineRecord, sight: Sight, at: Situation, decision: Stay) -> None:
+    """What waits is woken, or waits for a list or an answer that will come."""
+    if decision.wake_at is not None:
+        assert decision.wake_at > at.now, "an alarm in the past would ring for ever"
+        return
+    if record.state in (State.REQUESTED, State.CREATING, State.BOOTING):
+        assert sight.is_calling, "it has a deadline"
+    assert record.state is not State.FAILED, "it has its time"
+    if record.state is State.RUNNING:
+        assert sight.joined is not False
+    if record.state is State.DELETING:
+        going = sight.machine is not None and sight.machine.state is MachineState.DELETING
+        is_open = record.presence is Presence.UNKNOWN
+        assert sight.is_calling or at.is_paused or going or is_open or not sight.is_ours
+
+
+def _check(record: MachineRecord, sight: Sight, at: Situation, decision: Decision) -> None:
+    match decision:
+        case Move():
+            _check_move(record, sight, decision)
+        case Create():
+            _check_create(record, sight, at)
+        case Delete():
+            _check_delete(record, sight, at, decision)
+        case Stay():
+            _check_stay(record, sight, at, decision)
+
+
+@pytest.mark.parametrize("age", AGES)
+@pytest.mark.parametrize("presence", list(Presence))
+@pytest.mark.parametrize("state", list(State))
+def test_no_decision_does_harm(state: State, presence: Presence, age: str) -> None:
+    record = a_record(state=state, presence=presence, age=AGES[age])
+    for told, sight in SIGHTS:
+        if sight.joined is not None and state is not State.RUNNING:
+            continue  # nobody else asks
+        before = copy.copy(sight)
+        for at in SITUATIONS:
+            decision = decide(record, sight, at)
+            try:
+                _check(record, sight, at, decision)
+            except AssertionError as error:
+                raise AssertionError(f"{state.value} {presence.value} {age}; {told}; {at}: {decision}") from error
+        assert sight == before, "a decision looks, and touches nothing"
+
+
+def test_the_product_is_not_empty_of_what_matters() -> None:
+    """The checks above would hold for a function that never does anything."""
+    made = {
+        type(decide(a_record(state=state, presence=presence, age=1.0), sight, at)).__name__
+        for state, presence in itertools.product(State, Presence)
+        for _, sight in SIGHTS[::5]
+        for at in SITUATIONS
+    }
+    assert made == {"Move", "Create", "Delete", "Stay"}
+
+
+# -- single rules, as sentences ----------------------------------------------------------------------------------------
+
+AT = Situation(now=NOW, settings=SETTINGS)
+
+
+def test_what_was_never_sent_is_created_at_once() -> None:
+    assert decide(a_record(), a_sight(), AT) == Create()
+
+
+def test_nothing_is_created_while_a_machine_of_that_name_is_seen_even_a_stranger() -> None:
+    for state in (State.REQUESTED, State.CREATING):
+        stranger = a_sight(unproven=a_machine("m-9", tags={}))
+        assert isinstance(decide(a_record(state=state), stranger, AT), Stay)
+        late = decide(a_record(state=state, age=AGES["past the create deadline"]), stranger, AT)
+        assert isinstance(late, Move)
+        assert late.record.error is not None
+        assert late.record.error.code == "unproven"
+        assert "m-9" in late.record.error.message
+
+
+def test_an_unknown_outcome_is_settled_before_anything_is_created_again() -> None:
+    record = a_record(state=State.CREATING, presence=Presence.UNKNOWN)
+    assert isinstance(decide(record, a_sight(), AT), Stay)
+    assert isinstance(decide(record, a_sight(absences=1), AT), Stay)
+    settled = decide(record, a_sight(absences=2), AT)
+    assert isinstance(settled, Move)
+    assert (settled.record.state, settled.record.presence) == (State.CREATING, Presence.NONE)
+    assert decide(settled.record, a_sight(absences=2), AT) == Create()
+
+
+def test_a_late_success_is_adopted() -> None:
+    found = decide(a_record(state=State.CREATING, presence=Presence.UNKNOWN), a_sight(machine=a_machine()), AT)
+    assert isinstance(found, Move)
+    assert (found.record.state, found.record.machine_id) == (State.BOOTING, "m-1")
+
+
+def test_a_call_to_create_is_waited_for_even_past_the_deadline() -> None:
+    record = a_record(state=State.CREATING, presence=Presence.UNKNOWN, age=AGES["past the create deadline"])
+    assert decide(record, a_sight(is_calling=True), AT) == Stay()
+    failed = decide(record, a_sight(), AT)
+    assert isinstance(failed, Move)
+    assert (failed.record.state, failed.record.presence) == (State.FAILED, Presence.UNKNOWN)
+
+
+def test_a_failed_machine_is_cleared_at_once_and_kept_in_the_list() -> None:
+    record = a_record(state=State.FAILED, presence=Presence.PRESENT)
+    assert decide(record, a_sight(machine=a_machine(), is_ours=True), AT) == Delete(a_machine())
+    gone = decide(record, a_sight(absences=2), AT)
+    assert isinstance(gone, Move)
+    assert (gone.record.state, gone.record.presence) == (State.FAILED, Presence.NONE)
+    assert decide(gone.record, a_sight(), AT) == Stay(NOW + SETTINGS.failed_ttl.total_seconds())
+
+
+def test_a_refused_machine_that_turns_up_is_cleared_at_once() -> None:
+    """A cloud that says no and does it all the same."""
+    found = decide(a_record(state=State.FAILED), a_sight(machine=a_machine(), is_ours=True), AT)
+    assert isinstance(found, Move)
+    assert found.record.presence is Presence.PRESENT
+    assert isinstance(decide(found.record, a_sight(machine=a_machine(), is_ours=True), AT), Delete)
+
+
+def test_a_machine_that_ignores_its_deletion_does_not_keep_its_double_alive_nor_the_other_way_round() -> None:
+    record = a_record(state=State.DELETING, presence=Presence.PRESENT)
+    asked = set()
+    for deletes in range(4):
+        sight = a_sight(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),), deletes=deletes)
+        decision = decide(record, sight, AT)
+        assert isinstance(decision, Delete)
+        asked.add(decision.machine.machine_id)
+    assert asked == {"m-1", "m-2"}
+
+
+def test_the_record_has_the_kept_machines_id_before_the_other_is_deleted() -> None:
+    """Else "not found" for the other would be taken for the end of the one that is kept."""
+    for state in (State.BOOTING, State.RUNNING, State.FAILED, State.DELETING):
+        record = a_record(state=state, presence=Presence.PRESENT, machine_id="m-2")
+        known = decide(record, a_sight(machine=a_machine("m-1"), is_ours=True, extras=(a_machine("m-2"),)), AT)
+        assert isinstance(known, Move)
+        assert known.record.machine_id == "m-1"
+
+
+def test_a_machine_that_returns_is_deleted_but_not_one_that_was_released() -> None:
+    sight = a_sight(machine=a_machine(), is_ours=True)
+    assert isinstance(decide(a_record(state=State.GONE), sight, AT), Delete)
+    released = a_record(state=State.GONE, presence=Presence.PRESENT)
+    assert decide(released, sight, AT) == Stay()
+    assert decide(released, replace(sight, extras=(a_machine("m-2"),)), AT) == Stay()
+
+
+def test_a_running_machine_must_join_only_where_the_cluster_can_be_seen() -> None:
+    record = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=AGES["past the join deadline"])
+    seen = a_sight(machine=a_machine(), is_ours=True)
+    assert decide(record, seen, AT) == Stay()
+    assert decide(record, replace(seen, joined=True), AT) == Stay()
+    late = decide(record, replace(seen, joined=False), AT)
+    assert isinstance(late, Move)
+    assert late.record.error is not None
+    assert late.record.error.code == "join_deadline"
+
+
+def test_a_failure_always_has_a_code() -> None:
+    """R34: without one the autoscaler sees no error."""
+    assert failure("", "hm").code == "error"
+
+
+def test_deadlines_are_the_settings_own() -> None:
+    at = replace(AT, settings=EngineSettings(create_deadline=timedelta(seconds=5), failed_ttl=timedelta(seconds=7)))
+    assert isinstance(decide(a_record(age=4.9), a_sight(), replace(at, is_paused=True)), Stay)
+    assert isinstance(decide(a_record(age=5), a_sight(), replace(at, is_paused=True)), Move)
+    assert decide(a_record(state=State.FAILED, age=6), a_sight(), at) == Stay(NOW + 1)
+    assert isinstance(decide(a_record(state=State.FAILED, age=7), a_sight(), at), Move)
+
+
+def test_what_is_there_before_it_was_asked_for_is_taken_as_it_is() -> None:
+    """A machine whose create() was never recorded, as after a journal was put back from a backup."""
+    found = decide(a_record(), a_sight(machine=a_machine(), is_ours=True), AT)
+    assert isinstance(found, Move)
+    assert (found.record.state, found.record.provider_id) == (State.BOOTING, "sim://m-1")
+    assert found.record.ordered_at == NOW

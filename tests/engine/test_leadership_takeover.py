@@ -1,0 +1,119 @@
+"""Leaders as processes, and a lease in a real PostgreSQL: stopped, killed, cut off, and who leads then."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import pytest
+
+from cloudgraft.engine.leadership import Leadership
+from cloudgraft.engine.timer import SystemTimer
+from cloudgraft.store.lease import Lease
+from cloudgraft.store.sql import SqlJournal
+from tests.conditions import until
+from tests.engine.leader_process import leader_process
+from tests.postgres import PostgresServer
+
+SHORT = 1.0  # seconds; of a lease that is to end while the test waits
+LONG = 600.0  # of one that is not
+CLOCK = SystemTimer()
+
+
+@pytest.fixture
+async def url(postgres: PostgresServer) -> str:
+    """A database whose tables are there."""
+    database = postgres.database()
+    journal = SqlJournal.postgresql(database)
+    await journal.open()
+    await journal.close()
+    return database
+
+
+@asynccontextmanager
+async def replica(url: str, name: str, seconds: float, told: list[str]) -> AsyncIterator[Leadership]:
+    async def elected(epoch: int) -> None:
+        told.append(f"elected {epoch}")
+
+    async def fenced(reason: str) -> None:
+        told.append(f"fenced: {reason}")
+
+    lease = Lease(url, seconds=seconds, holder=name)
+    leadership = Leadership(lease, on_elected=elected, on_fenced=fenced)
+    await leadership.start()
+    try:
+        yield leadership
+    finally:
+        await leadership.stop()
+        await lease.close()
+
+
+async def test_a_leader_stopped_with_sigstop_calls_no_cloud_when_it_is_woken() -> None:
+    """Not even when nobody else has taken the lease."""
+    async with leader_process(SHORT) as leader:
+        await leader.says("call")
+        leader.send(signal.SIGSTOP)
+        stopped = CLOCK.now()
+        await until(lambda: CLOCK.now() > stopped + SHORT)
+        woken = CLOCK.now()
+        leader.send(signal.SIGCONT)
+        said = await leader.says("elected", after=woken)
+    # Seen by itself or told first, but nothing is called before it leads again, in a new epoch.
+    assert set(said) <= {"refrain", "fenced", "elected"}
+
+
+async def test_a_leader_that_was_stopped_finds_the_other_one_leading(url: str) -> None:
+    told: list[str] = []
+    async with leader_process(SHORT, url) as old:
+        await old.says("call")
+        old.send(signal.SIGSTOP)
+        async with replica(url, "the parent", LONG, told) as new:
+            await until(new.is_leader)
+            woken = CLOCK.now()
+            old.send(signal.SIGCONT)
+            assert "call" not in await old.says("fenced", after=woken)
+            assert {await old.word() for _ in range(100)} == {"refrain"}
+            assert new.is_leader()
+        assert "call" not in await old.says("elected")  # and leads again when the other one has stopped
+        await old.says("call")
+
+
+async def test_after_kill_minus_nine_the_next_leads_when_the_lease_has_ended(url: str) -> None:
+    told: list[str] = []
+    async with leader_process(SHORT, url) as old:
+        await old.says("call")
+        old.send(signal.SIGKILL)
+        async with replica(url, "the parent", LONG, told) as new:
+            await until(new.is_leader)
+            assert new.trouble() == ""
+            assert new.epoch is not None
+            assert new.epoch >= 2
+            assert told == [f"elected {new.epoch}"]
+
+
+async def test_a_clean_stop_hands_over_long_before_the_lease_ends(url: str) -> None:
+    told: list[str] = []
+    async with replica(url, "first", LONG, []) as first:
+        assert first.is_leader()
+        async with replica(url, "second", LONG, told) as second:
+            assert second.trouble() == "not the leader: first leads"
+            await first.stop()
+            await until(second.is_leader)
+    assert told == ["elected 2", "fenced: stopping"]
+
+
+@pytest.mark.parametrize("trouble", ["frozen", "stopped"])
+async def test_a_leader_whose_database_is_away_fences_itself_and_leads_again_later(
+    url: str, postgres: PostgresServer, trouble: Literal["frozen", "stopped"]
+) -> None:
+    told: list[str] = []
+    async with replica(url, "a", SHORT, told) as leadership:
+        with postgres.frozen() if trouble == "frozen" else postgres.stopped():
+            await until(lambda: "cannot be asked for" in leadership.trouble())
+            assert not leadership.is_leader()
+            assert told[-1] == "fenced: the lease ended before it could be renewed"
+        await until(leadership.is_leader)
+        assert leadership.epoch is not None
+        assert leadership.epoch >= 2

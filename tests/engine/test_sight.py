@@ -1,0 +1,255 @@
+"""What may be concluded from a cloud's lists: absence late and only for certain, ownership only with proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudgraft.engine.sight import Looker, Sight, look
+from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, Ownership
+from cloudgraft.store.records import MachineRecord, Presence, State
+from tests.engine.makers import IDENTITY, NOW, a_listing, a_machine, a_record, a_sight
+
+CLOUD = CloudSettings(name="sim", create_timeout=timedelta(seconds=30))
+RUNNING = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=1000)
+
+
+def a_looker(
+    *,
+    list_delay: float = 0,
+    complete_list: bool = True,
+    ownership: Ownership = Ownership.TAGS,
+    idempotency: Idempotency = Idempotency.TOKEN,
+) -> Looker:
+    traits = DriverTraits(
+        list_delay=timedelta(seconds=list_delay),
+        complete_list=complete_list,
+        ownership=ownership,
+        idempotency=idempotency,
+    )
+    return Looker(IDENTITY, traits, CLOUD)
+
+
+def seen(
+    record: MachineRecord, *machines: Machine, looker: Looker | None = None, sight: Sight | None = None, at: float = NOW
+) -> Sight:
+    """What one list tells."""
+    sight = sight or a_sight()
+    look(record, sight, a_listing(*machines, began=at), looker or a_looker())
+    return sight
+
+
+# -- absence -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    """One list of a history: when it began, and whether it had the machine."""
+
+    at: float
+    has_it: bool
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Sequence[Look]:
+    gaps = draw(st.lists(st.sampled_from([0.0, 0.5, 1, 4, 9, 10, 11, 35]), min_size=1, max_size=14))
+    looks, now = [], NOW - 20
+    for gap in gaps:
+        now += gap
+        looks.append(Look(now, draw(st.booleans())))
+    return looks
+
+
+def _is_absent(looks: Sequence[Look], believable: float, delay: float) -> bool:
+    """Said once more, plainly: two lists since it was last there, both late enough, and a delay apart."""
+    last = max((i for i, one in enumerate(looks) if one.has_it), default=-1)
+    late = [one.at for one in looks[last + 1 :] if one.at >= believable]
+    return any(b - a >= delay for i, a in enumerate(late) for b in late[i + 1 :])
+
+
+RECORDS = {
+    "running": a_record(state=State.RUNNING, presence=Presence.PRESENT),
+    "deleting": a_record(state=State.DELETING, presence=Presence.PRESENT),
+    "creating, unknown": a_record(state=State.CREATING, presence=Presence.UNKNOWN, attempt_at=NOW),
+    "failed, unknown": a_record(state=State.FAILED, presence=Presence.UNKNOWN, attempt_at=NOW),
+}
+
+
+@given(
+    looks=histories(),
+    which=st.sampled_from(sorted(RECORDS)),
+    delay=st.sampled_from([0, 10]),
+    idempotency=st.sampled_from(Idempotency),
+)
+def test_absence_takes_two_complete_lists_past_the_list_delay(
+    looks: Sequence[Look], which: str, delay: int, idempotency: Idempotency
+) -> None:
+    """Law 5. While an outcome is unknown and a second create would not be safe, past the call's own time too."""
+    record, looker = RECORDS[which], a_looker(list_delay=delay, idempotency=idempotency)
+    believable = NOW + delay
+    if record.presence is Presence.UNKNOWN and (which.startswith("failed") or idempotency is Idempotency.NONE):
+        believable += CLOUD.create_timeout.total_seconds()
+    sight = a_sight()
+    for index, one in enumerate(looks, 1):
+        seen(record, *([a_machine()] if one.has_it else []), looker=looker, sight=sight, at=one.at)
+        assert sight.is_absent == _is_absent(looks[:index], believable, delay)
+
+
+@given(looks=histories())
+def test_lists_that_are_not_complete_prove_no_absence_unless_the_deletion_was_accepted(looks: Sequence[Look]) -> None:
+    looker, sight, deleted = a_looker(complete_list=False), a_sight(), a_sight(deletes=1)
+    for one in looks:
+        machines = [a_machine()] if one.has_it else []
+        seen(RUNNING, *machines, looker=looker, sight=sight, at=one.at)
+        seen(RUNNING, *machines, looker=looker, sight=deleted, at=one.at)
+        assert not sight.is_absent
+    assert deleted.is_absent == _is_absent(looks, NOW - 1000, 0)
+
+
+def test_evidence_from_before_we_began_to_look_does_not_count() -> None:
+    """After a restart a list may show the cloud as it was before."""
+    looker, sight = a_looker(list_delay=10), a_sight(since=NOW)
+    for at in (NOW, NOW + 5, NOW + 9.9):
+        assert seen(RUNNING, looker=looker, sight=sight, at=at).absences == 0
+    assert seen(RUNNING, looker=looker, sight=sight, at=NOW + 10).absences == 1
+    assert seen(RUNNING, looker=looker, sight=sight, at=NOW + 19).absences == 1
+    assert seen(RUNNING, looker=looker, sight=sight, at=NOW + 20).is_absent
+
+
+def test_what_is_there_without_our_marks_is_not_absent() -> None:
+    sight = a_sight(absences=1, absent_at=NOW - 10)
+    seen(RUNNING, a_machine(tags={}), sight=sight)
+    assert (sight.absences, sight.is_ours) == (0, False)
+    creating = a_record(state=State.CREATING, presence=Presence.UNKNOWN, age=1000)
+    for at in range(5):
+        seen(creating, a_machine("m-9", tags={}), sight=sight, at=NOW + 10 * at)
+    assert (sight.is_absent, sight.machine) == (False, None)
+    assert sight.unproven is not None
+
+
+# -- ownership ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_is_ours_when_it_shows_our_marks() -> None:
+    sight = seen(RUNNING, a_machine())
+    assert (sight.machine, sight.is_ours, sight.unproven) == (a_machine(), True, None)
+
+
+def test_a_machine_that_lost_its_tags_is_still_followed_by_its_id_but_not_ours_to_delete() -> None:
+    bare = a_machine(tags={})
+    sight = seen(RUNNING, bare)
+    assert (sight.machine, sight.is_ours, sight.unproven) == (bare, False, bare)
+
+
+@pytest.mark.parametrize("ownership", list(Ownership))
+def test_a_machine_of_our_name_without_proof_is_nothing_but_a_stranger(ownership: Ownership) -> None:
+    """Another cluster's machine can have any name and any tags but ours."""
+    stranger = a_machine("m-9", tags={"cloudgraft-cluster": "test", "cloudgraft-cluster-id": "zzzzzzzzzz"})
+    sight = seen(
+        a_record(state=State.CREATING, presence=Presence.UNKNOWN), stranger, looker=a_looker(ownership=ownership)
+    )
+    if ownership is Ownership.TAGS:
+        assert (sight.machine, sight.is_ours, sight.unproven) == (None, False, stranger)
+    else:  # where names, or the driver, are the proof, that is proof
+        assert (sight.machine, sight.is_ours) == (stranger, True)
+
+
+def test_the_answer_to_our_own_create_is_proof_until_a_list_could_tell() -> None:
+    booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
+    sight = a_sight(is_ours=True)
+    assert seen(booting, sight=sight).is_ours, "not in the list yet"
+    assert seen(booting, a_machine(), sight=sight).is_ours
+    assert not seen(booting, sight=sight).is_ours, "no longer in the list: its id may be another's by now"
+    assert not seen(booting, sight=a_sight()).is_ours, "after a restart there is no answer"
+
+
+def test_where_lists_are_not_complete_the_journals_id_is_all_the_proof_there_will_be() -> None:
+    looker = a_looker(complete_list=False)
+    assert seen(RUNNING, looker=looker).is_ours
+    assert not seen(RUNNING, a_machine(tags={}), looker=looker).is_ours
+    assert not seen(a_record(state=State.FAILED, presence=Presence.UNKNOWN), looker=looker).is_ours
+
+
+def test_an_id_that_the_cloud_gave_away_again_is_another_machines() -> None:
+    """Proxmox, for one, hands out the lowest free number: the machine that has it now is another intent's."""
+    deleting = a_record(state=State.DELETING, presence=Presence.PRESENT)
+    other = f"{IDENTITY.prefix}g-0a1b2c3d-bbbbbbbb"
+    tagged = a_machine(name="anything", tags=IDENTITY.tags(other, "g"))
+    for machine in (a_machine(name=other), a_machine(name=other, tags={}), tagged):
+        sight = a_sight(is_ours=True, machine=a_machine())
+        seen(deleting, machine, sight=sight)
+        assert (sight.machine, sight.is_ours, sight.extras) == (None, False, ())
+
+
+def test_a_machine_that_was_taken_over_is_known_by_its_id_whatever_it_is_called() -> None:
+    taken = a_record("theirs", state=State.RUNNING, presence=Presence.PRESENT, is_adopted=True)
+    machine = a_machine(name="renamed", tags={})
+    sight = seen(taken, machine, a_machine("m-2", name="theirs", tags={}))
+    assert (sight.machine, sight.is_ours, sight.extras, sight.unproven) == (machine, True, (), None)
+
+
+# -- doubles -----------------------------------------------------------------------------------------------------------
+
+
+def _aged(machine_id: str, age: float, **changes: object) -> Machine:
+    return replace(a_machine(machine_id), created_at=datetime.fromtimestamp(NOW - age, UTC), **changes)  # type: ignore[arg-type]  # a test names fields of its own choice
+
+
+def test_of_two_machines_the_older_is_kept_before_it_runs_and_the_known_one_after() -> None:
+    """Law 3: the one that joined, else the older."""
+    known, older = _aged("m-1", 10), _aged("m-2", 20)
+    booting = seen(a_record(state=State.BOOTING, presence=Presence.PRESENT), known, older)
+    assert (booting.machine, booting.extras) == (older, (known,))
+    running = seen(RUNNING, known, older)
+    assert (running.machine, running.extras) == (known, (older,))
+
+
+def test_a_running_machine_that_lost_its_tags_is_kept_and_its_double_is_the_extra() -> None:
+    bare, double = _aged("m-1", 10, tags={}), _aged("m-2", 20)
+    sight = seen(RUNNING, bare, double)
+    assert (sight.machine, sight.extras, sight.is_ours) == (bare, (double,), False)
+
+
+@given(
+    states=st.lists(st.sampled_from(MachineState), min_size=1, max_size=4),
+    marked=st.lists(st.booleans(), min_size=4, max_size=4),
+    record=st.sampled_from(sorted(RECORDS)),
+)
+def test_nothing_is_an_extra_or_ours_without_proof_and_the_kept_one_is_never_an_extra(
+    states: list[MachineState], marked: list[bool], record: str
+) -> None:
+    machines = [
+        _aged(f"m-{i}", i, state=state, tags=a_machine().tags if marked[i] else {}) for i, state in enumerate(states)
+    ]
+    sight = seen(RECORDS[record], *machines)
+    assert all(machine.tags for machine in sight.extras)
+    assert sight.machine not in sight.extras
+    assert sight.is_ours == (sight.machine is not None and bool(sight.machine.tags))
+    assert all(m in sight.extras or m is sight.machine for m in machines if m.tags)
+
+
+# -- death -------------------------------------------------------------------------------------------------------------
+
+
+def test_death_is_counted_from_the_first_list_that_tells_of_it_and_forgotten_with_the_first_that_does_not() -> None:
+    sight = a_sight()
+    for at, state in enumerate([MachineState.RUNNING, MachineState.FAILED, MachineState.STOPPED]):
+        seen(RUNNING, a_machine(state=state), sight=sight, at=NOW + at)
+    assert sight.dead_since == NOW + 1
+    seen(RUNNING, a_machine(), sight=sight, at=NOW + 3)
+    assert sight.dead_since is None
+
+
+def test_what_the_cloud_denies_is_forgotten_at_once() -> None:
+    sight = seen(RUNNING, _aged("m-1", 10), _aged("m-2", 20))
+    sight.forget("m-2")
+    assert sight.extras == ()
+    assert sight.machine is not None
+    sight.forget("m-1")
+    assert sight == a_sight(machine=None, is_ours=False)
