@@ -9,10 +9,12 @@ from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["FOR_NODE", "GET_OPTIONS", "Cluster", "requests_for"]
+__all__ = ["FOR_NODE", "GET_OPTIONS", "NODES", "TARGET_SIZE", "Cluster", "requests_for"]
 
 FOR_NODE = "NodeGroupForNode"
 GET_OPTIONS = "NodeGroupGetOptions"
+NODES = "NodeGroupNodes"
+TARGET_SIZE = "NodeGroupTargetSize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ def requests_for(rpc: str, cluster: Cluster) -> list[bytes]:
         return [
             pb.NodeGroupForNodeRequest(node=wire.node_ref_to_pb(node)).SerializeToString() for node in cluster.nodes
         ]
+    if rpc == TARGET_SIZE:
+        return [pb.NodeGroupTargetSizeRequest(id=group).SerializeToString() for group in cluster.groups]
+    if rpc == NODES:
+        return [pb.NodeGroupNodesRequest(id=group).SerializeToString() for group in cluster.groups]
     defaults = _defaults_of_1_35()
     return [
         pb.NodeGroupAutoscalingOptionsRequest(id=group, defaults=defaults).SerializeToString()

@@ -6,6 +6,7 @@ Run by `make docs` (check) and by hand after a change: `.venv/bin/python -m scri
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ import click
 
 from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
+from cloudgraft.engine.events import KINDS
+from cloudgraft.engine.metrics import EngineMetrics
 from cloudgraft.sdk.errors import error_table
 from cloudgraft.service.metrics import ServiceMetrics
 
@@ -68,8 +71,9 @@ def _help(command: click.Command, context: click.Context, level: int) -> list[st
 
 
 def metrics_page() -> str:
-    families = sorted(ServiceMetrics().registry.collect(), key=lambda family: family.name)
+    families = sorted([*ServiceMetrics().registry.collect(), *EngineMetrics.families()], key=lambda family: family.name)
     rows = [f"| `{family.name}` | {family.type} | {family.documentation} |" for family in families]
+    events = [f"| `{kind}` | {logging.getLevelName(level).lower()} | {text} |" for kind, (level, text) in KINDS.items()]
     return "\n".join(
         [
             "# Metrics",
@@ -79,6 +83,15 @@ def metrics_page() -> str:
             "| name | kind | what it tells |",
             "|---|---|---|",
             *rows,
+            "",
+            "## Events",
+            "",
+            "What `cloudgraft_events` counts: every decision of the engine and its reason. Events go to the journal",
+            "(`cloudgraft explain`) and to the log; those at `warning` and above also to a webhook.",
+            "",
+            "| kind | level | what it tells |",
+            "|---|---|---|",
+            *events,
             "",
         ]
     )

@@ -1,8 +1,9 @@
 """A real PostgreSQL in a temporary directory, run by an unprivileged user, for tests of the journal.
 
 `postgres` is one server per test process, started when the first test asks for it. A test gets databases of its own
-from it. A test that wants to stop, freeze or kill a server starts its own with `PostgresServer.started()`, or puts the
-shared one back as it was: `with server.stopped(): …`, `with server.frozen(): …`.
+from it, best with `with postgres.borrowed() as url`. A test that wants to stop, freeze or kill a server starts its own
+with `PostgresServer.started()`, or puts the shared one back as it was: `with server.stopped(): …`,
+`with server.frozen(): …`.
 
     from tests.postgres import PostgresServer, postgres  # noqa: F401 - a fixture, in a conftest.py
 """
@@ -58,6 +59,7 @@ class PostgresServer:
         self._user = user
         self._keeper: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
+        self._free: list[str] = []
 
     @classmethod
     @contextlib.contextmanager
@@ -121,10 +123,23 @@ class PostgresServer:
             self._signal(signal.SIGCONT)
 
     def database(self, *, template: str = "template0") -> str:
-        """The URL of a new database, empty or a copy of another; `role` in :meth:`url` is its owner."""
+        """The URL of a new database, empty or a copy of another. It takes space until the server is gone."""
         name = f"test_{next(self._numbers)}"
         self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
         return self.url(name)
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[str]:
+        """The URL of an empty database, which is emptied for the next one at the end: much faster than a new one."""
+        url = self._free.pop() if self._free else self.database()
+        yield url
+        name = url.split("/")[3].split("?")[0]
+        self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        self.execute(f'ALTER DATABASE "{name}" RESET ALL')
+        self.execute("DROP SCHEMA public CASCADE", database=name)
+        self.execute("CREATE SCHEMA public", database=name)
+        self.execute("GRANT USAGE ON SCHEMA public TO PUBLIC", database=name)
+        self._free.append(url)
 
     def url(self, database: str, *, role: str = _SUPERUSER, password: str = "") -> str:
         """How to reach a database."""

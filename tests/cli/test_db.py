@@ -104,7 +104,12 @@ def test_upgrade_and_import_are_refused_while_a_server_has_the_journal(journal_f
 def test_an_export_is_imported_into_postgresql_and_back(
     journal_file: Path, tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    url, file = postgres.database(), tmp_path / "journal.jsonl"
+    with postgres.borrowed() as url:
+        _there_and_back(journal_file, tmp_path, url)
+
+
+def _there_and_back(journal_file: Path, tmp_path: Path, url: str) -> None:
+    file = tmp_path / "journal.jsonl"
     assert _run("export", "--store", journal_file, "--to", file).exit_code == 0
     assert file.stat().st_mode & 0o777 == 0o600
     result = _run("import", file, "--store", url)
@@ -131,7 +136,11 @@ def test_an_export_overwrites_nothing_and_leaves_no_half_file(journal_file: Path
 async def test_the_configurations_journal_in_postgresql_comes_with_a_lease(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    address = PostgresAddress.parse(postgres.database())
+    with postgres.borrowed() as url:
+        await _leads(tmp_path, PostgresAddress.parse(url))
+
+
+async def _leads(tmp_path: Path, address: PostgresAddress) -> None:
     store = f"{{postgresql: '{address.host}/{address.database}', user: postgres, leaseDuration: 7s}}"
     config = load(_config(tmp_path, store, "clusterId: abcdefghij\n"))
     journal, lease = journal_from(config)

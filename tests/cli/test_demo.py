@@ -65,15 +65,21 @@ def test_in_a_pipe_the_story_is_told_in_plain_lines(tmp_path: Path) -> None:
         "12:05  fallback    falling back from small to large 0 → 1, in the same loop",
         "register    large-1 registered",
         "scale-up    gpu 0 → 1, from zero",
+        "14:00  crash       cloudgraft dies: an order is placed, its answer not seen",
+        "14:00  restart     back from the journal: 6 machines, 0 lost, 0 doubled",
+        "register    gpu-1 registered",
         "scale-down  gpu-1 is empty",
         "scale-down  large-1",
         "is drained",
         "night       every group is back at zero",
         "machines failed",
+        "lost 0, doubled 0",
         "Try next:",
         "cloudgraft serve",
+        "cloudgraft status",
+        "cloudgraft explain",
     )
-    assert list(tmp_path.iterdir()) == [], "the throw-away certificates are still there"
+    assert list(tmp_path.iterdir()) == [], "the throw-away journal and certificates are still there"
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf", "fast"])
@@ -168,7 +174,18 @@ def test_on_a_terminal_the_day_is_shown_live_and_the_summary_stays(tmp_path: Pat
     with on_a_terminal(tmp_path, "--speed", "1000") as (process, terminal):
         seen = read_until(terminal).decode()
         assert process.wait(PATIENCE) == 0
-    in_order(seen, "\x1b[?1049h", "NO STOCK", "FALLBACK", "every group is back at zero", "\x1b[?1049l", "Try next:")
+    in_order(
+        seen,
+        "\x1b[?1049h",
+        "NO STOCK",
+        "FALLBACK",
+        " CRASH ",
+        " closed",
+        " RESTART ",
+        "every group is back at zero",
+        "\x1b[?1049l",
+        "Try next:",
+    )
 
 
 def test_ctrl_c_gives_the_terminal_back(tmp_path: Path) -> None:

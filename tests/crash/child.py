@@ -105,16 +105,11 @@ class _Child:
     async def _resume(self, group: str) -> None:
         await resume(self._engine, Scope.GROUP, group)
 
-    async def _journal(self) -> Contents:
-        """What is on disk, after making sure that memory says the same."""
+    async def _journal(self) -> tuple[Contents, list[str]]:
+        """What is on disk, and the machines of which memory says something else."""
         contents = await self._engine.journal.load()
-        known = self._engine.fleet.machines
-        differ = [record.name for record in contents.machines if known.get(record.name) != record]
-        if differ or len(known) != len(contents.machines):
-            # A write may have come between; what is on disk is read again then.
-            await asyncio.sleep(0)
-            return await self._journal()
-        return contents
+        known, stored = self._engine.fleet.machines, {record.name: record for record in contents.machines}
+        return contents, [name for name in {*known, *stored} if known.get(name) != stored.get(name)]
 
     async def _names(self) -> dict[str, str]:
         """The machine behind each id that it has or had."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -52,14 +51,19 @@ def _trust_silence() -> None:
 
 
 def _answer_before_journal() -> None:
-    """Memory and the answer come first, the disk a moment later."""
+    """Memory and the answer come first, and the disk with the next Refresh."""
+    late: list[Change] = []
 
     async def commit(self: Writer, change: Change) -> None:
         self._fleet.apply(change)
-        tasks.append(asyncio.create_task(self._journal.write(change)))
+        late.append(change)
 
-    tasks: list[asyncio.Task[None]] = []
+    async def probe(self: Writer) -> None:
+        while late:
+            await self._journal.write(late.pop(0))
+
     Writer._commit = commit  # type: ignore[method-assign]
+    Writer.probe = probe  # type: ignore[method-assign]
 
 
 _FAULTS: dict[str, Callable[[], None]] = {

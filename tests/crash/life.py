@@ -187,8 +187,8 @@ class Life:
         """Lets it settle, and compares the cloud's ledger with the journal."""
         deadline = time.monotonic() + _PATIENCE
         while True:
-            contents = self.ask("journal")
-            why = self._judge.why_not_at_rest(contents)
+            contents, differing = self.ask("journal")
+            why = self._judge.why_not_at_rest(contents, differing)
             if not why:
                 break
             if time.monotonic() > deadline:

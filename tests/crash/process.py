@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-from multiprocessing.connection import Connection
+import threading
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tests.crash import child
@@ -17,6 +17,7 @@ _PATIENCE = 30.0  # seconds without an answer are a fault, never a wait
 # Forked from a process that has everything imported: a start then takes milliseconds, and the child is as real as any.
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.crash.child"])
+_ONE_AT_A_TIME = threading.Lock()  # to start a process also asks all others whether they have ended: no two at once
 
 
 class Crashed(Exception):  # noqa: N818 - what happened, not what went wrong
@@ -30,7 +31,8 @@ class Process:
         """Starts it; :meth:`wait_until_up` tells whether it got that far."""
         self._pipe, theirs = _FORKS.Pipe()
         self._process = _FORKS.Process(target=child.main, args=(theirs, order), daemon=True)
-        self._process.start()
+        with _ONE_AT_A_TIME:
+            self._process.start()
         theirs.close()
 
     def wait_until_up(self) -> None:
@@ -50,14 +52,13 @@ class Process:
 
     def kill(self) -> None:
         """kill -9."""
-        pid = self._process.pid
-        if pid is not None and self._process.is_alive():
-            os.kill(pid, signal.SIGKILL)
+        with _ONE_AT_A_TIME:
+            if self._process.is_alive():
+                self._process.kill()
 
     def bury(self) -> None:
         """Waits for the end of a process that was killed, and fails when it ended in another way."""
-        self._process.join(_PATIENCE)
-        code = self._process.exitcode
+        code = self._ended()
         self._pipe.close()
         if code != -signal.SIGKILL:
             raise AssertionError(f"the process was not killed but ended by itself with {code}; see child.log")
@@ -65,16 +66,22 @@ class Process:
     def stop(self) -> None:
         """Ends it in the regular way."""
         self._pipe.close()
-        self._process.join(_PATIENCE)
-        if self._process.exitcode != 0:
+        code = self._ended()
+        if code != 0:
             self.kill()
-            raise AssertionError(f"the process ended with {self._process.exitcode} when it was stopped; see child.log")
+            raise AssertionError(f"the process ended with {code} when it was stopped; see child.log")
 
     def abandon(self) -> None:
         """Gets rid of it after a failure."""
         self.kill()
-        self._process.join(_PATIENCE)
+        self._ended()
         self._pipe.close()
+
+    def _ended(self) -> int | None:
+        """Waits for its end; the exit code, or None when it goes on."""
+        wait([self._process.sentinel], _PATIENCE)
+        with _ONE_AT_A_TIME:
+            return self._process.exitcode
 
     def _receive(self) -> tuple[str, Any]:
         pipe: Connection = self._pipe

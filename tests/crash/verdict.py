@@ -48,8 +48,13 @@ class Judge:
             if record.presence is Presence.UNKNOWN and record.attempt_at is not None:
                 self._waits.append((record.name, record.attempt_at, record.attempt_at + self.variant.settling))
 
-    def why_not_at_rest(self, contents: Contents) -> str:
-        """What still differs; empty when cloud and journal agree and nothing is open."""
+    def why_not_at_rest(self, contents: Contents, differing: Sequence[str]) -> str:
+        """What still differs; empty when cloud and journal agree and nothing is open.
+
+        ``differing`` are machines of which the process has something else in memory than on disk.
+        """
+        if differing:
+            return f"memory and journal do not agree about {differing}"
         live = {entry.machine_id: entry.name for entry in self.sky.live()}
         here = {record.machine_id: record.name for record in contents.machines if record.state in _AT_WORK}
         if live != here:

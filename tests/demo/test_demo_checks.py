@@ -6,9 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgraft.demo.checks import StoryError, check_end, check_groups, check_story, check_target
+from cloudgraft.demo.checks import (
+    StoryError,
+    check_books,
+    check_end,
+    check_groups,
+    check_recovery,
+    check_story,
+    check_target,
+)
 from cloudgraft.demo.decide import Shape
 from cloudgraft.demo.events import Event, GroupState, Kind
+from cloudgraft.demo.world import Books
 from cloudgraft.sdk import Instance, InstanceState
 
 GROUP = GroupState(id="small", min_size=0, max_size=4, target=0, shape=Shape(milli_cpu=2000))
@@ -27,6 +36,9 @@ STORY = (
     event(Kind.OUT_OF_STOCK, 2.0),
     event(Kind.FALLBACK, 2.0, "large"),
     event(Kind.REGISTERED, 3.0),
+    event(Kind.CRASH, 3.5),
+    event(Kind.RESTART, 3.5),
+    event(Kind.REGISTERED, 3.7),
     event(Kind.SCALE_DOWN, 4.0),
     event(Kind.GONE, 5.0),
 )
@@ -80,6 +92,29 @@ def test_a_target_that_did_not_follow_fails() -> None:
     check_target("small", expected=2, actual=2)
     with pytest.raises(StoryError, match="should be 2 now, but it is 1"):
         check_target("small", expected=2, actual=1)
+
+
+BOOKS = Books(machines=6, cost=5.77, lost=0, doubled=0)
+
+
+def test_books_that_agree_pass() -> None:
+    check_recovery(BOOKS)
+    check_books(BOOKS, machines=6, cost=5.770000004)
+
+
+@pytest.mark.parametrize(
+    ("books", "machines", "cost", "reason"),
+    [
+        (replace(BOOKS, lost=1), 6, 5.77, "1 machines are lost and 0 are doubled"),
+        (replace(BOOKS, doubled=2), 6, 5.77, "0 machines are lost and 2 are doubled"),
+        (BOOKS, 5, 5.77, "seen 5 machines, but the cloud has made 6"),
+        (BOOKS, 6, 5.75, r"counted a cost of 5.7500, but the cloud's ledger says 5.7700"),
+    ],
+)
+def test_books_that_do_not_agree_fail(books: Books, machines: int, cost: float, reason: str) -> None:
+    """Law 3: one machine per intent, and not a cent for any other."""
+    with pytest.raises(StoryError, match=reason):
+        check_books(books, machines=machines, cost=cost)
 
 
 @pytest.mark.parametrize(

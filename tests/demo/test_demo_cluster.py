@@ -6,8 +6,8 @@ from cloudgraft.demo.cluster import Changes, Cluster, Machine
 from cloudgraft.demo.decide import Shape
 from cloudgraft.demo.workload import PodSpec, waves_of_the_day
 
-ONE = Machine(provider_id="memory://small/small-1", shape=Shape(milli_cpu=2000))
-TWO = Machine(provider_id="memory://small/small-2", shape=Shape(milli_cpu=2000))
+ONE = Machine(name="small-1", provider_id="simulated://vm-000001", shape=Shape(milli_cpu=2000))
+TWO = Machine(name="small-2", provider_id="simulated://vm-000002", shape=Shape(milli_cpu=2000))
 
 
 def pods(count: int, ends_at: float = float("inf")) -> tuple[PodSpec, ...]:
@@ -19,7 +19,7 @@ def test_a_node_carries_the_id_of_its_machine() -> None:
     cluster = Cluster()
     assert cluster.follow([ONE]) == Changes(joined=("small-1",))
     ref = cluster.nodes["small-1"].ref
-    assert (ref.name, ref.provider_id) == ("small-1", "memory://small/small-1")
+    assert (ref.name, ref.provider_id) == ("small-1", "simulated://vm-000001")
     assert cluster.follow([ONE]) == Changes()
 
 

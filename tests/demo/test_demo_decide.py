@@ -34,7 +34,7 @@ def pods(count: int, milli_cpu: int = 1000, name: str = "pod") -> tuple[PodSpec,
 def test_a_shape_is_what_the_template_promises() -> None:
     amounts = {"cpu": Quantity("1500m"), "memory": Quantity("8Gi"), "pods": Quantity("20")}
     taints = (Taint(key="pool", value="gpu"), Taint(key="soft", effect="PreferNoSchedule"))
-    shape = Shape.of(NodeTemplate(labels={"pool": "gpu"}, taints=taints, allocatable=amounts))
+    shape = Shape.of(NodeTemplate(labels={"pool": "gpu"}, taints=taints, capacity=amounts, allocatable=amounts))
     assert shape == Shape(milli_cpu=1500, pods=20, memory="8Gi", labels={"pool": "gpu"}, taints=frozenset({"pool"}))
 
 

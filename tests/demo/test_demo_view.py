@@ -55,7 +55,7 @@ def test_the_stock_out_can_be_seen(day: PlayedDay, width: int, height: int) -> N
         "small-1 ████████ 2/2 cpu",
         "NodeGroupGetOptions",
         "355 calls",
-        "cost so far 0.39",
+        "cost so far 0.41  now 0.16/h",
         "0..8",
         "8 cpu 32Gi",
         short.address,
@@ -63,11 +63,18 @@ def test_the_stock_out_can_be_seen(day: PlayedDay, width: int, height: int) -> N
         assert shown in text
 
 
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_that_nobody_listens_after_the_crash_can_be_seen(day: PlayedDay, width: int, height: int) -> None:
+    crash, restart = (day.first(kind) for kind in (Kind.CRASH, Kind.RESTART))
+    assert f"{crash.address} closed" in "\n".join(picture(crash, width, height))
+    assert f"{restart.address} mTLS" in "\n".join(picture(restart, width, height))
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 40), (140, 24), (160, 50)])
 def test_a_large_screen_has_the_story_so_far(day: PlayedDay, width: int, height: int) -> None:
     text = "\n".join(picture(day.frames[-1], width, height))
     assert "the story so far" in text
-    assert "21:40 gone       small-2 is gone" in text
+    assert "21:35 gone       small-2 is gone" in text
 
 
 def test_a_call_that_fails_can_be_seen(day: PlayedDay) -> None:
@@ -83,7 +90,14 @@ def test_the_summary_fits_a_screen_and_tells_what_to_try_next(day: PlayedDay) ->
     assert len(lines) < 24
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
-    for shown in ("machines failed", "6 nodes, 24 cpu", "NodeGroupIncreaseSize", "p50 ms", "cloudgraft certs init"):
+    for shown in (
+        "machines failed",
+        "6 nodes, 24 cpu",
+        "NodeGroupIncreaseSize",
+        "p50 ms",
+        "lost 0, doubled 0",
+        "cloudgraft explain",
+    ):
         assert shown in text
 
 

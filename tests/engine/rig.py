@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,12 +12,15 @@ from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclar
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.specs import CloudSettings, EngineSettings
-from cloudgraft.sdk.driver import Driver, DriverTraits, Ownership
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, Ownership
 from cloudgraft.sdk.types import Instance, InstanceState, NodeRef
+from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
-from cloudgraft.simcloud.options import SimulatedOptions
-from cloudgraft.store.records import MachineRecord, State
+from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
+from cloudgraft.simcloud.records import Order
+from cloudgraft.store.journal import EventQuery
+from cloudgraft.store.records import Change, Event, MachineRecord, PauseRecord, Scope, State
 from cloudgraft.store.sql import SqlJournal
 
 EPOCH = 1_800_000_000.0
@@ -59,6 +63,7 @@ class Rig:
     cloud_settings: CloudSettings = SETTINGS
     drivers: Mapping[str, Driver] = field(default_factory=dict)  # clouds beside "sim"
     clock: HandClock = field(default_factory=HandClock)
+    cluster_id: str | None = None  # as `clusterId:` gives it
 
     def __post_init__(self) -> None:
         self.cloud = SimulatedCloud(self.options, clock=self.clock)
@@ -66,14 +71,18 @@ class Rig:
         self.provider = EngineProvider(self.engine)
 
     def blueprint(self) -> Blueprint:
-        clouds = {"sim": CloudDeclaration(settings=self.cloud_settings, make=lambda: SimulatedDriver.of(self.cloud))}
+        clouds = {"sim": CloudDeclaration(settings=self.cloud_settings, make=self.driver)}
         for name, driver in self.drivers.items():
             settings = replace(self.cloud_settings, name=name)
             clouds[name] = CloudDeclaration(settings=settings, make=lambda driver=driver: driver)  # type: ignore[misc]  # mypy knows no default of a lambda
         return Blueprint(cluster="test", clouds=clouds, groups=self.groups, settings=self.settings)
 
+    def driver(self) -> Driver:
+        """No time passes in a call but what the clock says."""
+        return SimulatedDriver.of(self.cloud, waits=False)
+
     def make(self) -> Engine:
-        journal = SqlJournal.sqlite(self.directory / "journal.db")
+        journal = SqlJournal.sqlite(self.directory / "journal.db", cluster_id=self.cluster_id)
         return Engine(self.blueprint(), journal, clock=self.clock, is_stepped=True)
 
     async def start(self) -> EngineProvider:
@@ -85,6 +94,50 @@ class Rig:
         self.engine = self.make()
         self.provider = EngineProvider(self.engine)
         return await self.start()
+
+    async def crash(self) -> None:
+        """Ends the engine as kill -9 would: nothing is told to the journal or the cloud any more."""
+        doomed, self.engine = self.engine, self.make()
+        for worker in doomed.workers.values():
+            worker.caller._outcomes.clear()
+        await doomed.journal.close()  # all that a dead process lets go of
+        await doomed.close()
+        self.provider = EngineProvider(self.engine)
+
+    async def wipe(self, *, keeps_id: bool = True) -> None:
+        """Removes the journal's files between two lives of the engine."""
+        await self.engine.close()
+        for path in self.directory.glob("journal.db*"):
+            if not (keeps_id and path.name.endswith(".cluster-id")):
+                path.unlink()
+        self.engine = self.make()
+        self.provider = EngineProvider(self.engine)
+
+    async def reconfigure(self, *groups: GroupDeclaration, settings: EngineSettings | None = None) -> None:
+        """A changed file, and the Refresh that applies it."""
+        self.groups = groups or self.groups
+        self.settings = settings or self.settings
+        self.engine.reconfigure(self.blueprint())
+        await self.provider.refresh()
+
+    async def pause(self, scope: Scope, name: str) -> None:
+        record = PauseRecord(scope=scope, name=name, since=self.clock.now(), reason="a test")
+        await self.engine.writer.write(lambda: Change(pauses=(record,)))
+
+    async def resume(self, scope: Scope, name: str) -> None:
+        await self.engine.writer.write(lambda: Change(resumed=((scope, name),)))
+
+    def chaos(self, **chaos: object) -> None:
+        """By the keys of JSON, as over HTTP; nothing for nothing."""
+        self.cloud.set_chaos(Chaos.from_json(chaos))
+
+    def place(self, name: str, tags: Mapping[str, str]) -> str:
+        """Puts a machine of somebody into the cloud; returns its id."""
+        order = Order(name=name, settings=MachineSettings(shape="small"), tags=tags, client="somebody")
+        return self.cloud.create(order)[0].machine_id
+
+    async def events(self, *kinds: str) -> Sequence[Event]:
+        return await self.engine.journal.events(EventQuery(kinds=kinds, limit=10_000))
 
     async def turn(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
@@ -104,9 +157,23 @@ class Rig:
     async def shown(self, group_id: str = "g") -> list[Instance]:
         return list(await self.provider.instances(group_id))
 
+    def machine(self, record: MachineRecord) -> Machine:
+        """What the cloud really has of a record."""
+        return self.cloud.get(record.machine_id).as_machine()
+
     def alive(self) -> list[str]:
         """The names of the machines that the cloud has and that are not going."""
         return sorted(m.name for m in self.cloud.machines() if m.state.value not in ("deleting", "gone"))
+
+
+@asynccontextmanager
+async def running(rig: Rig) -> AsyncIterator[Rig]:
+    """Started here, closed at the end, whichever engine it has then."""
+    await rig.start()
+    try:
+        yield rig
+    finally:
+        await rig.engine.close()
 
 
 def fake(instance: Instance, reason: str = "unregistered") -> NodeRef:
@@ -119,4 +186,9 @@ def creating(instances: Sequence[Instance]) -> list[Instance]:
     return [i for i in instances if i.state is InstanceState.CREATING]
 
 
-__all__ = ["DriverTraits", "HandClock", "Ownership", "Rig", "creating", "fake", "group"]
+def real(instance: Instance, name: str = "some-node") -> NodeRef:
+    """The node that a kubelet registered for an instance."""
+    return NodeRef(name=name, provider_id=instance.id)
+
+
+__all__ = ["DriverTraits", "HandClock", "Ownership", "Rig", "creating", "fake", "group", "real", "running"]

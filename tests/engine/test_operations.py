@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from cloudgraft.engine import adoption, disposal, pauses, release
+from cloudgraft.engine.blueprint import GroupDeclaration
 from cloudgraft.engine.dry_run import Result
 from cloudgraft.engine.findings import FindingKind, all_findings
 from cloudgraft.engine.identity import TAG_CLUSTER_ID, TAG_GROUP
 from cloudgraft.engine.specs import EngineSettings, GuardLimits
-from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
+from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership
+from cloudgraft.sdk.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfStockError,
+    PreconditionError,
+    UnavailableError,
+)
+from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
 from cloudgraft.simcloud.options import MachineSettings
@@ -450,3 +460,67 @@ async def test_a_process_that_does_not_lead_does_nothing_for_an_operator(tmp_pat
         with pytest.raises(UnavailableError):
             await call
     await engine.close()
+
+
+# -- other clouds ------------------------------------------------------------------------------------------------------
+
+
+class Shelf(Driver):
+    """Machines that somebody put there. All of them are ours to touch."""
+
+    traits = DriverTraits(ownership=Ownership.INVENTORY)
+
+    def __init__(self, *names: str) -> None:
+        self.machines = {
+            str(number): Machine(name=name, machine_id=str(number), provider_id=f"shelf://{name}-{number}")
+            for number, name in enumerate(names)
+        }
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        raise OutOfStockError(f"nobody puts {spec.name} there")
+
+    async def delete(self, machine: Machine) -> None:
+        del self.machines[machine.machine_id]
+
+    async def list(self) -> Sequence[Machine]:
+        return list(self.machines.values())
+
+
+def declared(cloud: str, id_: str) -> GroupDeclaration:
+    capacity = {"cpu": Quantity("2"), "memory": Quantity("4Gi")}
+    return group(id_, cloud=cloud, machine={}, template=TemplateDeclaration(capacity=capacity))
+
+
+async def test_in_an_inventory_two_machines_of_one_name_are_two_machines(tmp_path: Path) -> None:
+    shelf = Shelf("worker", "worker", "spare")
+    settings = EngineSettings(delete_orphans=True)
+    rig = Rig(tmp_path, groups=(group(), declared("shelf", "s")), drivers={"shelf": shelf}, settings=settings)
+    await rig.start()
+    await adoption.adopt(rig.engine, "s", ["0"], is_dry_run=False)
+    await rig.settle(5, seconds=3600)
+    assert await rig.states("s") == ["running"]
+    assert set(shelf.machines) == {"0", "1", "2"}
+    await rig.provider.delete_nodes("s", [NodeRef(name="x", provider_id="shelf://worker-0")])
+    await rig.settle(5)
+    assert (await rig.states("s"), set(shelf.machines)) == ([], {"1", "2"})
+    everything = await adoption.adopt_orphans(rig.engine, everything=True, is_dry_run=False)
+    assert {reason.split(";")[0] for reason in refused(everything)} == {"it cannot be told which group it was made for"}
+    await rig.engine.close()
+
+
+async def test_ids_that_several_clouds_use_need_the_cloud_to_be_named(tmp_path: Path) -> None:
+    shelves = {"left": Shelf("a"), "right": Shelf("b")}
+    groups = (group(), declared("left", "l"), declared("right", "r"))
+    rig = Rig(tmp_path, groups=groups, drivers=shelves)
+    await rig.start()
+    await rig.turn()
+    adopt = await adoption.adopt_orphans(rig.engine, ["0"], group="l")
+    delete = await disposal.delete_orphans(rig.engine, ["0"])
+    for result in (adopt, delete):
+        assert "say which with --cloud" in refused(result)[0]
+    assert not refused(await adoption.adopt_orphans(rig.engine, ["0"], group="l", cloud="left", is_dry_run=False))
+    wrong = await adoption.adopt_orphans(rig.engine, ["0"], group="l", cloud="right", is_dry_run=False)
+    assert "there is no node group 'l' in cloud right" in refused(wrong)[0]
+    assert not refused(await adoption.adopt_orphans(rig.engine, ["0"], group="r", is_dry_run=False))
+    assert "use its name: a, b" in refused(await release.release(rig.engine, ["0"]))[0]
+    await rig.engine.close()

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgraft.engine.templates import TemplateDeclaration, build_template
 from cloudgraft.kube.objects import ContainerRef, Pod
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.quantity import Quantity
@@ -22,6 +23,7 @@ from cloudgraft.simcloud.node_objects import (
 )
 from cloudgraft.simcloud.options import MachineSettings, ShapeOptions, SimulatedOptions
 from cloudgraft.simcloud.records import Order, SimMachine
+from cloudgraft.simcloud.shapes import DEFAULT_SHAPES
 
 NOW = 1_767_323_045.0
 
@@ -110,12 +112,23 @@ def test_a_node_is_ready_from_its_first_moment_with_all_that_pods_ask_for() -> N
         ({"memory": "1G"}, {"memory": "895142400"}),
         ({"ephemeral-storage": "100Gi"}, {"ephemeral-storage": "90Gi"}),
         ({"ephemeral-storage": "999"}, {"ephemeral-storage": "900"}),
+        ({"memory": "4Gi", "hugepages-2Mi": "1Gi"}, {"memory": "2972Mi", "hugepages-2Mi": "1Gi"}),
         ({}, {}),
     ],
 )
 def test_what_is_left_for_pods_is_what_a_kubelet_leaves(capacity: dict[str, str], expected: dict[str, str]) -> None:
     found = allocatable({name: Quantity(amount) for name, amount in capacity.items()})
     assert found == {name: Quantity(amount) for name, amount in expected.items()}
+
+
+@pytest.mark.parametrize("shape", DEFAULT_SHAPES)
+def test_a_node_is_what_the_template_of_its_group_promised(shape: str) -> None:
+    """R68, R69, R72: what the engine tells the autoscaler before there is a node is what the node turns out to be."""
+    made = machine(shape=shape, zone="z1")
+    promised = build_template(TemplateDeclaration(), made.shape, zone="z1")
+    assert made.shape.capacity == promised.capacity
+    assert allocatable(made.shape.capacity) == promised.allocatable
+    assert promised.labels.items() <= node_labels(made).items()
 
 
 def test_a_silent_node_is_unknown_in_every_respect() -> None:

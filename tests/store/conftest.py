@@ -23,9 +23,10 @@ async def sqlite_place(tmp_path: Path) -> AsyncIterator[SqlitePlace]:
 
 @pytest.fixture
 async def postgres_place(postgres: PostgresServer) -> AsyncIterator[PostgresPlace]:
-    place = PostgresPlace(postgres.database())
-    yield place
-    await place.let_go()
+    with postgres.borrowed() as url:
+        place = PostgresPlace(url)
+        yield place
+        await place.let_go()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,29 +40,30 @@ async def test_a_sound_journal_is_told_with_what_is_in_it(journal: SqlJournal, d
 
 
 _ILLEGAL = {
-    "state = 'asleep'": "machine m-1: 'asleep' is not a valid State",
-    "presence = 'here'": "machine m-1: 'here' is not a valid Presence",
-    "settings = '[]'": "machine m-1: '\\[\\]' is not a JSON object",
-    "tags = '{'": "machine m-1: Expecting property name",
-    "hourly = 'much'": "machine m-1: .*ConversionSyntax",
-    "version = 0": "machines m-1: its version is below 1",
-    "state = 'gone'": "machines m-1: it is gone, but not since when",
-    "machine_id = ''": "machines m-1: it is present in its cloud, but under no machine id",
-    "machine_id = 'id-m-2'": "machines m-1 and m-2 both stand for id-m-2 in lab",
+    "state = 'asleep'": "machine {name}: 'asleep' is not a valid State",
+    "presence = 'here'": "machine {name}: 'here' is not a valid Presence",
+    "settings = '[]'": r"machine {name}: '\[\]' is not a JSON object",
+    "tags = '{'": "machine {name}: Expecting property name",
+    "hourly = 'much'": "machine {name}: .*ConversionSyntax",
+    "version = 0": "machines {name}: its version is below 1",
+    "state = 'gone'": "machines {name}: it is gone, but not since when",
+    "machine_id = ''": "machines {name}: it is present in its cloud, but under no machine id",
+    "machine_id = 'id-other'": "machines {name} and other both stand for id-other in lab",
 }
 
 
-@pytest.mark.parametrize("damage", _ILLEGAL)
-async def test_rows_that_cannot_be_are_told_with_what_to_do(
-    journal: SqlJournal, database: Database, damage: str
-) -> None:
-    await journal.write(Change(machines=[machine("m-1"), machine("m-2")]))
+async def test_rows_that_cannot_be_are_told_with_what_to_do(journal: SqlJournal, database: Database) -> None:
+    names = [f"m-{number}" for number in range(len(_ILLEGAL))]
+    await journal.write(Change(machines=[machine(name) for name in [*names, "other"]]))
     with journal._database.transaction(Mode.WRITE) as connection:
-        connection.execute(text(f"UPDATE machines SET {damage.replace(':', chr(92) + ':')} WHERE name = 'm-1'"))
-    (problem,) = check_journal(database).problems
-    assert problem.fix.startswith("stop cloudgraft; put a backup in its place")
-    with pytest.raises(AssertionError, match=_ILLEGAL[damage]):
-        raise AssertionError(problem.what)
+        for name, damage in zip(names, _ILLEGAL, strict=True):
+            connection.exec_driver_sql(f"UPDATE machines SET {damage} WHERE name = '{name}'")
+    problems = sorted(
+        check_journal(database).problems, key=lambda problem: problem.what.replace("machines ", "machine ")
+    )
+    for name, problem, words in zip(names, problems, _ILLEGAL.values(), strict=True):
+        assert problem.fix.startswith("stop cloudgraft; put a backup in its place")
+        assert re.match(words.format(name=name), problem.what), problem.what
 
 
 async def test_of_very_many_problems_the_first_are_told(journal: SqlJournal, database: Database) -> None:

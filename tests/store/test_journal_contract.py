@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,7 @@ async def test_a_given_cluster_id_is_kept_and_another_one_later_is_refused(place
     """Law 4: machines that carry the old id would be lost from sight."""
     journal = await place.opened(cluster_id="own-id-1")
     assert (await journal.load()).cluster_id == "own-id-1"
+    await journal.write(change(machine("m-1")))
     await place.let_go()
     with pytest.raises(JournalBrokenError, match=r"own-id-1.*another-id"):
         await place.journal(cluster_id="another-id").open()
@@ -85,10 +87,25 @@ async def test_a_given_cluster_id_is_kept_and_another_one_later_is_refused(place
     assert (await again.load()).cluster_id == "own-id-1"
 
 
+async def test_a_journal_without_machines_takes_the_cluster_id_that_is_given_later(place: Place) -> None:
+    """Law 11: when both are lost, a new id is generated before anybody can say which it was."""
+    journal = await place.opened()
+    generated = await journal.load()
+    assert generated.is_id_new
+    await journal.write(Change(clouds=[CloudRecord(name="lab", adopted_at=1.0)], groups=FULL.groups))
+    await place.let_go()
+    given = await (await place.opened(cluster_id="own-id-1")).load()
+    assert (given.cluster_id, given.is_id_new) == ("own-id-1", False)
+    assert list(given.groups) == list(FULL.groups)
+    assert not given.clouds  # they are listed again before anything is created there
+    await place.let_go()
+    assert (await (await place.opened()).load()).cluster_id == "own-id-1"
+
+
 @pytest.mark.parametrize("wrong", ["Upper", "-a", "a b", "x" * 64, "a\n"])
-async def test_a_cluster_id_that_no_cloud_would_take_as_a_tag_is_refused(place: Place, wrong: str) -> None:
+def test_a_cluster_id_that_no_cloud_would_take_as_a_tag_is_refused(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(InvalidArgumentError, match="is no cluster id"):
-        place.journal(cluster_id=wrong)
+        SqlJournal.sqlite(tmp_path / "journal.db", cluster_id=wrong)
 
 
 async def test_a_record_is_replaced_by_its_name(journal: SqlJournal) -> None:
@@ -111,34 +128,25 @@ async def test_groups_are_removed_and_pauses_ended_by_name(journal: SqlJournal) 
     assert (list(contents.groups), list(contents.pauses)) == ([], [other])
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        machine("m-1", version=1),  # it is not new
-        machine("m-1", version=2),  # that is the one stored
-        machine("m-1", version=4),  # there is one between
-        machine("m-9", version=2),  # it is new
-        machine("m-9", version=0),
-    ],
+_CONFLICTS = (
+    machine("m-1", version=1),  # it is not new
+    machine("m-1", version=2),  # that is the one stored
+    machine("m-1", version=4),  # there is one between
+    machine("m-9", version=2),  # it is new
+    machine("m-9", version=0),
 )
-async def test_a_machine_written_by_somebody_else_is_a_conflict_and_nothing_is_written(
-    journal: SqlJournal, wrong: object
-) -> None:
+
+
+async def test_a_machine_written_by_somebody_else_is_a_conflict_and_nothing_is_written(journal: SqlJournal) -> None:
     await journal.write(change(machine("m-1"), machine("m-2")))
     await journal.write(change(machine("m-1", version=2)))
     before = await journal.load()
-    assert isinstance(wrong, type(before.machines[0]))
-    everything = Change(
-        machines=[machine("m-0"), machine("m-2", version=2), wrong, machine("m-3")],
-        events=[event()],
-        groups=FULL.groups,
-        clouds=FULL.clouds,
-        pauses=FULL.pauses,
-    )
-    with pytest.raises(ConflictError, match=wrong.name):
-        await journal.write(everything)
-    assert await journal.load() == before
-    assert await journal.events(EventQuery()) == []
+    for wrong in _CONFLICTS:
+        everything = replace(FULL, machines=[machine("m-0"), machine("m-2", version=2), wrong, machine("m-3")])
+        with pytest.raises(ConflictError, match=rf"other versions of some machines: {wrong.name} \(version"):
+            await journal.write(everything)
+        assert await journal.load() == before
+        assert await journal.events(EventQuery()) == []
     await journal.write(change(machine("m-1", version=3)))  # and it is usable as before
 
 
@@ -230,11 +238,11 @@ async def test_what_a_cloud_says_is_stored_whatever_characters_are_in_it(journal
     assert (told.message, told.data) == ("quota\ufffd of ? machines", {"cause": dirty})
 
 
-@pytest.mark.parametrize("field", ["name", "machine_id", "provider_id", "group"])
-async def test_a_name_that_cannot_be_stored_as_it_is_is_refused(journal: SqlJournal, field: str) -> None:
+async def test_a_name_that_cannot_be_stored_as_it_is_is_refused(journal: SqlJournal) -> None:
     """To store another name in its place would be to name another machine."""
-    with pytest.raises(InvalidArgumentError, match="cannot be stored"):
-        await journal.write(change(machine("m-0"), _spoiled(field)))
+    for field in ("name", "machine_id", "provider_id", "group"):
+        with pytest.raises(InvalidArgumentError, match="cannot be stored"):
+            await journal.write(change(machine("m-0"), _spoiled(field)))
     assert (await journal.load()).machines == []
 
 

@@ -159,12 +159,12 @@ async def test_every_connection_has_time_limits_and_waits_for_the_disk(
 
 
 async def test_passwords_are_in_no_message_and_a_new_one_is_taken_without_a_restart(
-    postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    postgres: PostgresServer, postgres_place: PostgresPlace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Law 9. The role `secretive` must give a password; see tests/postgres.py."""
     postgres.execute("DROP ROLE IF EXISTS secretive")
     postgres.execute("CREATE ROLE secretive LOGIN SUPERUSER PASSWORD 'hunter2'")
-    database = PostgresAddress.parse(postgres.database()).database
+    database = PostgresAddress.parse(postgres_place.url).database
     wrong = SqlJournal.postgresql(postgres.url(database, role="secretive", password="swordfish"))
     with caplog.at_level(logging.DEBUG), pytest.raises(JournalUnavailableError, match="pg_hba") as caught:
         await wrong.open()
@@ -190,10 +190,10 @@ async def test_a_database_that_is_not_there_is_told(postgres: PostgresServer) ->
         await SqlJournal.postgresql(postgres.url("nowhere")).open()
 
 
-async def test_a_user_who_may_not_make_tables_is_told(postgres: PostgresServer) -> None:
+async def test_a_user_who_may_not_make_tables_is_told(postgres: PostgresServer, postgres_place: PostgresPlace) -> None:
     postgres.execute("DROP ROLE IF EXISTS reader")
     postgres.execute("CREATE ROLE reader LOGIN")
-    database = PostgresAddress.parse(postgres.database()).database
+    database = PostgresAddress.parse(postgres_place.url).database
     with pytest.raises(JournalUnavailableError, match="must be allowed to read, write and create tables"):
         await SqlJournal.postgresql(postgres.url(database, role="reader")).open()
 

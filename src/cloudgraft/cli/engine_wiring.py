@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.config import Config, ConfigError, Problem, machine_settings, missing_prices, parse_options
+from cloudgraft.config import Config, ConfigError, Problem, Where, machine_settings, missing_prices, parse_options
 from cloudgraft.config.clouds import CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.groups import Group, Template
 from cloudgraft.config.guards import Guards
@@ -32,7 +32,8 @@ def blueprint(config: Config) -> Blueprint:
     classes: dict[str, type | None] = {}
     for name, cloud in config.clouds.items():
         try:
-            clouds[name], classes[name] = _cloud(config, name, cloud)
+            classes[name] = _driver_class(config, name, cloud)
+            clouds[name] = _cloud(config, name, cloud, classes[name])
         except ConfigError as error:
             problems += error.problems
     groups: list[GroupDeclaration] = []
@@ -41,7 +42,8 @@ def blueprint(config: Config) -> Blueprint:
             groups.append(_group(config, group, classes.get(group.cloud)))
         except ConfigError as error:
             problems += error.problems
-    problems += missing_prices(config, [g.id for g in groups if g.price is None and _knows_no_price(classes[g.cloud])])
+    unpriced = [g.id for g in groups if g.price is None and _knows_no_price(classes.get(g.cloud))]
+    problems += missing_prices(config, unpriced)
     if problems:
         raise ConfigError(problems)
     return Blueprint(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
@@ -50,15 +52,28 @@ def blueprint(config: Config) -> Blueprint:
 # -- clouds ------------------------------------------------------------------------------------------------------------
 
 
-def _cloud(config: Config, name: str, cloud: EntryPointCloud | PluginCloud) -> tuple[CloudDeclaration, type | None]:
-    """The cloud, and the class of its driver where that is known."""
+def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginCloud) -> type | None:
+    """The class of a cloud's driver; of a plugin nothing is known before it runs."""
+    if isinstance(cloud, PluginCloud):
+        return None
+    try:
+        cls: type = find(Kind.DRIVER, cloud.driver).load()
+    except CloudgraftError as error:
+        raise _refused(config.where("clouds", name, "driver"), error) from error
+    return cls
+
+
+def _cloud(config: Config, name: str, cloud: EntryPointCloud | PluginCloud, cls: type | None) -> CloudDeclaration:
     settings = _cloud_settings(name, cloud.engine)
     if isinstance(cloud, PluginCloud):
-        made = _plugin(name, cloud)
-        return CloudDeclaration(settings=settings, make=made, fingerprint=cloud.model_dump(exclude={"engine"})), None
-    cls, make = _installed(config, name, cloud)
-    fingerprint = (cloud.driver, dict(cloud.options))
-    return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint), cls
+        fingerprint: object = cloud.model_dump(exclude={"engine"})
+        return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
+    make, fingerprint = _installed(config, name, cloud, cls), (cloud.driver, dict(cloud.options))
+    return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
+
+
+def _refused(where: Where, error: CloudgraftError) -> ConfigError:
+    return ConfigError([where.document.problem(where.path, error.message)])
 
 
 def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
@@ -77,20 +92,19 @@ def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
     return lambda: RemoteDriver.plugin(spec, timing=timing)
 
 
-def _installed(config: Config, name: str, cloud: EntryPointCloud) -> tuple[type, Callable[[], Driver]]:
+def _installed(config: Config, name: str, cloud: EntryPointCloud, cls: Any) -> Callable[[], Driver]:
     where = config.where("clouds", name)
-    try:
-        cls: Any = find(Kind.DRIVER, cloud.driver).load()
-    except CloudgraftError as error:
-        raise ConfigError([where.document.problem((*where.path, "driver"), error.message)]) from error
     options_type = getattr(cls, "Options", None)
-    if options_type is None:
-        if cloud.options:
-            raise ConfigError([where.document.problem(where.path, f"the driver {cloud.driver} takes no options")])
-        return cls, lambda: _made(cls)
-    options = _beside_journal(parse_options(options_type, cloud.options, where), config, name)
-    _made(cls, options)  # a mistake that only the driver can see is told now, with its place
-    return cls, lambda: _made(cls, options)
+    if options_type is None and cloud.options:
+        raise ConfigError([where.document.problem(where.path, f"the driver {cloud.driver} takes no options")])
+    given = ()
+    if options_type is not None:
+        given = (_beside_journal(parse_options(options_type, cloud.options, where), config, name),)
+    try:
+        _made(cls, *given)  # a mistake that only the driver can see is told now, with its place
+    except CloudgraftError as error:
+        raise _refused(where, error) from error
+    return lambda: _made(cls, *given)
 
 
 def _made(cls: type[Driver | BlockingDriver], *options: object) -> Driver:

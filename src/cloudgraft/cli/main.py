@@ -15,6 +15,12 @@ from cloudgraft.sdk.errors import CloudgraftError
 VERBS = {
     "demo": "A short day of an autoscaled cluster, live, with nothing to set up.",
     "serve": "Serve the autoscaler: the providers of a configuration file.",
+    "status": "Show how a running server stands: groups, machines, clouds, guards.",
+    "explain": "Explain why a group did or did not scale, or what happened to a machine.",
+    "pause": "Pause a node group, or all of a cloud.",
+    "resume": "Resume what was paused.",
+    "adopt": "Take machines that are running already into a node group.",
+    "orphans": "Find machines that are not where they should be; adopt, release or delete them.",
     "call": "Make one of the 15 calls to any server, as the autoscaler would.",
     "certs": "Make, renew and check the certificates for mTLS.",
     "simcloud": "Run a simulated cloud, with its own ledger and with faults to order.",
@@ -53,7 +59,7 @@ def cloudgraft() -> None:
     \b
     Try it:      cloudgraft demo
     Serve:       cloudgraft serve --config cloudgraft.yaml
-    Look inside: cloudgraft call NodeGroups --address 127.0.0.1:8086
+    Look inside: cloudgraft status; cloudgraft explain GROUP
     """
 
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from cloudgraft.cli.engine_wiring import blueprint
-from cloudgraft.config import Config, ConfigError
+from cloudgraft.config import Config
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import happened
 from cloudgraft.sdk.errors import CloudgraftError
@@ -71,10 +71,12 @@ class Reloader:
         try:
             config = await asyncio.to_thread(self._load)
             wanted = await asyncio.to_thread(blueprint, config)
-        except (ConfigError, CloudgraftError) as error:
-            self.problem = str(error)
-            log.error("the changed configuration is not valid; the old one stays\n%s", self.problem)  # noqa: TRY400
-            await self._note(f"{self._path.name} is not valid, the old configuration stays: {self.problem}")
+        except CloudgraftError as error:
+            await self._refuse(str(error))
+            return
+        except Exception as error:  # a driver's bug must not end the watch
+            log.exception("the changed configuration cannot be used")
+            await self._refuse(f"a driver failed with {type(error).__name__}; the log has the details")
             return
         self.problem = ""
         fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
@@ -83,10 +85,15 @@ class Reloader:
         self._engine.reconfigure(wanted)
         log.info("the configuration was read again; it is applied at the next Refresh")
 
-    async def _note(self, message: str) -> None:
+    async def _refuse(self, problem: str) -> None:
+        self.problem = problem
+        message = f"{self._path.name} is not valid, and the old configuration stays: {problem}"
         event = happened("refused_config", self._engine.clock.now(), message)
-        with contextlib.suppress(CloudgraftError):  # a follower may not write; its log has it
-            await self._engine.writer.write(lambda: Change(events=(event,)))
+        try:
+            self._engine.check_leader()
+            await self._engine.writer.write(lambda: Change(events=(event,)))  # and that is logged
+        except CloudgraftError:  # a follower may not write
+            log.error(message)  # noqa: TRY400
 
 
 def _signature(path: Path) -> tuple[int, ...]:

@@ -125,7 +125,7 @@ class Day:
         return (last.kind, last.group, last.time) == (Kind.SCALE_UP, _FATAL_GROUP, self._world.now())
 
     async def _crash(self) -> None:
-        """cloudgraft dies with an order under way and comes back. Nobody calls meanwhile: it is between two loops."""
+        """Death with an order under way, and the life after it. Nobody calls meanwhile: it is between two loops."""
         wreck = await self._world.die()
         await self._front.close()
         self._is_up = False

@@ -12,8 +12,8 @@ __all__ = ["print_summary"]
 
 _NEXT = (
     ("cloudgraft serve --help", "serve the autoscaler from a configuration file"),
-    ("cloudgraft status --help", "what a running server has: groups, machines, clouds"),
-    ("cloudgraft explain --help", "why a group did, or did not, grow or shrink"),
+    ("cloudgraft status --help", "the groups, machines and clouds of a server"),
+    ("cloudgraft explain --help", "why a group did, or did not, grow"),
     ("cloudgraft new --help", "a package to start your own driver from"),
     ("docs/", "tutorials, how-tos, reference, architecture"),
 )
@@ -45,8 +45,8 @@ def _figures(summary: Summary) -> Table:
         ("machines deleted", f"{summary.machines_deleted}"),
         ("biggest size", f"{summary.most_machines} nodes, {summary.most_milli_cpu / 1000:g} cpu"),
         ("after the crash", f"lost {summary.books.lost}, doubled {summary.books.doubled}"),
-        ("cost, counted", f"{summary.cost:.2f}"),
-        ("cost, cloud's bill", f"{summary.books.cost:.2f}"),
+        ("cost, as counted", f"{summary.cost:.2f}"),
+        ("cost, as billed", f"{summary.books.cost:.2f}"),
         ("real time", f"{summary.seconds:.1f} s"),
     )
     for what, figure in rows:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgraft.engine.custody import Owner, Refusal, adopted, trusted
-from cloudgraft.engine.dry_run import Item, Result, carry_out, check_usable, item_of
+from cloudgraft.engine.dry_run import Item, Result, carry_out, check_usable, item_of, why_no_orphan
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
-from cloudgraft.engine.orphans import OrphanKind
+from cloudgraft.engine.orphans import Orphan, OrphanKind
 from cloudgraft.engine.worker import Worker
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
@@ -108,7 +108,7 @@ def _named(engine: Engine, worker: Worker, prefix: str) -> list[str]:
 
 def _all_marked(engine: Engine, group: str, cloud: str) -> list[_Pick]:
     return [
-        _Pick(machine_id=orphan.machine.machine_id, cloud=orphan.cloud, group=group or orphan.group or "")
+        _orphan_pick(orphan, group)
         for worker in engine.workers.values()
         if cloud in ("", worker.name)
         for orphan in worker.observer.orphans
@@ -128,23 +128,25 @@ def _pick(engine: Engine, machine_id: str, group: str, cloud: str) -> _Pick:
     clouds |= {name for name in engine.workers if cloud in ("", name) and _unproven(engine, name, machine_id)}
     if len(clouds) != 1:
         several = f"several clouds have such a machine ({', '.join(sorted(clouds))}); say which with --cloud"
-        return _Pick(machine_id=machine_id, refused=several if clouds else "no orphan has this id")
-    if not orphans:
-        return _Pick(machine_id=machine_id, cloud=clouds.pop())
-    chosen = group or orphans[0].group or ""
+        return _Pick(machine_id=machine_id, refused=several if clouds else why_no_orphan(engine, machine_id))
+    return _orphan_pick(orphans[0], group) if orphans else _Pick(machine_id=machine_id, cloud=clouds.pop())
+
+
+def _orphan_pick(orphan: Orphan, group: str) -> _Pick:
+    chosen = group or orphan.group or ""
     why = "" if chosen else "it cannot be told which group it was made for; say it with --group"
-    return _Pick(machine_id=machine_id, cloud=clouds.pop(), group=chosen, refused=why)
+    return _Pick(machine_id=orphan.machine.machine_id, cloud=orphan.cloud, group=chosen, refused=why)
 
 
 def _unproven(engine: Engine, cloud: str, machine_id: str) -> MachineRecord | None:
     """The machine of the journal that this one is, or passes for, without our marks."""
-    known = engine.fleet.by_machine_id(cloud, machine_id)
-    if known is not None:
-        return known if known.name in engine.fleet.in_cloud(cloud) else None
     observer = engine.workers[cloud].observer
     for record in engine.fleet.in_cloud(cloud).values():
         sight = observer.peek(record.name)
-        if sight is not None and sight.unproven is not None and sight.unproven.machine_id == machine_id:
+        if sight is None or sight.is_ours:
+            continue
+        seen = sight.machine or sight.unproven
+        if seen is not None and seen.machine_id == machine_id:
             return record
     return None
 

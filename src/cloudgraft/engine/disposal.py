@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from cloudgraft.engine.custody import why_not_delete
-from cloudgraft.engine.dry_run import Item, Result, check_usable
+from cloudgraft.engine.dry_run import Item, Result, check_usable, why_no_orphan
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.orphans import Orphan
@@ -49,7 +49,7 @@ def _judged(engine: Engine, machine_id: str, cloud: str, *, force: bool) -> tupl
         clouds = ", ".join(orphan.cloud for orphan in found)
         return Item(machine_id=machine_id, refused=f"several clouds have it ({clouds}); say which with --cloud"), None
     if not found:
-        return Item(machine_id=machine_id, refused=_why_no_orphan(engine, machine_id)), None
+        return Item(machine_id=machine_id, refused=why_no_orphan(engine, machine_id)), None
     orphan = found[0]
     item = Item(
         machine_id=machine_id,
@@ -64,14 +64,6 @@ def _judged(engine: Engine, machine_id: str, cloud: str, *, force: bool) -> tupl
 
 def _orphan(worker: Worker, machine_id: str) -> Orphan | None:
     return next((o for o in worker.observer.orphans if o.machine.machine_id == machine_id), None)
-
-
-def _why_no_orphan(engine: Engine, machine_id: str) -> str:
-    for cloud in engine.workers:
-        record = engine.fleet.by_machine_id(cloud, machine_id)
-        if record is not None and record.name in engine.fleet.in_cloud(cloud):
-            return f"it is not an orphan, but {record.name} of group {record.group}: the autoscaler decides about it"
-    return "no orphan has this id"
 
 
 async def _delete(engine: Engine, item: Item, orphan: Orphan | None, *, force: bool) -> Item:

@@ -16,7 +16,7 @@ from cloudgraft.engine.worker import Worker
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.records import Change, MachineRecord
 
-__all__ = ["Item", "Result", "carry_out", "check_usable", "item_of"]
+__all__ = ["Item", "Result", "carry_out", "check_usable", "item_of", "why_no_orphan"]
 
 T = TypeVar("T")
 _BATCH: Final = 250  # machines in one change
@@ -102,3 +102,12 @@ def check_usable(worker: Worker) -> None:
         raise PreconditionError(f"cloud {name} cannot be used at present: {observer.health.error}")
     if observer.listing is None or not observer.may_create:
         raise PreconditionError(f"cloud {name} has not been listed yet; try again in a moment")
+
+
+def why_no_orphan(engine: Engine, machine_id: str) -> str:
+    """What a machine is that somebody took for an orphan."""
+    for cloud in engine.workers:
+        record = engine.fleet.by_machine_id(cloud, machine_id)
+        if record is not None and record.name in engine.fleet.in_cloud(cloud):
+            return f"it is not an orphan, but {record.name} of group {record.group}: the autoscaler decides about it"
+    return "no orphan has this id"

@@ -97,6 +97,7 @@ class Engine:
         self.on_fenced = on_fenced
         self._refreshing = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()  # workers that are ending
 
     # -- what everybody asks -----------------------------------------------------------------------------------------
 
@@ -127,7 +128,11 @@ class Engine:
         """Why not to send calls here; an empty string for no reason."""
         if not self._leadership.is_leader() or not self._is_serving:
             return self._why_not_leading()
-        return f"the journal cannot be written: {self.writer.trouble}" if self.writer.trouble else ""
+        if self.writer.trouble:
+            return f"the journal cannot be written: {self.writer.trouble}"
+        if self.fleet.adopted_clouds:
+            return ""  # a cloud that is blocked is no reason not to serve the others
+        return next((w.observer.blocked for w in list(self.workers.values()) if w.observer.blocked), "")
 
     @property
     def is_config_pending(self) -> bool:
@@ -175,8 +180,11 @@ class Engine:
             await self._leadership.start()
 
     async def _open_later(self) -> None:
-        log.warning("the journal is waited for", extra={"error": self._waiting_for})
+        told = ""
         while self._waiting_for:
+            if self._waiting_for != told:  # once, not at every attempt
+                told = self._waiting_for
+                log.warning("the journal is waited for: %s", told)
             await asyncio.sleep(_PROBE)
             try:
                 await self.journal.open()
@@ -184,7 +192,7 @@ class Engine:
                 self._waiting_for = error.message
             else:
                 self._waiting_for = ""
-        await self._leadership.start()
+        await self._leadership.start(is_patient=True)
 
     async def close(self) -> None:
         """Lets calls under way end for a moment, and closes the journal."""
@@ -208,19 +216,26 @@ class Engine:
         """Applies what changed: configuration, and what clouds offer."""
         await self.writer.probe()
         async with self._refreshing:
-            if self._pending is not None:
-                await self._exchange(self._pending)
-                self._pending = None
+            await self._take_pending()
             await self._apply_roster()
             self._publish()
+
+    async def _take_pending(self) -> None:
+        wanted = self._pending
+        if wanted is not None:
+            await self._exchange(wanted)
+            if self._pending is wanted:  # else it has changed once more
+                self._pending = None
 
     # -- leading -----------------------------------------------------------------------------------------------------
 
     async def _lead(self, epoch: int) -> None:
         contents = await self.journal.load()
-        self._around.identity = Identity(self._blueprint.cluster, contents.cluster_id, not contents.is_id_new)
+        self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
-        await self._exchange(self._blueprint)
+        # What the last leader has applied, this one has only read so far: groups must not come and go with the lead.
+        await self._exchange(self._pending or self._blueprint)
+        self._pending = None
         await self._first_look()
         await self._apply_roster()
         if epoch > 1:
@@ -234,13 +249,14 @@ class Engine:
     async def _follow(self, _reason: str) -> None:
         """Ends everything that only a leader may do."""
         self._is_serving = False
-        for name in list(self.workers):
-            await self._retire(name)
+        ending = {*self._leaving, *(self._retire(name) for name in list(self.workers))}
         if self.on_fenced is not None:
             await self.on_fenced()  # before anything that may hang: the autoscaler is to find the new leader
         housekeeping = self._tasks.pop(_HOUSEKEEPING, None)
         if housekeeping is not None:
             await _cancelled(housekeeping)
+        if ending:
+            await asyncio.wait(ending)
         await self.writer.drain()
 
     def _load(self, contents: Contents) -> None:
@@ -275,28 +291,37 @@ class Engine:
         limits = {name: cloud.settings.guards for name, cloud in blueprint.clouds.items()}
         self._around.book = Book(blueprint.settings.guards, limits, self.book.tallies)
         self._around.settings = blueprint.settings
+        former: dict[str, asyncio.Task[None]] = {}
         for name in list(self.workers):
             declared = blueprint.clouds.get(name)
             if declared is None or declared.fingerprint != old.clouds[name].fingerprint:
-                await self._retire(name)
+                former[name] = self._retire(name)
             else:
                 self.workers[name].configure(declared.settings)
         for name, declared in blueprint.clouds.items():
             if name not in self.workers:
-                self._employ(name, Worker(declared.make(), declared.settings, self._around))
+                self._employ(name, Worker(declared.make(), declared.settings, self._around), former.get(name))
+        if former and self._is_stepped:
+            await asyncio.wait(former.values())
         for worker in list(self.workers.values()):  # a guard that is new knows nothing yet
             await worker.observer.count()
 
-    def _employ(self, name: str, worker: Worker) -> None:
+    def _employ(self, name: str, worker: Worker, former: asyncio.Task[None] | None) -> None:
         self.workers[name] = worker
         self.fleet.listen(name, worker.on_change)
         if not self._is_stepped:
-            self._tasks[name] = asyncio.create_task(worker.run(), name=f"cloud {name}")
+            self._tasks[name] = asyncio.create_task(_run(worker, former), name=f"cloud {name}")
 
-    async def _retire(self, name: str) -> None:
+    def _retire(self, name: str) -> asyncio.Task[None]:
+        """Ends a worker. No RPC waits for it: its driver may hang (law 1)."""
         worker = self.workers.pop(name)
         self.fleet.unlisten(name)
-        task = self._tasks.pop(name, None)
+        ending = asyncio.create_task(self._end(worker, self._tasks.pop(name, None)))
+        self._leaving.add(ending)
+        ending.add_done_callback(self._leaving.discard)
+        return ending
+
+    async def _end(self, worker: Worker, task: asyncio.Task[None] | None) -> None:
         if task is not None:
             await _cancelled(task)
         await worker.close(_LAST_CALLS if self._is_closing else 0.0)
@@ -416,6 +441,13 @@ def _configured(old: Group | None, spec: GroupSpec, now: float) -> Event:
         ]
         message = f"changed: {', '.join(parts)}"
     return happened("configured", now, message, cloud=spec.cloud, group=spec.id)
+
+
+async def _run(worker: Worker, former: asyncio.Task[None] | None) -> None:
+    """Works once the one before has let go of the cloud."""
+    if former is not None:
+        await asyncio.wait({former})
+    await worker.run()
 
 
 async def _cancelled(task: asyncio.Task[object]) -> None:

@@ -35,6 +35,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "cloud_down": (logging.ERROR, "a cloud does not answer, or refuses us"),
     "cloud_up": (logging.INFO, "a cloud answers again"),
     "cloud_ready": (logging.INFO, "a cloud was listed for the first time and our machines in it were taken in"),
+    "blocked": (logging.ERROR, "a cloud has machines that may be ours under another id; nothing is created there"),
     "paused": (logging.WARNING, "an operator paused a group or a cloud"),
     "resumed": (logging.WARNING, "an operator resumed a group or a cloud"),
     "configured": (logging.INFO, "a group's configuration changed"),

@@ -36,7 +36,7 @@ class Identity:
 
     cluster: str
     cluster_id: str
-    is_certain: bool = True  # False: the id was just generated, perhaps because a journal got lost
+    is_certain: bool = True  # False: the id was generated, perhaps because a journal got lost
 
     @property
     def prefix(self) -> str:

@@ -145,6 +145,7 @@ class Leadership:
         self._reason = ""  # why the last reign ended
         self._failure: BaseException | None = None  # of on_elected
         self._is_stopping = False
+        self._is_patient = False
         self._first: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -170,12 +171,13 @@ class Leadership:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, *, is_patient: bool = False) -> None:
         """Begins, and returns when the first attempt is over: it leads and is settled, or another does.
 
         An error of ``on_elected`` that no other attempt will mend is raised; all later ones are logged, and told by
-        :meth:`trouble`.
+        :meth:`trouble`. So is the first when ``is_patient``: then there is nobody to raise it to.
         """
+        self._is_patient = is_patient
         self._first = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(), name="leadership")
         try:
@@ -256,7 +258,8 @@ class Leadership:
     def _first_is_over(self) -> None:
         if self._first is None or self._first.done():
             return
-        if self._failure is None or isinstance(self._failure, UnavailableError) or self._is_stopping:
+        is_passing = isinstance(self._failure, UnavailableError) or self._is_patient or self._is_stopping
+        if self._failure is None or is_passing:
             self._first.set_result(None)
         else:
             self._first.set_exception(self._failure)

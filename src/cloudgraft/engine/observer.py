@@ -9,6 +9,7 @@ from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.guards import tally
 from cloudgraft.engine.health import Health
+from cloudgraft.engine.identity import TAG_CLUSTER_ID
 from cloudgraft.engine.intents import found
 from cloudgraft.engine.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
 from cloudgraft.engine.sight import Listing, Looker, Sight, look
@@ -137,8 +138,10 @@ class Observer:
         if self.name in around.fleet.adopted_clouds:
             await self._tell_of_orphans()
             return
-        self.blocked = self._why_not_ours(listing)
+        before, self.blocked = self.blocked, self._why_not_ours(listing)
         if self.blocked:
+            if self.blocked != before:
+                await self._tell("blocked", self.blocked)
             return
         # Two delays: what was created just before the journal got lost must be in this list.
         is_last = listing.began >= self._began + self.traits.list_delay.total_seconds()
@@ -169,7 +172,8 @@ class Observer:
         """A lost journal, or two clusters of one name: only a person can tell, so nothing is done until one does."""
         identity = self._around.identity
         others = strangers(listing, identity)
-        if identity.is_certain or not others:
+        is_in_use = any(machine.tags.get(TAG_CLUSTER_ID) == identity.cluster_id for machine in listing.machines)
+        if identity.is_certain or is_in_use or not others:
             return ""
         counted = ", ".join(f"{count} of cluster id {other}" for other, count in sorted(others.items()))
         theirs = min(others)

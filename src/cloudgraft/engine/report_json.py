@@ -31,25 +31,38 @@ def as_json(value: object) -> object:
 
 
 async def as_json_in_slices(value: object) -> dict[str, object]:
-    """The same for a large report: its lists, and the lists in them, are written some items at a time."""
-    if not is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"{type(value).__name__} is not a report")
-    written: dict[str, object] = {}
-    for field in fields(value):
-        item = getattr(value, field.name)
-        written[_key(field.name)] = await as_json_list(item) if isinstance(item, list | tuple) else as_json(item)
-    return written
+    """The same for a large report: others get their turn on the event loop while its lists are written."""
+    return await _Writer().report(value)
 
 
 async def as_json_list(items: Sequence[object]) -> list[object]:
-    """A long list of reports, some items at a time."""
-    written: list[object] = []
-    for count, item in enumerate(items, 1):
-        is_large = is_dataclass(item) and any(isinstance(getattr(item, f.name), list | tuple) for f in fields(item))
-        written.append(await as_json_in_slices(item) if is_large else as_json(item))
-        if count % _SLICE == 0:
-            await asyncio.sleep(0)
-    return written
+    """A long list of reports, in slices too."""
+    return await _Writer().items(items)
+
+
+class _Writer:
+    """Counts what it has written, through all lists in lists."""
+
+    def __init__(self) -> None:
+        self._written = 0
+
+    async def report(self, value: object) -> dict[str, object]:
+        if not is_dataclass(value) or isinstance(value, type):
+            raise TypeError(f"{type(value).__name__} is not a report")
+        values = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {
+            _key(name): await self.items(item) if isinstance(item, list | tuple) else as_json(item)
+            for name, item in values.items()
+        }
+
+    async def items(self, items: Sequence[object]) -> list[object]:
+        written: list[object] = []
+        for item in items:
+            written.append(await self.report(item) if is_dataclass(item) else as_json(item))
+            self._written += 1
+            if self._written % _SLICE == 0:
+                await asyncio.sleep(0)
+        return written
 
 
 def _key(name: str) -> str:

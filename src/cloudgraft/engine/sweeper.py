@@ -36,9 +36,11 @@ class Sweeper:
         """After a list: remembers what it shows, and begins to delete what has been there for too long.
 
         Only what proves to be ours and was never in the hands of an operator. A pause holds it like everything else.
+        In an inventory everything proves to be ours, so that a machine must also look like one that we made.
         """
         now, around = self._around.clock.now(), self._around
-        orphans = {o.machine.machine_id: o for o in self._observer.orphans if _is_fair_game(o)}
+        ours = (o for o in self._observer.orphans if around.identity.looks_ours(o.machine))
+        orphans = {o.machine.machine_id: o for o in ours if _is_fair_game(o)}
         self._since = {id_: self._since.get(id_, now) for id_ in orphans}
         self._tried = {id_: at for id_, at in self._tried.items() if id_ in orphans}
         if not around.settings.delete_orphans or not self._observer.may_create:

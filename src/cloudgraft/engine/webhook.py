@@ -157,9 +157,10 @@ class Webhook:
             else:
                 self._note("")
                 return True
-            if self._is_ending or attempt == self.settings.attempts:
-                return False
-            self._wait(attempt)
+            if attempt < self.settings.attempts:
+                self._wait(attempt)
+            if self._is_ending:
+                break
         return False
 
     def _post(self, body: bytes) -> None:

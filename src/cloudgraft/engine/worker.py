@@ -26,7 +26,7 @@ from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.sweeper import Sweeper
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
-from cloudgraft.store.journal import JournalUnavailableError
+from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
 __all__ = ["Worker"]
@@ -37,6 +37,7 @@ _HURRY = 5  # so much more often is a cloud listed while something is under way
 _CATALOG_FOR = 3600.0  # seconds; prices change
 _BATCH = 250  # records written in one transaction by the loop
 _UNWANTED = frozenset({State.FAILED, State.DELETING})
+_JOURNAL = (JournalUnavailableError, JournalBrokenError)
 
 
 class Worker:
@@ -155,8 +156,8 @@ class Worker:
         while True:
             try:
                 await self.observe()
-            except CloudgraftError as error:  # the journal; a cloud's own troubles end in the observer
-                log.warning("an observation was not taken in", extra={"cloud": self.name, "error": error.message})
+            except _JOURNAL as error:  # the writer has told; a cloud's own troubles end in the observer
+                log.debug("an observation was not taken in", extra={"cloud": self.name, "error": error.message})
             except Exception:  # a bug must not end the loop that everything hangs on
                 log.exception("an observation failed", extra={"cloud": self.name})
             every = self.settings.observe_every.total_seconds()
@@ -178,9 +179,9 @@ class Worker:
             self._wake.clear()
             try:
                 await self.act()
-            except JournalUnavailableError as error:
+            except _JOURNAL as error:
                 # Intent before act: without a journal nothing is done. What was due is due again with the next list.
-                log.warning("no action without the journal", extra={"cloud": self.name, "error": error.message})
+                log.debug("no action without the journal", extra={"cloud": self.name, "error": error.message})
             except Exception:  # a bug must not end the loop that everything hangs on
                 log.exception("a step of the loop failed", extra={"cloud": self.name})
 

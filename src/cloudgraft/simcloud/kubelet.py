@@ -57,6 +57,7 @@ class Kubelet:
         self._thread = threading.Thread(target=self._serve, args=(client,), name="simulated-kubelet", daemon=True)
         self._thread.start()
         self._is_up.wait()
+        _LOG.info("playing the kubelet", extra={"kubeconfig": str(self._kubeconfig)})
 
     def stop(self) -> None:
         """Stops at once, whatever is under way. Twice is fine, and so is without a start."""

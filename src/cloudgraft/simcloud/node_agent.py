@@ -20,7 +20,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.simcloud.attempts import Attempts
 from cloudgraft.simcloud.node_objects import Simulated
-from cloudgraft.simcloud.node_plan import Action, Memory, desired, key_of
+from cloudgraft.simcloud.node_plan import Action, CreateNode, Memory, desired, key_of
 from cloudgraft.simcloud.node_writer import NodeWriter
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = ["Booked", "Cloud", "NodeAgent"]
 _LOG = logging.getLogger("cloudgraft.simcloud.kubelet")
 _AT_ONCE: Final = 16  # calls at a time
 _PER_ROUND: Final = 250  # actions of a kind: nothing waits for thousands of something else
+_NEW_PER_ROUND: Final = 50  # nodes: fewer, or the leases of those that are there would run out over the new ones
 _LOOK: Final = 0.1  # seconds between two looks at the cloud
 _LONGEST_REST: Final = 1.0  # seconds; then leases may be due, and attempts
 # After these the next call would fail in the same way: better to wait for the next round.
@@ -157,6 +158,6 @@ def _some_of_each(due: Sequence[tuple[str, Action]]) -> list[tuple[str, Action]]
     chosen = []
     for key, action in due:
         seen[type(action)] += 1
-        if seen[type(action)] <= _PER_ROUND:
+        if seen[type(action)] <= (_NEW_PER_ROUND if isinstance(action, CreateNode) else _PER_ROUND):
             chosen.append((key, action))
     return chosen

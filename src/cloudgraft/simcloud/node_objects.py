@@ -85,9 +85,10 @@ def allocatable(capacity: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """What pods may use, as a kubelet with its default settings computes it.
 
     Nothing is reserved for the system, but 100Mi of memory and a tenth of the disk are kept, because below that the
-    kubelet would evict.
+    kubelet would evict; and memory that was set aside for huge pages is no other memory.
     """
-    kept = {"memory": _EVICTION_MEMORY}
+    huge = [amount for name, amount in capacity.items() if name.startswith("hugepages-")]
+    kept = {"memory": sum(huge, start=_EVICTION_MEMORY)}
     if disk := capacity.get("ephemeral-storage"):
         kept["ephemeral-storage"] = Quantity(int(disk.value) * _EVICTION_DISK_PERCENT // 100)
     nothing = Quantity(0)

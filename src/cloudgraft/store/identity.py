@@ -13,8 +13,9 @@ import re
 import secrets
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -22,9 +23,9 @@ from cloudgraft.store import schema
 from cloudgraft.store.database import Database, Mode
 from cloudgraft.store.files import write_whole
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
-from cloudgraft.store.statements import read_cluster_id
+from cloudgraft.store.statements import read_cluster_id, write_cluster_id
 
-__all__ = ["ClusterIdFile", "check_cluster_id", "new_cluster_id", "settle_cluster_id"]
+__all__ = ["ClusterIdFile", "SettledId", "check_cluster_id", "new_cluster_id", "settle_cluster_id"]
 
 _log = logging.getLogger("cloudgraft.store")
 _LENGTH = 10
@@ -72,27 +73,56 @@ class ClusterIdFile:
             raise JournalUnavailableError(f"cannot write {self._path}: {error.strerror or error}") from error
 
 
-def settle_cluster_id(database: Database, given: str | None) -> str:
-    """The journal's identity: the one stored, else the one given, else the one kept beside it, else a new one."""
+class SettledId(NamedTuple):
+    """A journal's identity. ``is_vouched`` unless it was generated and nobody has confirmed it."""
+
+    cluster_id: str
+    is_vouched: bool
+
+
+def settle_cluster_id(database: Database, given: str | None) -> SettledId:
+    """The journal's identity: the one stored, else the one given, else the one kept beside it, else a new one.
+
+    Another one may be given for as long as no machine carries the one stored: when a journal was lost with its
+    identity, a new one was generated before anybody could say which it was.
+    """
     with database.transaction() as connection:
         stored = read_cluster_id(connection)
     beside = database.stored_cluster_id()
     known = stored or beside
-    if given and known and given != known:
-        raise JournalBrokenError(
-            f"{database.label} belongs to the cluster id {known}, but the configuration says {given}: machines "
-            f"marked {known} would be lost from sight. Remove clusterId from the configuration, or give this cluster "
-            "a journal of its own"
-        )
+    if given and stored and given != stored:
+        _exchange(database, stored, given)
+        stored = given
+    elif given and known and given != known:
+        raise _refusal(database, known, given)
     cluster_id = stored or _store(database, given or beside or new_cluster_id())
     if beside != cluster_id:
-        if beside:
+        if beside and beside != known:
             _log.warning(
                 "the cluster id kept beside the journal is another; the journal's own is kept",
                 extra={"kept": cluster_id, "found": beside},
             )
         database.keep_cluster_id(cluster_id)
-    return cluster_id
+    return SettledId(cluster_id, is_vouched=bool(given) or (stored is None and beside is not None))
+
+
+def _refusal(database: Database, known: str, given: str) -> JournalBrokenError:
+    return JournalBrokenError(
+        f"{database.label} belongs to the cluster id {known}, but the configuration says {given}: machines "
+        f"marked {known} would be lost from sight. Remove clusterId from the configuration, or give this cluster "
+        "a journal of its own"
+    )
+
+
+def _exchange(database: Database, stored: str, given: str) -> None:
+    """Gives a journal without machines another identity. A leader that does not know of it is fenced by that."""
+    with database.transaction(Mode.WRITE) as connection:
+        connection.execute(update(schema.lease).values(holder="", expires_at=0.0))  # first: it locks the row
+        if connection.execute(select(schema.machines.c.name).limit(1)).first() is not None:
+            raise _refusal(database, stored, given)
+        write_cluster_id(connection, given, time.time())
+        connection.execute(delete(schema.clouds))  # to be listed again: they may have machines of this id
+    _log.warning("the journal has another cluster id now", extra={"cluster_id": given, "before": stored})
 
 
 def _store(database: Database, cluster_id: str) -> str:

@@ -49,7 +49,7 @@ _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 _DAMAGE: Final = ("XX001", "XX002")
-_SCHEMA_WRONG: Final = ("42P01", "42703", "3F000")
+_SCHEMA_WRONG: Final = ("42P01", "42703")
 # A connection that is refused has no code, only words.
 _REFUSALS: Final = {
     "authentication": "look at the user, its password and pg_hba.conf",
@@ -59,13 +59,14 @@ _REFUSALS: Final = {
 }
 _ADVICE: Final = {
     "42501": "the user must be allowed to read, write and create tables in its schema",
+    "3F000": "the user must be allowed to read, write and create tables in its schema",
     "53100": "the server's disk is full: make room, and it goes on by itself",
     "25006": "this server is a standby; it goes on once the address leads to a server that can be written to",
     "57014": "the server is overloaded, or somebody holds a lock",
     "55P03": "somebody holds a lock",
 }
 # Classes of errors that pass: connection, resources, operator, locks, wrong password, no such database, standby.
-_PASSING: Final = ("08", "53", "57", "55", "40", "28", "3D", "25", "58", "42501")
+_PASSING: Final = ("08", "53", "57", "55", "40", "28", "3D", "25", "58", "42501", "3F000")
 
 
 class PostgresDatabase(Database):

@@ -155,7 +155,7 @@ class Contents:
     """All of the journal but its events."""
 
     cluster_id: str
-    is_id_new: bool = False  # generated when this journal was made: there may be machines of ours under another
+    is_id_new: bool = False  # it was generated, and nobody vouches for it: there may be machines of ours under another
     machines: Sequence[MachineRecord] = ()
     groups: Sequence[GroupRecord] = ()
     clouds: Sequence[CloudRecord] = ()

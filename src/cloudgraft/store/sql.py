@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -47,6 +48,7 @@ class SqlJournal(Journal):
         self._lease = lease
         self._needs_claim = isinstance(database, PostgresDatabase)
         self._claim: Claim | None = None  # the one under which the contents were loaded
+        self._is_id_new = False
         self._thread: DatabaseThread | None = None
 
     @classmethod
@@ -81,7 +83,8 @@ class SqlJournal(Journal):
 
     def _open(self) -> None:
         found = self._database.open(Access.SERVE)
-        cluster_id = settle_cluster_id(self._database, self._given_id)
+        cluster_id, is_vouched = settle_cluster_id(self._database, self._given_id)
+        self._is_id_new = not is_vouched
         _log.info(
             "journal opened",
             extra={"journal": self.label, "found": found.schema.value, "cluster_id": cluster_id},
@@ -99,7 +102,7 @@ class SqlJournal(Journal):
         with self._database.transaction(Mode.READ if claim else Mode.SNAPSHOT) as connection:
             if claim:
                 fence(connection, claim)
-            return statements.read_contents(connection)
+            return replace(statements.read_contents(connection), is_id_new=self._is_id_new)
 
     async def write(self, change: Change) -> None:
         """See :class:`Journal`."""

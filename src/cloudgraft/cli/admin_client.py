@@ -1,0 +1,188 @@
+"""How `status`, `explain`, `pause` and the others reach the running server: options, connection, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from cloudgraft.admin.client import AdminClient, ClientTls
+from cloudgraft.cli.call_output import clean
+from cloudgraft.config import ConfigError, parse
+from cloudgraft.sdk.duration import parse_duration
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+
+__all__ = ["Admin", "options", "output_option"]
+
+_DEFAULT: Final = Path("cloudgraft.yaml")
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - where a server may listen
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or programs.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admin:
+    """Which server is meant, and how it is called."""
+
+    config: Path | None
+    address: str
+    cert: Path | None
+    key: Path | None
+    cacert: Path | None
+    server_name: str
+    timeout: timedelta
+
+    def call(self, method: str, request: Mapping[str, object] | None = None) -> dict[str, Any]:
+        """One call; raises CloudgraftError."""
+
+        async def ask() -> dict[str, Any]:
+            async with self.connect() as client:
+                return await client.call(method, request)
+
+        return asyncio.run(ask())
+
+    def connect(self) -> AdminClient:
+        """A client of the server; nothing is dialled yet."""
+        if self.address and self.config is not None:
+            raise click.UsageError("--config and --admin do not go together: say one of them")
+        address = self.address or _address_in(self.config or _default())
+        return AdminClient(address, tls=self._tls(address), timeout=self.timeout.total_seconds())
+
+    def _tls(self, address: str) -> ClientTls | None:
+        given = (self.cert, self.key, self.cacert)
+        if address.startswith(("unix:", "/")):
+            if any(given):
+                raise click.UsageError("--cert, --key and --cacert are for a host:port, not for a socket")
+            return None
+        if self.cert is None or self.key is None or self.cacert is None:
+            raise click.UsageError(
+                f"the admin port {clean(address)} speaks TLS: give --cert, --key and --cacert "
+                "(`cloudgraft certs client` makes a certificate for an operator)"
+            )
+        return ClientTls(cert=self.cert, key=self.key, ca=self.cacert, server_name=self.server_name)
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that say which server; the command gets ``admin``. An error is one line, and exit code 1."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        config: Path | None,
+        admin: str,
+        cert: Path | None,
+        key: Path | None,
+        cacert: Path | None,
+        server_name: str,
+        timeout: timedelta,
+        **kwargs: Any,
+    ) -> None:
+        target = Admin(
+            config=config,
+            address=admin,
+            cert=cert,
+            key=key,
+            cacert=cacert,
+            server_name=server_name,
+            timeout=timeout,
+        )
+        try:
+            command(*args, admin=target, **kwargs)
+        except CloudgraftError as error:
+            click.echo(f"error: {clean(error.message)}", err=True)
+            raise SystemExit(1) from error
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+def _duration(_context: click.Context, _option: click.Parameter, text: str) -> timedelta:
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if duration <= timedelta(0):
+        raise click.BadParameter("it must be longer than 0s")
+    return duration
+
+
+_file: Final = click.Path(path_type=Path, dir_okay=False)
+_OPTIONS: Final = (
+    click.option(
+        "-c",
+        "--config",
+        type=_file,
+        metavar="FILE",
+        help="The server's configuration file, which says where operators reach it. Default: ./cloudgraft.yaml.",
+    ),
+    click.option(
+        "--admin", default="", metavar="ADDRESS", help="Where it listens, instead: unix:/path, or host:port with TLS."
+    ),
+    click.option("--cert", type=_file, metavar="FILE", help="The operator's certificate, for a host:port."),
+    click.option("--key", type=_file, metavar="FILE", help="Its private key."),
+    click.option("--cacert", type=_file, metavar="FILE", help="The authority that signed the server's certificate."),
+    click.option(
+        "--server-name", default="", metavar="NAME", help="The name in the server's certificate, if not the host."
+    ),
+    click.option("--timeout", default="30s", show_default=True, callback=_duration, metavar="DURATION"),
+)
+
+
+def _default() -> Path:
+    if not _DEFAULT.is_file():
+        raise click.UsageError(
+            f"say which server: --config FILE, or --admin ADDRESS (there is no {_DEFAULT} in this directory)"
+        )
+    return _DEFAULT
+
+
+def _address_in(path: Path) -> str:
+    """Where the server of this file listens for operators.
+
+    Only what says so is read: an operator needs to look at a server also when its file has become invalid, or names
+    secrets that only the server may read.
+    """
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not YAML"
+        raise InvalidArgumentError(f"cannot read {path}: {why}; --admin ADDRESS does without it") from error
+    admin, store = (_section(data, key) for key in ("admin", "store"))
+    listen = admin.get("listen")
+    if isinstance(listen, str) and not listen.startswith("unix:"):
+        host, colon, port = listen.rpartition(":")
+        return f"{_ANY.get(host, host)}{colon}{port}"
+    kept = {"postgresql": "any/any", "user": "any"} if store.get("postgresql") else {"path": store.get("path")}
+    least = {
+        "cluster": "any",
+        "providers": [{"type": "memory"}],
+        "admin": {"listen": listen} if listen is not None else {},
+        "store": {key: value for key, value in kept.items() if value is not None},
+    }
+    try:
+        return parse(yaml.safe_dump(least), path.absolute().parent, name=str(path)).admin_address()
+    except ConfigError as error:
+        what = "; ".join(problem.message for problem in error.problems)
+        raise InvalidArgumentError(
+            f"{path} does not say where the server listens for operators: {what}; --admin ADDRESS does without it"
+        ) from error
+
+
+def _section(data: object, key: str) -> dict[str, Any]:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,149 @@
+"""How things stand, for people: the tables of `cloudgraft status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cloudgraft.cli.admin_output import ago, table, text
+
+__all__ = ["view"]
+
+Report = Mapping[str, Any]
+
+
+def view(report: Report) -> Group:
+    """The whole report."""
+    return Group(
+        *_head(report), *_groups(report), *_machines(report), *_clouds(report), *_guards(report), *_next(report)
+    )
+
+
+def _head(report: Report) -> Iterator[RenderableType]:
+    yield text(f"cluster {report['cluster']} ({report['clusterId'] or 'no id yet'}), {report['at']}")
+    troubles = [
+        f"not serving: {report['leaderTrouble']}" if not report["leader"] else "",
+        f"the journal cannot be written: {report['journalTrouble']}" if report["journalTrouble"] else "",
+        f"the configuration file is not valid, the old one stays: {report['configTrouble']}"
+        if report["configTrouble"]
+        else "",
+    ]
+    for trouble in filter(None, troubles):
+        yield text(trouble, "red")
+    if report["configPending"]:
+        yield text("a changed configuration waits for the autoscaler's next Refresh", "yellow")
+    yield Text("")
+
+
+def _groups(report: Report) -> Iterator[RenderableType]:
+    groups = report["groups"]
+    if not groups:
+        yield text("No node group is served. Write `clouds` and `nodeGroups` into the configuration file.")
+        return
+    rows = [
+        [
+            group["id"],
+            group["cloud"],
+            group["target"],
+            group["minSize"],
+            group["maxSize"],
+            ", ".join(f"{count} {state}" for state, count in group["states"].items()) or "-",
+            f"{group['hourly']} {group['currency']}" if group["hourly"] else "-",
+            _note(group),
+        ]
+        for group in groups
+    ]
+    yield table(["GROUP", "CLOUD", "TARGET", "MIN", "MAX", "MACHINES", "PRICE/H", "NOTE"], rows)
+
+
+def _note(group: Report) -> Text:
+    notes = []
+    if group["paused"]:
+        notes.append(f"{group['paused']['scope']} paused: {group['paused']['reason'] or 'no reason given'}")
+    if group["draining"]:
+        notes.append("draining")
+    if group["leftOut"]:
+        notes.append(f"left out: {group['leftOut']}")
+    if group["stale"]:
+        notes.append(f"an older configuration is served: {group['stale']}")
+    return text("; ".join(notes), "yellow")
+
+
+def _machines(report: Report) -> Iterator[RenderableType]:
+    groups = [group for group in report["groups"] if group["machines"]]
+    is_complete = any(group["complete"] for group in groups)
+    rows = [_machine(group["id"], machine) for group in groups for machine in group["machines"]]
+    if rows:
+        title = "" if is_complete else "Machines in trouble"
+        yield table(["MACHINE", "GROUP", "STATE", "FOR", "AGE", "MACHINE ID", "PROVIDER ID", "ERROR"], rows, title)
+    elif len(report["groups"]) == 1 and report["groups"][0]["complete"]:
+        yield text("It has no machines.")
+
+
+def _machine(group: str, machine: Report) -> Sequence[object]:
+    error = machine["error"]
+    return [
+        machine["name"],
+        group,
+        machine["state"],
+        ago(machine["stateAge"]),
+        ago(machine["age"]),
+        machine["machineId"] or "-",
+        machine["providerId"] or "-",
+        f"{error['code']}: {error['message']}" if error else "",
+    ]
+
+
+def _clouds(report: Report) -> Iterator[RenderableType]:
+    rows = [
+        [
+            cloud["name"],
+            cloud["driver"],
+            "up" if cloud["up"] else "down" if cloud["error"] else "not listed yet",
+            f"{ago(cloud['listAge'])} ago" if cloud["listAge"] is not None else "never",
+            cloud["machinesListed"],
+            cloud["machines"],
+            cloud["orphans"],
+            cloud["callsUnderWay"],
+            _cloud_note(cloud),
+        ]
+        for cloud in report["clouds"]
+    ]
+    if rows:
+        yield table(["CLOUD", "DRIVER", "STATE", "LISTED", "MACHINES", "OURS", "ORPHANS", "CALLS", "NOTE"], rows)
+
+
+def _cloud_note(cloud: Report) -> Text:
+    notes = [cloud["blocked"]] if cloud["blocked"] else []
+    if cloud["error"]:
+        notes.append(f"since {cloud['downSince'] or 'the start'}: {cloud['error']}")
+    if cloud["paused"]:
+        notes.append(f"paused: {cloud['paused']['reason'] or 'no reason given'}")
+    return text("; ".join(notes), "yellow")
+
+
+def _guards(report: Report) -> Iterator[RenderableType]:
+    rows = [
+        [
+            guard["guard"],
+            guard["scope"] or "all clouds",
+            f"{guard['used']:g} {guard['unit']}".rstrip(),
+            f"{guard['limit']:g}",
+            text(f"{guard['left']:g}", "" if guard["left"] else "red"),
+        ]
+        for guard in report["guards"]
+    ]
+    if rows:
+        yield table(["GUARD", "FOR", "USED", "LIMIT", "LEFT"], rows)
+
+
+def _next(report: Report) -> Iterator[RenderableType]:
+    """What to look at next."""
+    troubled = [g["id"] for g in report["groups"] if g["leftOut"] or "failed" in g["states"]]
+    if troubled:
+        yield text(f"Why: cloudgraft explain {troubled[0]}")
+    if any(cloud["orphans"] for cloud in report["clouds"]):
+        yield text("Machines that nobody knows: cloudgraft orphans list")

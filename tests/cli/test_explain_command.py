@@ -1,0 +1,67 @@
+"""`cloudgraft explain` against a running engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.cli.explain import command
+from cloudgraft.engine import pauses
+from cloudgraft.sdk.types import NodeRef
+from cloudgraft.simcloud.chaos import Chaos
+from cloudgraft.store.records import Scope, State
+from tests.cli.operator_rig import Operator, operating
+from tests.engine.rig import Rig
+
+
+@pytest.fixture
+async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
+    async with operating(Rig(tmp_path)) as made:
+        yield made
+
+
+async def test_a_group_gets_a_verdict_what_to_do_and_what_happened(operator: Operator) -> None:
+    await operator.rig.provider.increase_size("g", 1)
+    await operator.rig.settle(5)
+    operator.rig.cloud.set_chaos(Chaos(stock={"small": 1}))
+    await operator.rig.provider.increase_size("g", 3)
+    await operator.rig.settle(2)
+    await pauses.pause(operator.rig.engine, Scope.GROUP, "g", "the invoice")
+    shown = (await operator.run(command, "g")).stdout
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert lines[0].startswith("g: group g has been paused since ")
+    assert lines[0].endswith(": the invoice")
+    assert "-> `cloudgraft resume g`" in lines
+    assert "- 3 machines failed (out_of_stock): there are no more machines of the shape small" in lines
+    assert "target 4, min 0, max 10; 1 running, 3 failed" in lines
+    assert any(line.endswith("increase the autoscaler asked for 3 more") for line in lines)
+    assert any("failed 3 machines there are no more machines" in line for line in lines)
+    assert any("paused an operator paused group g: the invoice" in line for line in lines)
+
+
+async def test_a_machine_gets_its_history_by_name_and_by_provider_id(operator: Operator) -> None:
+    await operator.rig.provider.increase_size("g", 1)
+    await operator.rig.settle(5)
+    (record,) = operator.rig.records(State.RUNNING)
+    await operator.rig.provider.delete_nodes("g", [NodeRef(name="x", provider_id=record.provider_id)])
+    await operator.rig.settle(3)
+    for subject in (record.name, record.provider_id, record.machine_id):
+        answer = await operator.json(command, subject)
+        states = [event["state"] for event in answer["events"]]
+        assert states == ["requested", "creating", "booting", "running", "deleting", "gone"]
+    shown = (await operator.run(command, record.name)).stdout
+    assert f"{record.name}: it is gone in group g" in shown
+    assert record.provider_id in shown
+
+
+async def test_what_is_not_there_is_an_error_that_names_the_groups(operator: Operator) -> None:
+    result = await operator.run(command, "x", code=1)
+    assert result.stderr == "error: there is no group and no machine 'x'; the groups are: g\n"
+
+
+async def test_a_quiet_group_is_told_to_be_fine(operator: Operator) -> None:
+    shown = (await operator.run(command, "g")).stdout
+    assert "g: nothing is in its way: 0 running, target 0, of at most 10" in shown
+    assert "the autoscaler has not asked for more" in shown

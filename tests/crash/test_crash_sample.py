@@ -1,0 +1,45 @@
+"""kill -9 at some of the moments of a long life; `make test-crash` is there for all of them.
+
+CLOUDGRAFT_CRASH_SEED chooses others.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from tests.crash.campaign import VARIANTS, Campaign, sample, second_crashes
+from tests.crash.life import Plan, lived
+from tests.crash.points import Kind, When
+from tests.crash.script import SCRIPT
+from tests.crash.setting import Variant
+
+SEED = int(os.environ.get("CLOUDGRAFT_CRASH_SEED", "0"))
+POINTS = 24
+TWICE = 4  # of them with a second crash during the recovery
+AT_A_TIME = 4
+
+
+@pytest.mark.timeout(300)  # by far more than it takes, also on a machine that has much else to do
+def test_no_machine_is_lost_doubled_or_foreign_wherever_the_process_is_killed(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, VARIANTS[0])
+    points = sample(campaign.points, POINTS, SEED)
+    clouds = cycle(VARIANTS[SEED % len(VARIANTS) :] + VARIANTS[: SEED % len(VARIANTS)])
+    plans = [Plan(variant=variant, point=point) for point, variant in zip(points, clouds, strict=False)]
+    twice = zip(plans[:: len(plans) // TWICE], second_crashes(SEED), strict=False)
+    plans += [replace(plan, second=second, is_whole=True) for plan, second in twice]
+    results = campaign.run(plans, AT_A_TIME, lambda _: None)
+    assert [f"{result.plan}: {result.failure}" for result in results if result.failure] == []
+    assert all(result.crashes for result in results)
+    assert {(point.kind, point.when) for point in points} == {(kind.value, when.value) for kind in Kind for when in When}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("variant", VARIANTS[1:], ids=str)
+def test_a_process_that_is_killed_again_and_again_still_gets_there(tmp_path: Path, variant: Variant) -> None:
+    life = lived(tmp_path / "life", Plan(variant=variant, random_kills=8, seed=SEED), SCRIPT)
+    assert life.crashes
