@@ -1,6 +1,7 @@
 # Everything a newcomer or CI needs, on a machine with nothing but Python 3.11+ and make.
 #   make demo     the main job, live in the terminal, on embedded defaults
 #   make test     all tests: no network, no service to start by hand
+#   make test-crash  kill -9 at every journal write and around every cloud call; minutes
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make bench    speed against a bare gRPC server, as ratios
 #   make run ARGS="serve --config cloudgraft.yaml"
@@ -16,7 +17,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-crash check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -29,6 +30,9 @@ run: $(CORE)
 
 test: $(DEV)
 	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS_TEST)
+
+test-crash: $(DEV)
+	@$(BIN)/python -m tests.crash $(ARGS_CRASH)
 
 check: lint types layers proto-check docs
 

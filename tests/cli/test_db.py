@@ -83,6 +83,7 @@ def test_upgrade_makes_what_is_missing_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     assert _run("upgrade", "--store", path).stdout == f"{path} is now of schema 0002; it was empty.\n"
     assert _run("upgrade", "--store", path).stdout == f"{path} is up to date (schema 0002).\n"
+    assert _json("check", "--store", path)["ok"]
     assert _json("upgrade", "--store", path) == {"journal": str(path), "before": "0002", "after": "0002"}
 
 

@@ -112,7 +112,9 @@ class Autoscaler:
             raise AssertionError(f"{sorted(back)} of {name} were deleted, and are listed as wanted")
         kept = promise.in_doubt & wanted
         if kept and kept != promise.in_doubt:
-            raise AssertionError(f"of {sorted(promise.in_doubt)} in {name} only a part was deleted: {sorted(kept)} stay")
+            raise AssertionError(
+                f"of {sorted(promise.in_doubt)} in {name} only a part was deleted: {sorted(kept)} stay"
+            )
         promise.deleted |= promise.in_doubt - kept
         promise.in_doubt = set()
         promise.ids.update(ids)

@@ -177,7 +177,11 @@ SCRIPT = (
     Phase(
         name="partial failure",
         begin=_chaos(
-            create={"errors": {"after": 1, "next": 1}, "unavailable": {"next": 1}, "errorsAfter": {"after": 2, "next": 1}},
+            create={
+                "errors": {"after": 1, "next": 1},
+                "unavailable": {"next": 1},
+                "errorsAfter": {"after": 2, "next": 1},
+            },
             dies={"after": 2, "next": 1},
         ),
         steps=[_raised("old", 4), _failed("old", 3, "boot_failed"), _cleared("old", "boot_failed"), _at_rest(old=3)],

@@ -35,7 +35,9 @@ def test_no_machine_is_lost_doubled_or_foreign_wherever_the_process_is_killed(tm
     results = campaign.run(plans, AT_A_TIME, lambda _: None)
     assert [f"{result.plan}: {result.failure}" for result in results if result.failure] == []
     assert all(result.crashes for result in results)
-    assert {(point.kind, point.when) for point in points} == {(kind.value, when.value) for kind in Kind for when in When}
+    assert {(point.kind, point.when) for point in points} == {
+        (kind.value, when.value) for kind in Kind for when in When
+    }
 
 
 @pytest.mark.timeout(300)

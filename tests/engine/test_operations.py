@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -301,6 +302,27 @@ async def test_a_draining_group_ends_when_it_is_released(rig: Rig) -> None:
     assert len(rig.alive()) == 2
     with pytest.raises(NotFoundError):
         await release.release_group(rig.engine, "g")
+
+
+async def test_a_group_of_a_cloud_that_was_removed_can_be_released_whatever_is_known_of_its_machines(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    await rig.start()
+    await grown(rig)
+    rig.cloud.set_chaos(Chaos(create=Faults(dropped=Odds(chance=1.0))))
+    await rig.provider.increase_size("g", 1)
+    await rig.turn()
+    engine = rig.engine
+    without = replace(rig.blueprint(), clouds={}, groups=())
+    engine.reconfigure(without)
+    await rig.provider.refresh()
+    result = await release.release_group(engine, "g", is_dry_run=False)
+    assert [(bool(item.machine_id), bool(item.note)) for item in result.items] == [(True, False), (False, True)]
+    assert not refused(result)
+    await rig.provider.refresh()
+    assert list(await rig.provider.node_groups()) == []
+    await engine.close()
 
 
 # -- orphans -----------------------------------------------------------------------------------------------------------

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.engine import pauses
+from cloudgraft.engine.explain import explain
 from cloudgraft.engine.findings import all_findings
 from cloudgraft.engine.intents import found
 from cloudgraft.engine.report import make_report
 from cloudgraft.engine.report_json import as_json, as_json_in_slices, iso
 from cloudgraft.engine.specs import EngineSettings, GuardLimits
 from cloudgraft.sdk.driver import Machine
-from cloudgraft.sdk.errors import NotFoundError
+from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
 from cloudgraft.store.records import Change, Scope
 from tests.engine.rig import EPOCH, Rig, group
@@ -111,6 +112,10 @@ async def test_a_process_that_does_not_lead_says_so(tmp_path: Path) -> None:
     assert (report.is_leader, report.config_trouble) == (False, "line 3")
     assert report.leader_trouble
     assert report.trouble
+    with pytest.raises(UnavailableError):
+        await make_report(engine, group="g")
+    with pytest.raises(UnavailableError):
+        await explain(engine, "g")
     await engine.close()
 
 

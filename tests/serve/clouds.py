@@ -33,6 +33,10 @@ class Cloud(Command):
         machines: list[dict[str, Any]] = call(self.url, "GET", "/ledger")["machines"]
         return machines
 
+    def calls(self, kind: str) -> int:
+        """How many calls of a kind it ever got."""
+        return int(call(self.url, "GET", "/ledger")["calls"].get(kind, 0))
+
     def live(self) -> dict[str, str]:
         """The machines that are there and not going: machine id -> name."""
         return {m["machineId"]: m["name"] for m in self.ledger() if m["state"] not in ("deleting", "gone")}

@@ -6,7 +6,8 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cloudgraft.admin.client import AdminClient
-from cloudgraft.client import Address, CloudConfig, RemoteProvider
+from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.sdk import InstanceState, NodeRef
 from tests.conditions import until
 from tests.serve.processes import Command
 
-__all__ = ["Server", "connect", "running", "targets"]
+__all__ = ["Server", "connected", "running", "targets"]
 
 
 class Server(Command):
@@ -37,8 +38,9 @@ class Server(Command):
         """Of the autoscaler's port; waits until it serves."""
         return str(self.wait_for(lambda line: line.get("event") == "serving")["address"])
 
-    def connect(self) -> RemoteProvider:
-        return connect(self.address)
+    def connected(self) -> AbstractAsyncContextManager[RemoteProvider]:
+        """The autoscaler's calls."""
+        return connected(self.address)
 
     async def readyz(self) -> tuple[int, str]:
         """The status of /readyz, and the reason in it."""
@@ -67,9 +69,12 @@ class Server(Command):
         return [event["message"] for event in found if event["kind"] == kind]
 
 
-def connect(address: str) -> RemoteProvider:
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[RemoteProvider]:
     """As the autoscaler does, with more patience than it has: nothing here depends on speed."""
-    return RemoteProvider.connect(CloudConfig(address=Address.parse(address), grpc_timeout=timedelta(seconds=20)))
+    config = CloudConfig(address=Address.parse(address), grpc_timeout=timedelta(seconds=20))
+    async with Connection(config) as connection:
+        yield RemoteProvider(connection)
 
 
 async def targets(provider: RemoteProvider) -> dict[str, int]:

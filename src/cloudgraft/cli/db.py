@@ -20,6 +20,7 @@ from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
 from cloudgraft.store.check import Report, check_journal
 from cloudgraft.store.database import Access, Database
+from cloudgraft.store.identity import settle_cluster_id
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.schema import HEAD
 from cloudgraft.store.transfer import export_lines, import_lines
@@ -108,6 +109,7 @@ def _upgrade(store: str, config_file: Path | None, output: str) -> None:
     """
     with _database(store, config_file) as database:
         found = database.open(Access.UPGRADE)
+        settle_cluster_id(database, None)  # a new journal has an identity from the beginning
     before = found.revision or None
     if output == "json":
         click.echo(json.dumps({"journal": database.label, "before": before, "after": HEAD}))

@@ -97,7 +97,7 @@ def _installed(config: Config, name: str, cloud: EntryPointCloud, cls: Any) -> C
     options_type = getattr(cls, "Options", None)
     if options_type is None and cloud.options:
         raise ConfigError([where.document.problem(where.path, f"the driver {cloud.driver} takes no options")])
-    given = ()
+    given: tuple[object, ...] = ()
     if options_type is not None:
         given = (_beside_journal(parse_options(options_type, cloud.options, where), config, name),)
     try:

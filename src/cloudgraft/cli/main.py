@@ -23,6 +23,7 @@ VERBS = {
     "orphans": "Find machines that are not where they should be; adopt, release or delete them.",
     "call": "Make one of the 15 calls to any server, as the autoscaler would.",
     "certs": "Make, renew and check the certificates for mTLS.",
+    "db": "Look after the journal: check, upgrade, export and import it.",
     "simcloud": "Run a simulated cloud, with its own ledger and with faults to order.",
     "drivers": "List the drivers and providers that are installed.",
     "new": "Write a new driver or provider package to start from.",

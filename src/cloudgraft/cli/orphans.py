@@ -96,7 +96,8 @@ def _release(machines: tuple[str, ...], group: str, admin: Admin, output: str, *
     """Take machines out of the journal and leave them in their cloud.
 
     MACHINE is our name for it, the cloud's id or its providerID. Nothing of ours touches it again; it runs, and costs,
-    until somebody deletes it. To the autoscaler its node is nobody's from then on.
+    until somebody deletes it. To the autoscaler its node is nobody's from then on. Take our tags off it as well: if the
+    journal is ever lost, whatever carries them is taken in again.
     """
     if bool(machines) == bool(group):
         raise click.UsageError("say which machines: either MACHINEs, or --group GROUP")

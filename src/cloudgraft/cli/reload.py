@@ -21,25 +21,30 @@ from cloudgraft.engine.events import happened
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change
 
-__all__ = ["Reloader"]
+__all__ = ["Reloader", "Signature", "signature"]
 
 log = logging.getLogger("cloudgraft.cli")
 
 _EVERY = 2.0  # seconds between two looks at the file
+Signature = tuple[int, ...]
 _FIXED = ("cluster", "cluster_id", "server", "admin", "store", "providers", "log")
 
 
 class Reloader:
     """Watches one configuration file for one engine."""
 
-    def __init__(self, path: Path, config: Config, engine: Engine, load: Callable[[], Config]) -> None:
-        """``load`` reads the file again, with what was said on the command line."""
+    def __init__(
+        self, path: Path, config: Config, engine: Engine, load: Callable[[], Config], *, seen: Signature
+    ) -> None:
+        """``load`` reads the file again, with what was said on the command line; ``seen`` is how it was when it was
+        read for the first time.
+        """
         self.problem = ""  # what is wrong with the file as it is now
         self._path = path
         self._config = config
         self._engine = engine
         self._load = load
-        self._seen = _signature(path)
+        self._seen = seen
         self._told = asyncio.Event()
 
     @contextlib.asynccontextmanager
@@ -60,9 +65,9 @@ class Reloader:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_EVERY):
                     await self._told.wait()
-            signature = await asyncio.to_thread(_signature, self._path)
-            if signature != self._seen or self._told.is_set():
-                self._seen = signature
+            found = await asyncio.to_thread(signature, self._path)
+            if found != self._seen or self._told.is_set():
+                self._seen = found
                 self._told.clear()
                 await self.reload()
 
@@ -87,7 +92,7 @@ class Reloader:
 
     async def _refuse(self, problem: str) -> None:
         self.problem = problem
-        message = f"{self._path.name} is not valid, and the old configuration stays: {problem}"
+        message = f"{self._path.name} is not valid, and the old configuration stays: {'; '.join(problem.splitlines())}"
         event = happened("refused_config", self._engine.clock.now(), message)
         try:
             self._engine.check_leader()
@@ -96,7 +101,7 @@ class Reloader:
             log.error(message)  # noqa: TRY400
 
 
-def _signature(path: Path) -> tuple[int, ...]:
+def signature(path: Path) -> Signature:
     """Differs when the file was changed or exchanged; a mounted ConfigMap is exchanged by its link."""
     try:
         found = os.stat(path)  # noqa: PTH116 - follows links, and all at once

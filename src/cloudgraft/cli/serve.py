@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,10 +13,11 @@ import click
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import logs
-from cloudgraft.cli.reload import Reloader
-from cloudgraft.cli.wiring import admin_place, assemble, serve_options
+from cloudgraft.cli.reload import Reloader, signature
+from cloudgraft.cli.wiring import admin_place, assemble, make_webhook, serve_options
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.metrics import EngineMetrics
 from cloudgraft.server.serve import Running, serve_until_told
 from cloudgraft.service.metrics import ServiceMetrics
 
@@ -66,15 +68,17 @@ def command(
     def read() -> Config:
         return load(path, overrides={key: value for key, value in given.items() if value is not None})
 
+    seen = signature(path)
     config = read()
     metrics = ServiceMetrics()
     assembly = assemble(config, metrics)
     if check:
-        click.echo(
-            f"{path}: good ({_counted(len(config.groups()), 'group')}, {_counted(len(config.providers), 'provider')})"
-        )
+        found = [_counted(len(config.groups()), "group"), _counted(len(config.providers), "provider")]
+        click.echo(f"{path}: good ({', '.join(filter(None, found))})")
         return
     logs.configure(config.log.level, config.log.format)
+    # Where nothing waits for it, it must not end the server; children have it as usual.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     engine = assembly.engine
     asyncio.run(
         serve_until_told(
@@ -83,28 +87,33 @@ def command(
             metrics=metrics,
             trouble=assembly.trouble,
             gate=engine.check_leader if engine else None,
-            beside=_Beside(path, config, engine, read) if engine else None,
+            beside=_Beside(engine, config, lambda: Reloader(path, config, engine, read, seen=seen)) if engine else None,
         )
     )
 
 
 class _Beside:
-    """What runs beside the server when there is an engine: the operators' socket, and the watch over the file."""
+    """What runs beside the server when there is an engine: operators' socket, metrics, webhook, watch over the file."""
 
-    def __init__(self, path: Path, config: Config, engine: Engine, read: Callable[[], Config]) -> None:
-        self._path = path
-        self._config = config
+    def __init__(self, engine: Engine, config: Config, make_reloader: Callable[[], Reloader]) -> None:
         self._engine = engine
-        self._read = read
+        self._config = config
+        self._make_reloader = make_reloader
 
     @asynccontextmanager
     async def __call__(self, server: Running) -> AsyncIterator[None]:
         self._engine.on_fenced = server.drop_connections
-        reloader = Reloader(self._path, self._config, self._engine, self._read)
+        reloader = self._make_reloader()
         admin = AdminServer(
             engine_methods(self._engine, config_trouble=lambda: reloader.problem), admin_place(self._config)
         )
+        webhook = make_webhook(self._config)
+        EngineMetrics(self._engine, server.service.metrics.registry, webhook=webhook)
         async with AsyncExitStack() as stack:
+            if webhook is not None:
+                webhook.start()
+                stack.callback(webhook.close)
+                self._engine.writer.subscribe(webhook.tell)
             await admin.start()
             stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())
             await stack.enter_async_context(reloader.watching())
@@ -112,4 +121,4 @@ class _Beside:
 
 
 def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}" if count else ""

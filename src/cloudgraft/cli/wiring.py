@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_never
 
+from cloudgraft.admin.sockets import check_path
 from cloudgraft.cli.engine_wiring import blueprint
 from cloudgraft.cli.journals import journal_from
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
@@ -25,6 +26,7 @@ from cloudgraft.config import (
 )
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.engine.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins import provider as plugin_provider
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.plugins.spec import PluginSpec, Timing
@@ -69,6 +71,7 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     if config.clouds or config.node_groups:
         try:
             engine = make_engine(config)
+            admin_place(config)  # what is wrong with it is better told before the start
             members[ENGINE] = EngineProvider(engine)
         except ConfigError as error:
             problems += error.problems
@@ -183,11 +186,22 @@ def _behind_snapshot(
     return wrapped
 
 
+def make_webhook(config: Config) -> Webhook | None:
+    """Who else is told of events, when somebody is."""
+    wanted = config.engine.webhook
+    if wanted is None:
+        return None
+    settings = WebhookSettings(
+        url=wanted.url, token_file=wanted.token_file, headers_file=wanted.headers_file, kinds=wanted.kinds
+    )
+    return Webhook(settings, config.cluster)
+
+
 def admin_place(config: Config) -> Access | Path:
     """Where operators reach the server."""
     address, tls = config.admin_address(), config.admin.tls
     if address.startswith("unix:"):
-        return Path(address.removeprefix("unix:"))
+        return check_path(Path(address.removeprefix("unix:")))
     if tls is None:
         raise InternalError("an admin port without TLS")  # the configuration does not allow it
     files = TlsFiles(cert=tls.cert, key=tls.key, client_ca=tls.client_ca)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictBool, StrictStr
 
-from cloudgraft.config.fields import Duration, Kind, PositiveDuration, ReadableFile, Share, refuse
+from cloudgraft.config.fields import Duration, Kind, PositiveDuration, ReadableFile, Share, Text, refuse
 from cloudgraft.config.kubernetes import LabelKey
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.hosts import is_loopback_host
@@ -53,7 +53,7 @@ _Url = Annotated[StrictStr, AfterValidator(_url), Kind("URL")]
 
 
 class Webhook(Section):
-    """Where each event is sent to, as JSON in a POST. It is tried a few times, and never waited for."""
+    """Where warnings and errors are sent to, as JSON in a POST. It is tried a few times, and never waited for."""
 
     url: _Url = Field(description="Where to.", examples=["https://alerts.example/cloudgraft"])
     token_file: ReadableFile | None = Field(
@@ -61,6 +61,12 @@ class Webhook(Section):
     )
     headers_file: ReadableFile | None = Field(
         None, description="A file with other headers, one `Name: value` a line; for what is secret in them."
+    )
+    kinds: tuple[Text, ...] = Field(
+        (),
+        description="Kinds of events that are sent as well, though they are no warnings; the reference of metrics "
+        "lists all kinds.",
+        examples=["[increase, delete]"],
     )
 
 
@@ -90,4 +96,4 @@ class Engine(Section):
     gpu_label: LabelKey | None = Field(
         None, description="The label that nodes with a GPU carry.", examples=["example.com/gpu"]
     )
-    webhook: Webhook | None = Field(None, description="Who else is told of every event.")
+    webhook: Webhook | None = Field(None, description="Who else is told when something goes wrong.")

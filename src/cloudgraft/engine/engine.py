@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Final
 
 from cloudgraft.engine.blueprint import Blueprint, Catalog
@@ -332,7 +332,8 @@ class Engine:
         catalogs = {name: w.catalog for name, w in self.workers.items() if w.catalog is not None}
         made_of = (self._blueprint, *sorted(catalogs.items(), key=lambda item: item[0]))
         if made_of != self._applied:
-            self.roster = self._make_roster(catalogs)
+            before, self.roster = self.roster, self._make_roster(catalogs)
+            _tell_of_misfits(before, self.roster, catalogs)
             self.reference_price = reference_price(self.roster.specs.values())
         await self.writer.write(self._roster_change)
         for spec in self.roster.specs.values():
@@ -441,6 +442,16 @@ def _configured(old: Group | None, spec: GroupSpec, now: float) -> Event:
         ]
         message = f"changed: {', '.join(parts)}"
     return happened("configured", now, message, cloud=spec.cloud, group=spec.id)
+
+
+def _tell_of_misfits(before: Roster, after: Roster, known: Container[str]) -> None:
+    """Once for each group that cannot be served as it is configured, and each reason; ``known`` clouds have told."""
+    for group, reason in after.left_out.items():
+        if before.left_out.get(group) != reason:
+            log.warning("a group is not served: %s", reason, extra={"group": group})
+    for group, reason in after.stale.items():
+        if before.stale.get(group) != reason and after.specs[group].cloud in known:
+            log.warning("a group is served as it was before: %s", reason, extra={"group": group})
 
 
 async def _run(worker: Worker, former: asyncio.Task[None] | None) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.records import MachineRecord
@@ -37,11 +37,11 @@ class Identity:
     cluster: str
     cluster_id: str
     is_certain: bool = True  # False: the id was generated, perhaps because a journal got lost
+    prefix: str = field(init=False)  # how the names of all our machines begin
 
-    @property
-    def prefix(self) -> str:
-        """How the names of all our machines begin."""
-        return f"{_slug(self.cluster, _CLUSTER)}-{_id_word(self.cluster_id)}-"
+    def __post_init__(self) -> None:
+        """Makes the prefix once: it is compared with every name of every list."""
+        object.__setattr__(self, "prefix", f"{_slug(self.cluster, _CLUSTER)}-{_id_word(self.cluster_id)}-")
 
     def new_name(self, group: str) -> str:
         """A name for a new machine: letters, digits and dashes, at most 63 characters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from cloudgraft.engine.custody import Refusal, released
 from cloudgraft.engine.dry_run import Item, Result, carry_out, item_of
@@ -15,6 +16,11 @@ from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
 __all__ = ["release", "release_group"]
+
+_NOTES: Final = {
+    Presence.NONE: "its cloud holds nothing of it",
+    Presence.UNKNOWN: "whether its cloud has it is not known; if that is ever configured again, it is deleted there",
+}
 
 
 async def release(engine: Engine, machines: Sequence[str], *, is_dry_run: bool = True) -> Result:
@@ -58,26 +64,28 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
         if isinstance(record, Refusal):
             items.append(Item(machine_id="", name=pick, refused=record.why))
             continue
-        verdict = _released(record, _sight(engine, record), now, is_end=is_end)
+        given_up = _given_up(engine, record, now) if is_end else None
+        verdict = given_up or released(record, _sight(engine, record), now)
         if isinstance(verdict, Refusal):
             items.append(item_of(record, refused=verdict.why))
             continue
         records[verdict.name] = verdict
-        items.append(item_of(verdict, note="" if verdict.machine_id else "its cloud holds nothing of it"))
+        items.append(item_of(verdict, note=_NOTES.get(verdict.presence, "")))
         events += _events(verdict, now)
     return items, Change(machines=tuple(records.values()), events=events)
 
 
-def _released(record: MachineRecord, sight: Sight | None, now: float, *, is_end: bool) -> MachineRecord | Refusal:
-    is_nothing = record.presence is Presence.NONE and record.state is not State.GONE
-    if is_end and is_nothing and (sight is None or not sight.is_calling):
-        return move(record, State.GONE, now)
-    return released(record, sight, now)
+def _given_up(engine: Engine, record: MachineRecord, now: float) -> MachineRecord | None:
+    """At the end of a group also what nothing is known of goes, where nothing ever will be: its cloud is removed."""
+    sight = _sight(engine, record)
+    is_nothing = record.presence is Presence.NONE and (sight is None or not sight.is_calling)
+    is_lost = record.presence is Presence.UNKNOWN and not record.machine_id and record.cloud not in engine.workers
+    return move(record, State.GONE, now) if record.state is not State.GONE and (is_nothing or is_lost) else None
 
 
 def _events(record: MachineRecord, now: float) -> list[Event]:
-    if record.presence is Presence.NONE:
-        return [about(record, now, "an operator gave up its group")]
+    if record.presence is not Presence.PRESENT:
+        return [about(record, now, f"an operator gave up its group; {_NOTES[record.presence]}")]
     message = f"an operator released it: it stays in its cloud as {record.machine_id}, and is not ours any more"
     return [
         about(record, now, message),

@@ -151,6 +151,7 @@ async def make_report(
     left_out = engine.left_out()
     known = {**dict.fromkeys(engine.fleet.groups), **dict.fromkeys(sorted(left_out))}
     if group and group not in known:
+        engine.check_leader()  # who does not lead knows nothing
         there = ", ".join(sorted(known)) or "none"
         raise NotFoundError(f"there is no node group {group!r}; there is: {there[:500]}")
     groups = []

@@ -46,7 +46,8 @@ def make_roster(blueprint: Blueprint, catalogs: Mapping[str, Catalog], known: Ma
             if old is None or old.cloud != declared.cloud:
                 left_out[declared.id] = reason
                 continue
-            stale[declared.id] = reason
+            if catalog:  # else it is a matter of time, and the cloud's own state tells why
+                stale[declared.id] = reason
             specs[declared.id] = replace(old, min_size=declared.min_size, max_size=declared.max_size)
     common_currency({spec.id: spec.price for spec in specs.values() if spec.price})
     return Roster(specs=specs, left_out=left_out, stale=stale)

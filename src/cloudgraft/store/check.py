@@ -77,7 +77,7 @@ def _report(database: Database, connection: Connection, found: SchemaState) -> R
     problems = [Problem(what=what, fix=_DAMAGE_FIX) for what in database.integrity(connection)[:_MOST]]
     cluster_id = read_cluster_id(connection)
     if cluster_id is None:
-        problems.append(Problem(what="it has no cluster id", fix="start cloudgraft on it: it gives it one"))
+        problems.append(Problem(what="it has no cluster id", fix="run `cloudgraft db upgrade`: it gives it one"))
     illegal = _illegal_rows(connection) + _doubles(connection)
     if len(illegal) > _MOST:
         illegal[_MOST:] = [f"and {len(illegal) - _MOST} more rows"]

@@ -45,6 +45,8 @@ def export_lines(database: Database) -> Iterator[str]:
         )
     with database.transaction(Mode.SNAPSHOT) as connection:
         cluster_id, rows = statements.read_cluster_id(connection), 0
+        if cluster_id is None:
+            raise JournalBrokenError(f"{database.label} has no cluster id yet: `cloudgraft db upgrade` gives it one")
         yield _line({"cloudgraft": "journal", "format": _FORMAT, "schema": schema.HEAD, "clusterId": cluster_id})
         for table in _TABLES.values():
             for row in _rows(connection, table):

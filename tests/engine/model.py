@@ -1,0 +1,117 @@
+"""What the autoscaler may expect, as plainly as it can be said: the model that the engine is held against.
+
+It knows nothing of journals, states or lists: only the calls that were made, what was listed before and after, and what
+the cloud's own ledger says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cloudgraft.sdk.types import Instance, InstanceState
+from cloudgraft.simcloud.records import LedgerEntry
+
+__all__ = ["Call", "Group", "Listed", "names_of"]
+
+NODE_MEMORY = 30 * 60.0  # R24
+_PLACEHOLDER = "cloudgraft://sim/"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that changes a group."""
+
+    verb: str  # increase, delete, decrease
+    group: str
+    count: int = 0
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An instance by the name that it keeps for life."""
+
+    name: str
+    instance: Instance
+
+    @property
+    def counts(self) -> bool:
+        return self.instance.state is not InstanceState.DELETING
+
+    @property
+    def has_failed(self) -> bool:
+        return self.instance.error is not None
+
+
+def names_of(instances: Iterable[Instance], ledger: Mapping[str, LedgerEntry]) -> list[Listed]:
+    """By its placeholder, else by what the cloud has under its providerID."""
+    return [
+        Listed(
+            instance.id.removeprefix(_PLACEHOLDER)
+            if instance.id.startswith(_PLACEHOLDER)
+            else ledger[instance.id].name,
+            instance,
+        )
+        for instance in instances
+    ]
+
+
+@dataclass
+class Group:
+    """One node group, as its calls say it must be."""
+
+    id: str
+    max_size: int
+    target: int = 0
+    deleted: dict[str, float] = field(default_factory=dict)  # name -> when its deletion was accepted
+    failed_since: dict[str, float] = field(default_factory=dict)
+
+    def room(self) -> int:
+        """R43: the service lets no more through."""
+        return max(0, self.max_size - self.target)
+
+    def grow(self, delta: int) -> None:
+        """R45: exactly."""
+        self.target += delta
+
+    def shrink(self, names: Iterable[str], now: float) -> None:
+        """R53: once for each that counted."""
+        for name in names:
+            if name not in self.deleted:
+                self.deleted[name] = now
+                self.target -= 1
+
+    def give_back(self, count: int, unsent: int) -> None:
+        """R59, R62: only what was never sent."""
+        self.target -= min(count, unsent)
+
+    def check(self, listed: Sequence[Listed], target: int, now: float) -> None:
+        """T10, and that nothing which was deleted ever comes back."""
+        counted = [one for one in listed if one.counts]
+        assert 0 <= target == len(counted) == self.target, (target, len(counted), self.target)
+        assert len({one.name for one in listed}) == len(listed)
+        for one in counted:
+            assert one.name not in self.deleted, "R33: a deletion that was accepted is final"
+        for one in listed:
+            if one.has_failed:
+                self.failed_since.setdefault(one.name, now)
+
+    def live(
+        self, before: Sequence[Listed], after: Sequence[Listed], dead: set[str], now: float, failed_ttl: float
+    ) -> None:
+        """What may change without a call: machines die and are replaced, failed ones go when their time is up."""
+        old, new = ({one.name: one for one in listed if one.counts} for listed in (before, after))
+        left, come = set(old) - set(new), set(new) - set(old)
+        for name in left:
+            expired = name in self.failed_since and now - self.failed_since[name] >= failed_ttl
+            assert expired or name in dead, f"{name} stopped counting, and nobody asked for that"
+        lost = {name for name in left if name in dead}
+        assert len(come) <= len(lost), f"{come} came unasked"
+        self.target += len(come) - len(left)
+        for name in left:
+            self.deleted[name] = now
+
+    def mapped(self, now: float) -> list[str]:
+        """Names of which the group must still be told (R24): it takes no longer than that to be gone at the earliest."""
+        return [name for name, at in self.deleted.items() if now - at < NODE_MEMORY]
