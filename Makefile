@@ -32,6 +32,8 @@ test: $(DEV)
 	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS_TEST)
 
 test-crash: $(DEV)
+	@if command -v strace >/dev/null; then $(BIN)/python -m tests.store.trace_fsync; \
+	else echo "strace is not installed: that the disk has a change before it is answered was not watched" >&2; fi
 	@$(BIN)/python -m tests.crash $(ARGS_CRASH)
 
 check: lint types layers proto-check docs

@@ -25,7 +25,7 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import InstanceState, NodeRef
-from cloudgraft.server.serve import ServeOptions, running
+from cloudgraft.server.serve import ServeOptions, running, settle_memory
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Change
@@ -74,8 +74,11 @@ async def main(options: argparse.Namespace) -> None:
     engine = Engine(plan, journal)
     provider = EngineProvider(engine)
     began = time.perf_counter()
-    async with running(provider, ServeOptions(listen="127.0.0.1:0"), trouble=engine.trouble) as server:
-        _tell({"address": server.address, "seconds": time.perf_counter() - began})
+    options_ = ServeOptions(listen="127.0.0.1:0")
+    async with running(provider, options_, trouble=engine.trouble, gate=engine.check_leader) as server:
+        seconds = time.perf_counter() - began
+        settle_memory()
+        _tell({"address": server.address, "seconds": seconds})
         watchdog = Watchdog()
         tasks = [asyncio.create_task(watchdog.watch())]
         if options.churn:

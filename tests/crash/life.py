@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.points import Point
-from tests.crash.process import Crashed, Process
+from tests.crash.process import Crashed, Process, Subject
 from tests.crash.promises import Autoscaler, Promise, View
 from tests.crash.setting import Order, Variant
 from tests.crash.sky import Sky
@@ -24,7 +24,10 @@ __all__ = ["RECOVERY", "Life", "Phase", "Plan", "Stage", "lived"]
 RECOVERY = "recovery"  # the phase that a process is in after a crash, until the script goes on
 _PATIENCE = 60.0  # seconds; what has not happened by then never will
 _LOOK_EVERY = 0.01
-_KILL_AFTER = 0.25  # seconds on average, where the time is random
+
+
+def _calm(life: Life) -> None:
+    life.sky.chaos()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Phase:
     """A part of the script. Every step can be begun again after a crash: it makes what is missing, and waits."""
 
     name: str
-    begin: Callable[[Life], None] = lambda life: life.sky.chaos()  # what happens in the cloud, once
+    begin: Callable[[Life], None] = _calm  # what happens in the cloud, once
     steps: Sequence[Callable[[Life], None]]
 
 
@@ -40,10 +43,12 @@ class Phase:
 class Plan:
     """Where to crash."""
 
-    variant: Variant = Variant()
+    variant: Variant = Variant()  # noqa: RUF009 - a value, frozen
+    program: Callable[[Order], Subject] = Process  # what is under test
     point: Point | None = None
     second: Point | None = None  # in the phase RECOVERY
     random_kills: int = 0  # at any time at all, that often
+    kill_after: float = 0.25  # seconds after its start, on average
     seed: int = 0
     fault: str = ""  # a bug to plant
     is_whole: bool = False  # go on to the end of the script after the crash
@@ -77,7 +82,7 @@ class Life:
         self._plan = plan
         self._directory = directory
         self._judge = Judge(sky, plan.variant, directory / "journal.db")
-        self._process: Process | None = None
+        self._process: Subject | None = None
         self._killer: threading.Timer | None = None
         self._dice = random.Random(plan.seed)
         self._phase = ""
@@ -149,14 +154,14 @@ class Life:
                 raise AssertionError(f"did not happen in {self._phase}: {view}")
             time.sleep(_LOOK_EVERY)
 
-    def _living(self) -> Process:
+    def _living(self) -> Subject:
         if self._process is None:
             raise Crashed
         return self._process
 
     def _start(self) -> None:
         points = (self._plan.point, self._plan.second)
-        self._process = Process(
+        self._process = self._plan.program(
             Order(
                 directory=self._directory,
                 url=self.sky.url,
@@ -168,7 +173,7 @@ class Life:
             )
         )
         if self.crashes < self._plan.random_kills:
-            self._killer = threading.Timer(self._dice.expovariate(1 / _KILL_AFTER), self._process.kill)
+            self._killer = threading.Timer(self._dice.expovariate(1 / self._plan.kill_after), self._process.kill)
             self._killer.start()
         self._process.wait_until_up()
         self.autoscaler.look_closely()  # what was promised holds from the first answer on

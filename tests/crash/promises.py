@@ -1,4 +1,4 @@
-"""What the autoscaler was told and may rely on: an answered call holds; one without an answer is whole or not at all."""
+"""What the autoscaler was told and may rely on: an answered call holds, one without an answer is whole or not there."""
 
 from __future__ import annotations
 
@@ -75,18 +75,20 @@ class Autoscaler:
     def look(self) -> View:
         """A loop of the autoscaler: Refresh, and what every group is like; fails when a promise is broken."""
         self._ask("refresh")
-        view = {group.id: self._read(group) for group in self._ask("node_groups")}
+        groups = [(group, *self._read(group.id)) for group in self._ask("node_groups")]
+        names = self._ask("names")
+        view = {group.id: Seen(group, target, instances, names) for group, target, instances in groups}
         for seen in view.values():
             self._check(seen)
         return view
 
-    def _read(self, group: NodeGroup) -> Seen:
-        """A machine that vanishes between two calls is no broken promise: both are of the same moment."""
+    def _read(self, group: str) -> tuple[int, Sequence[Instance]]:
+        """Target and list of the same moment: that a machine vanishes between two calls is no broken promise."""
         while True:
-            target: int = self._ask("target_size", group.id)
-            instances = self._ask("instances", group.id)
-            if self._ask("target_size", group.id) == target:
-                return Seen(group, target, instances, self._ask("names"))
+            target: int = self._ask("target_size", group)
+            instances: Sequence[Instance] = self._ask("instances", group)
+            if self._ask("target_size", group) == target:
+                return target, instances
 
     def look_closely(self) -> View:
         """The same, and every id that was ever listed still leads to its group (T10, R16, R24)."""

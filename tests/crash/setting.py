@@ -59,10 +59,10 @@ def _group(id_: str, shape: str, *, least: int = 0, most: int = 10) -> GroupDecl
 
 
 # The configuration file, before and after it is changed.
+_BIG, _CORE = _group("big", "large", most=5), _group("core", "small", least=1)
 GROUPS = (
-    (_group("web", "small"), _group("big", "large", most=5), _group("old", "medium"), _group("core", "small", least=1)),
-    (_group("web", "small", most=12), _group("big", "large", most=5), _group("core", "small", least=1))
-    + (_group("new", "medium"),),
+    (_group("web", "small"), _BIG, _group("old", "medium"), _CORE),
+    (_group("web", "small", most=12), _BIG, _CORE, _group("new", "medium")),
 )
 _SECOND = timedelta(seconds=1)
 

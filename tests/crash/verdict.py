@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from sqlalchemy import Connection
 
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.simcloud.records import LedgerEntry
@@ -19,7 +22,7 @@ from cloudgraft.store.statements import read_cluster_id, read_contents
 from tests.crash.setting import Variant
 from tests.crash.sky import Sky
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "open_to_look"]
 
 _AT_WORK = frozenset({State.BOOTING, State.RUNNING})
 _OPEN = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.DELETING})
@@ -105,14 +108,22 @@ def _on_disk(journal: Path) -> Sequence[MachineRecord]:
     if not journal.exists():
         return ()
     with tempfile.TemporaryDirectory(dir=journal.parent) as directory:
-        for path in journal.parent.glob(f"{journal.name}*"):
-            if path.suffix != ".lock":
+        for path in (journal, journal.with_name(f"{journal.name}-wal")):
+            if path.exists():
                 shutil.copy(path, directory)
-        database = SqliteDatabase(Path(directory) / journal.name)
-        try:
-            if database.open(Access.LOOK).schema is not Schema.CURRENT:
-                return ()
-            with database.transaction(Mode.SNAPSHOT) as connection:
-                return read_contents(connection).machines if read_cluster_id(connection) else ()
-        finally:
-            database.close()
+        with open_to_look(Path(directory) / journal.name) as connection:
+            return read_contents(connection).machines if connection and read_cluster_id(connection) else ()
+
+
+@contextmanager
+def open_to_look(journal: Path) -> Iterator[Connection | None]:
+    """The tables of a journal, whether a process has it or not; None when there are none yet."""
+    database = SqliteDatabase(journal)
+    try:
+        if database.open(Access.LOOK).schema is not Schema.CURRENT:
+            yield None
+            return
+        with database.transaction(Mode.SNAPSHOT) as connection:
+            yield connection
+    finally:
+        database.close()

@@ -2,15 +2,15 @@
 
 How a page is read:
 - a fenced block with ``file=NAME`` in its first line is written to that file;
-- in a ``console`` block each line that begins with ``$ `` is a command; what follows it is a sample of its output. Every
-  line of it must appear in what the command prints, where ``…`` stands for anything, and one space for several;
+- in a ``console`` block each line that begins with ``$ `` is a command; what follows it is a sample of its output, and
+  each line of that must appear in what the command prints, where ``…`` stands for anything, and one space for several;
 - a command that only looks is made again for a while, if it does not show yet what the page says: machines take their
   time, and a reader looks again too;
 - a command that ends in ``&`` is started in the background and must say that it serves; it is stopped with the page, or
   by ``kill %1``, where the numbers are those that a shell would give;
 - ``make`` is checked to have the target, not run: a test suite must not run itself.
-The ports of the pages are replaced by free ones, so that pages can be run at the same time, and the PostgreSQL of a page
-by one that is started for it.
+The ports of the pages are replaced by free ones, so that pages can be run at the same time, and the PostgreSQL that a
+page speaks of by one that is started for it.
 """
 
 from __future__ import annotations

@@ -93,6 +93,9 @@ class Group:
         assert len({one.name for one in listed}) == len(listed)
         for one in counted:
             assert one.name not in self.deleted, "R33: a deletion that was accepted is final"
+        self._note_failed(listed, now)
+
+    def _note_failed(self, listed: Sequence[Listed], now: float) -> None:
         for one in listed:
             if one.has_failed:
                 self.failed_since.setdefault(one.name, now)
@@ -111,6 +114,7 @@ class Group:
         self.target += len(come) - len(left)
         for name in left:
             self.deleted[name] = now
+        self._note_failed(after, now)
 
     def mapped(self, now: float) -> list[str]:
         """Names of which the group must still be told (R24): it takes no longer than that to be gone at the earliest."""

@@ -398,11 +398,13 @@ PROFILE = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
+    report_multiple_bugs=False,
 )
 
 TestLifeByToken = LifeByToken.TestCase
 TestLifeByUniqueName = LifeByUniqueName.TestCase
 TestLifeWithoutIdempotency = LifeWithoutIdempotency.TestCase
-for case in (TestLifeByToken, TestLifeByUniqueName, TestLifeWithoutIdempotency):
-    case.settings = PROFILE
-    case.pytestmark = [pytest.mark.timeout(0 if EXAMPLES else 300)]
+for _case in (TestLifeByToken, TestLifeByUniqueName, TestLifeWithoutIdempotency):
+    _case.settings = PROFILE
+    _case.pytestmark = [pytest.mark.timeout(0 if EXAMPLES else 300)]
+del _case  # else it would be run once more

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 __all__ = ["FAST", "configuration", "postgresql", "simulated", "small"]
 
-Section = dict[str, object]
+Section = Mapping[str, object]
 
 FAST: Section = {"observeEvery": "200ms", "backoff": {"initial": "50ms", "max": "500ms"}}
 
 
-def configuration(clouds: Section, groups: list[Section], **more: object) -> str:
+def configuration(clouds: Section, groups: Sequence[Section], **more: object) -> str:
     """A file for a server with ports of its own; JSON is YAML."""
     server = {"listen": "127.0.0.1:0", "ops": "127.0.0.1:0"}
     return json.dumps({"cluster": "test", "server": server, "clouds": clouds, "nodeGroups": groups, **more}, indent=1)

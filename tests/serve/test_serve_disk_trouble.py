@@ -36,13 +36,14 @@ async def test_on_a_full_disk_nothing_is_ordered_reads_go_on_and_it_recovers_by_
             await provider.increase_size("small", 2)
             nodes = await running(provider, "small", 2)
             with full_disk(server):
-                for change in (
-                    lambda: provider.increase_size("small", 1),
-                    lambda: provider.delete_nodes("small", nodes),
-                    provider.refresh,
-                ):
+                changes = (
+                    provider.increase_size("small", 1),
+                    provider.delete_nodes("small", nodes),
+                    provider.refresh(),
+                )
+                for change in changes:
                     with pytest.raises(UnavailableError, match=r"journal\.db.*the disk"):
-                        await change()
+                        await change
                 status, reason = await server.readyz()
                 assert (status, await server.health()) == (503, "NOT_SERVING")
                 assert "the journal cannot be written" in reason
@@ -57,7 +58,7 @@ async def test_on_a_full_disk_nothing_is_ordered_reads_go_on_and_it_recovers_by_
             assert server.says("it can be written again")
             await provider.refresh()
             await provider.increase_size("small", 1)
-            assert set(nodes) < set(await running(provider, "small", 3))
+            assert all(node in nodes for node in (await running(provider, "small", 3))[:2])
         assert (cloud.made(), len(cloud.live())) == (3, 3)
         assert server.stop() == 0
 
@@ -87,5 +88,5 @@ async def test_a_journal_removed_from_under_a_running_server_is_told_and_a_resta
             assert server.stop() == 0
         with Server(tmp_path / "c.yaml") as server:
             async with server.connected() as provider:
-                assert set(await running(provider, "small", 1)) == {nodes[1]}
+                assert await running(provider, "small", 1) == nodes[1:]
         assert cloud.made() == 2

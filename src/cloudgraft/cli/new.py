@@ -78,7 +78,7 @@ def _write_package(kind: str, name: str, directory: Path | None) -> None:
         f"  pip install -e {target}\n"
         f"  python -m pytest {target}\n"
         f"  cloudgraft drivers\n"
-        f"Then put your cloud's calls into {target}/src/{words['package']}/{kind}.py."
+        f"Then put your cloud's calls into {target}/src/{words['package']}/{kind}.py. The README says how to use it."
     )
 
 

@@ -64,7 +64,7 @@ class Webhook(Section):
     )
     kinds: tuple[Text, ...] = Field(
         (),
-        description="Kinds of events that are sent as well, though they are no warnings; the reference of metrics "
+        description="Kinds of events that are sent as well, though they are no warnings; the reference of events "
         "lists all kinds.",
         examples=["[increase, delete]"],
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cloudgraft.engine.specs import GroupSpec
-from cloudgraft.engine.states import COUNTED, SHOWN, is_released
+from cloudgraft.engine.states import COUNTED, SHOWN, is_moving, is_released
 from cloudgraft.sdk.types import Instance, InstanceError, NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, MachineRecord, PauseRecord, Scope, State
 
@@ -56,6 +56,7 @@ class Fleet:
         self.groups: dict[str, Group] = {}
         self.machines: dict[str, MachineRecord] = {}  # by name, those that are gone and not yet forgotten too
         self.active: dict[str, dict[str, MachineRecord]] = {}  # by cloud and name, without those that are gone
+        self.moving: dict[str, set[str]] = {}  # by cloud, the names of those that the next list will tell about
         self.released: dict[str, MachineRecord] = {}  # by name: gone to us, and still in their cloud
         self.adopted_clouds: set[str] = set()
         self.pauses: dict[tuple[Scope, str], PauseRecord] = {}
@@ -115,6 +116,7 @@ class Fleet:
     def load(self, contents: Contents, groups: Iterable[Group]) -> None:
         """Starts from what the journal holds; ``groups`` come without machines."""
         self.groups = {group.spec.id: group for group in groups}
+        self.moving = {}
         self.machines, self.active, self.released, self._by_id, self._by_machine_id = {}, {}, {}, {}, {}
         self.adopted_clouds = {cloud.name for cloud in contents.clouds}
         self.pauses = {(pause.scope, pause.name): pause for pause in contents.pauses}
@@ -162,6 +164,8 @@ class Fleet:
             active.pop(record.name, None)
         else:
             active[record.name] = record
+        moving = self.moving.setdefault(record.cloud, set())
+        (moving.add if is_moving(record) else moving.discard)(record.name)
         if is_released(record):
             self.released[record.name] = record
         else:

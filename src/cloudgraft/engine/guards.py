@@ -7,7 +7,7 @@ holds nothing do not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -40,6 +40,16 @@ class Tally:
     waiting: int = 0  # asked for, no call made yet
     orders: int = 0  # calls to create in the last hour
     spend: float = 0.0  # of the last 24 hours, and of the next hour for all that is there or asked for
+
+    @staticmethod
+    def total(parts: Collection[Tally]) -> Tally:
+        """All of them together."""
+        return Tally(
+            machines=sum(part.machines for part in parts),
+            waiting=sum(part.waiting for part in parts),
+            orders=sum(part.orders for part in parts),
+            spend=sum(part.spend for part in parts),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +166,7 @@ class Book:
         return None
 
     def _sum(self) -> Tally:
-        all_ = self.tallies.values()
-        return Tally(
-            machines=sum(t.machines for t in all_),
-            waiting=sum(t.waiting for t in all_),
-            orders=sum(t.orders for t in all_),
-            spend=sum(t.spend for t in all_),
-        )
+        return Tally.total(self.tallies.values())
 
 
 def _exceeded(limits: GuardLimits, machines: int, orders: int, spend: float) -> str:

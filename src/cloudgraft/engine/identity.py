@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.records import MachineRecord
@@ -45,7 +46,7 @@ class Identity:
 
     def new_name(self, group: str) -> str:
         """A name for a new machine: letters, digits and dashes, at most 63 characters."""
-        suffix = "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
+        suffix = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in secrets.token_bytes(_RANDOM))
         return f"{self.prefix}{_group_word(group)}-{suffix}"
 
     def tags(self, name: str, group: str) -> dict[str, str]:
@@ -98,6 +99,7 @@ def placeholder(cloud: str, name: str) -> str:
     return f"cloudgraft://{cloud}/{name}"
 
 
+@lru_cache(maxsize=4096)  # a hundred machines may be asked for at once
 def _group_word(group: str) -> str:
     """A group's part of a name: readable, and different for every group, whatever its id is made of."""
     return f"{_slug(group, _GROUP)}-{_digest(group, _DIGEST)}"

@@ -285,6 +285,7 @@ class Leadership:
 
     async def _keep(self) -> str:
         """Renews the lease for as long as it works; returns why it no longer does."""
+        told = ""
         while True:
             await self._patience.pause(min(self._renew_at, self._deadline) - self._timer.now())
             sent = self._timer.now()
@@ -297,8 +298,9 @@ class Leadership:
             except FencedError:
                 is_kept = False
             except Exception as error:  # noqa: BLE001 - whatever it is, there may be time for another attempt
-                if self.is_leader():
-                    log.warning("the lease could not be renewed: %s", _shown(error), extra={"epoch": self._epoch})
+                if self.is_leader() and _shown(error) != told:  # once, not at every attempt
+                    told = _shown(error)
+                    log.warning("the lease could not be renewed: %s", told, extra={"epoch": self._epoch})
                 self._renew_at = self._timer.now() + self._times.retry_every
                 continue
             if not is_kept:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.events import about, happened
-from cloudgraft.engine.guards import tally
+from cloudgraft.engine.guards import Tally, tally
 from cloudgraft.engine.health import Health
 from cloudgraft.engine.identity import TAG_CLUSTER_ID
 from cloudgraft.engine.intents import found
@@ -16,11 +16,11 @@ from cloudgraft.engine.sight import Listing, Looker, Sight, look
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.sdk.driver import DriverTraits, MachineState
 from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence, State
+from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence
 
 __all__ = ["Observer"]
 
-SLICE = 200  # machines looked at before others get their turn on the event loop
+SLICE = 100  # machines looked at before others get their turn on the event loop
 
 
 class Observer:
@@ -73,10 +73,14 @@ class Observer:
             if self.health.bad(error, self._around.clock.now()):
                 await self._tell("cloud_down", f"cloud {self.name} cannot be used: {error.message}")
             return False
+        # A long list is taken in piece by piece, so that calls get their turn in between.
         listing = Listing.of(machines, began)
+        await asyncio.sleep(0)
         await self._look_at_all(listing)
+        await asyncio.sleep(0)
         self.listing = listing
         self.review()
+        await asyncio.sleep(0)
         await self.take_in()
         await self.count()
         if self.health.good(began, len(machines)):
@@ -92,24 +96,38 @@ class Observer:
 
     async def count(self) -> None:
         """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
-        if self._around.book.is_guarded:
-            await self._around.writer.write(self._counted)
+        if not self._around.book.is_guarded:
+            return
+        now = self._around.clock.now()
+        records = [r for r in self._around.fleet.machines.values() if r.cloud == self.name]
+        parts: list[tuple[Sequence[MachineRecord], Tally]] = []
+        for start in range(0, len(records), SLICE):
+            some = records[start : start + SLICE]
+            parts.append((some, tally(some, (), now)))
+            await asyncio.sleep(0)
+        await self._around.writer.write(lambda: self._counted(parts, now))
 
-    def _counted(self) -> Change:
-        around = self._around
+    def _counted(self, parts: Sequence[tuple[Sequence[MachineRecord], Tally]], now: float) -> Change:
+        """Takes the count, after counting again where something has changed meanwhile."""
+        around, known = self._around, self._around.fleet.machines
         prices = {
             group.spec.id: float(group.spec.price.amount)
             for group in around.fleet.groups.values()
             if group.spec.cloud == self.name and group.spec.price
         }
-        now = around.clock.now()
-        records = (r for r in around.fleet.machines.values() if r.cloud == self.name)
-        around.book.put(self.name, tally(records, strays(self.orphans, prices, now), now))
+        new = {name: record for name, record in known.items() if record.cloud == self.name}
+        tallies = []
+        for some, counted in parts:
+            current = [new.pop(record.name, None) for record in some]
+            is_same = all(record is was for record, was in zip(current, some, strict=True))
+            tallies.append(counted if is_same else tally((r for r in current if r is not None), (), now))
+        tallies.append(tally(new.values(), strays(self.orphans, prices, now), now))
+        around.book.put(self.name, Tally.total(tallies))
         return Change()
 
     def is_hurried(self) -> bool:
         """Whether something is under way that the next list will tell about."""
-        return self.name not in self._around.fleet.adopted_clouds or any(map(_is_moving, self._records()))
+        return self.name not in self._around.fleet.adopted_clouds or bool(self._around.fleet.moving.get(self.name))
 
     def _records(self) -> Iterator[MachineRecord]:
         return iter(self._around.fleet.in_cloud(self.name).values())
@@ -152,11 +170,15 @@ class Observer:
         around, now = self._around, self._around.clock.now()
         records: dict[str, MachineRecord] = {}
         events: list[Event] = []
+        if self.name in around.fleet.adopted_clouds:
+            return Change()  # the engine and the worker may both be here
         for orphan in self.orphans:
             group = around.fleet.groups.get(orphan.group or "")
             is_fit = orphan.kind is OrphanKind.UNKNOWN and group is not None and group.spec.cloud == self.name
             if not is_fit or group is None or orphan.machine.state is MachineState.DELETING:
                 continue
+            if around.fleet.by_machine_id(self.name, orphan.machine.machine_id) is not None:
+                continue  # it was taken in meanwhile
             if orphan.machine.name in records:
                 continue  # a second machine for one intent: that is seen, and settled, once the first is known
             record = found(orphan.machine, group.spec, around.fleet, now, is_adopted=False)
@@ -197,12 +219,6 @@ class Observer:
     async def _tell(self, kind: str, message: str) -> None:
         event = happened(kind, self._around.clock.now(), message, cloud=self.name)
         await self._around.writer.write(lambda: Change(events=(event,)))
-
-
-def _is_moving(record: MachineRecord) -> bool:
-    if record.state in (State.CREATING, State.BOOTING, State.DELETING):
-        return True
-    return record.state is State.FAILED and record.presence is not Presence.NONE
 
 
 def _adopted(record: MachineRecord, now: float) -> Event:

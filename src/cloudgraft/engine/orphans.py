@@ -44,12 +44,14 @@ def find_orphans(cloud: str, listing: Listing, fleet: Fleet, identity: Identity,
     groups = [group.spec.id for group in fleet.groups.values() if group.spec.cloud == cloud]
     found = []
     for machine in listing.machines:
+        by_id = fleet.by_machine_id(cloud, machine.machine_id)
+        if by_id is not None and by_id.state is not State.GONE:
+            continue  # nearly all of them, so this comes first
         if not identity.looks_ours(machine) and ownership is not Ownership.INVENTORY:
             continue
         if _is_known(cloud, machine, fleet, is_proven := identity.is_proven(machine, ownership, None)):
             continue
         kind = OrphanKind.UNKNOWN if is_proven else OrphanKind.UNMARKED
-        by_id = fleet.by_machine_id(cloud, machine.machine_id)
         if by_id is not None and is_released(by_id):
             kind = OrphanKind.RELEASED
         group = identity.group_of(machine, groups)

@@ -6,6 +6,7 @@ them, and further apart than the cloud's list may lag (law 5).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,17 +27,27 @@ class Listing:
 
     began: float
     machines: Sequence[Machine]
-    by_name: Mapping[str, Sequence[Machine]]
+    by_name: Mapping[str, Machine]  # one of each name
     by_id: Mapping[str, Machine]
+    twins: Mapping[str, Sequence[Machine]]  # all of each name that there is more than once
 
     @staticmethod
     def of(machines: Sequence[Machine], began: float) -> Listing:
-        """Indexes an answer."""
-        by_name: dict[str, list[Machine]] = {}
-        for machine in machines:
-            by_name.setdefault(machine.name, []).append(machine)
+        """Indexes an answer. Names are hardly ever there twice, and a list for each would be much to throw away."""
+        by_name = {machine.name: machine for machine in machines}
         by_id = {machine.machine_id: machine for machine in machines}
-        return Listing(began=began, machines=machines, by_name=by_name, by_id=by_id)
+        twins: dict[str, list[Machine]] = {}
+        if len(by_name) < len(machines):
+            counted = Counter(machine.name for machine in machines)
+            for machine in machines:
+                if counted[machine.name] > 1:
+                    twins.setdefault(machine.name, []).append(machine)
+        return Listing(began=began, machines=machines, by_name=by_name, by_id=by_id, twins=twins)
+
+    def named(self, name: str) -> Sequence[Machine]:
+        """All machines of that name."""
+        found = self.by_name.get(name)
+        return () if found is None else self.twins.get(name) or (found,)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +137,7 @@ def _is_ours_unseen(record: MachineRecord, sight: Sight, looker: Looker) -> bool
 
 def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> Sequence[Machine]:
     # One that was taken over was named by others, who may have given its name to several.
-    found = () if record.is_adopted else listing.by_name.get(record.name, ())
+    found = () if record.is_adopted else listing.named(record.name)
     by_id = listing.by_id.get(record.machine_id) if record.machine_id else None
     if by_id is None or by_id in found or (not record.is_adopted and identity.is_for_another(by_id, record)):
         return found

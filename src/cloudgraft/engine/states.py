@@ -13,7 +13,7 @@ from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["BEGINNINGS", "COUNTED", "SHOWN", "TRANSITIONS", "amend", "begin", "is_released", "move"]
+__all__ = ["BEGINNINGS", "COUNTED", "SHOWN", "TRANSITIONS", "amend", "begin", "is_moving", "is_released", "move"]
 
 # In which state a life may begin, and when that happens.
 BEGINNINGS: Final[Mapping[State, str]] = {
@@ -62,10 +62,19 @@ COUNTED: Final[frozenset[State]] = frozenset(
     {State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING, State.FAILED}
 )
 
+_MOVING: Final[frozenset[State]] = frozenset({State.CREATING, State.BOOTING, State.DELETING})
+
 
 def is_released(record: MachineRecord) -> bool:
     """Whether an operator took it out of our hands: it is gone to us, and its cloud has it still. It is not touched."""
     return record.state is State.GONE and record.presence is Presence.PRESENT
+
+
+def is_moving(record: MachineRecord) -> bool:
+    """Whether something is under way with it that a list of its cloud will tell about."""
+    if record.state in _MOVING:
+        return True
+    return record.state is State.FAILED and record.presence is not Presence.NONE
 
 
 def begin(record: MachineRecord) -> MachineRecord:

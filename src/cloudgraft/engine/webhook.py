@@ -145,7 +145,7 @@ class Webhook:
 
     def _deliver(self, event: Event) -> bool:
         """Whether it arrived, after as many attempts as there may be."""
-        body = json.dumps(self._written(event), default=str).encode()
+        body = json.dumps(self.written(event), default=str).encode()
         for attempt in range(1, self.settings.attempts + 1):
             try:
                 self._post(body)
@@ -200,7 +200,8 @@ class Webhook:
             headers["Authorization"] = f"Bearer {token}"
         return headers
 
-    def _written(self, event: Event) -> dict[str, object]:
+    def written(self, event: Event) -> dict[str, object]:
+        """An event as it is sent."""
         return {
             "cluster": self.cluster,
             "at": iso(event.at),

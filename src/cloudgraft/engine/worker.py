@@ -112,7 +112,9 @@ class Worker:
         try:
             if await self.observer.observe():
                 await self._read_catalog()
+                await asyncio.sleep(0)
                 await self._repairer.repair()
+                await asyncio.sleep(0)
                 await self._sweeper.sweep()
         finally:
             self.looked.set()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.events import about, happened, level_of
@@ -21,6 +23,8 @@ from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Pre
 __all__ = ["Writer"]
 
 log = logging.getLogger("cloudgraft.engine")
+
+_TOLD: Final = 20  # events that go to the log in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Writer:
         self._must_reload = False
         self._running: set[asyncio.Task[Change]] = set()
         self._subscribers: list[Callable[[Event], None]] = []
+        self._untold: deque[Event] = deque()  # written, and not yet in the log
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> None:
         """Calls back with every event that was written."""
@@ -82,9 +87,11 @@ class Writer:
             await self.write(lambda: Change(events=(happened("journal_recovered", now, "it can be written again"),)))
 
     async def drain(self) -> None:
-        """Waits for changes that have begun."""
+        """Waits for changes that have begun, and tells of them all."""
         while self._running:
             await asyncio.wait(self._running)
+        while self._untold:
+            self._publish(self._untold.popleft())
 
     async def _in_turn(self, plan: Callable[[], Change]) -> Change:
         async with self._lock:
@@ -107,8 +114,10 @@ class Writer:
             raise
         self._fleet.apply(change)
         self.trouble = ""
-        for event in change.events:
-            self._publish(event)
+        is_telling = bool(self._untold)
+        self._untold += change.events
+        if not is_telling:
+            self._tell_some()
 
     def _note_failure(self, error: CloudgraftError, change: Change) -> None:
         if isinstance(error, FencedError):
@@ -140,6 +149,15 @@ class Writer:
             contents = await self._journal.load()
         self._reload(contents)
         self._doubts, self._must_reload = [], False
+
+    def _tell_some(self) -> None:
+        """A line in the log takes a while: of many, each caller and each call gets to wait for a few only."""
+        try:
+            for _ in range(min(_TOLD, len(self._untold))):
+                self._publish(self._untold.popleft())
+        finally:
+            if self._untold:
+                asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _publish(self, event: Event) -> None:
         log.log(

@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from cloudgraft.sdk.driver import Machine, Price, Shape
@@ -173,19 +173,31 @@ class _KnownMachines:
     """The machines of one list: those that look as in the list before are not read anew.
 
     Of thousands of machines few change from list to list, and to check them all each time would take the thread that
-    serves the autoscaler a part of its time.
+    serves the autoscaler a part of its time. So would keeping what was sent: the garbage collector walks through it.
     """
 
     def __init__(self, before: _KnownMachines | None = None) -> None:
         self._before = {} if before is None else before._read  # noqa: SLF001 - the same class
-        self._read: dict[object, tuple[object, Machine]] = {}
+        self._read: dict[object, Machine] = {}
 
     def read(self, data: object) -> Machine:
         key = data.get("machineId") if isinstance(data, dict) else None
         known = self._before.get(key) if isinstance(key, str) else None
-        machine = known[1] if known is not None and known[0] == data else forms.machine_from_json(data)
-        self._read[machine.machine_id] = (data, machine)
+        machine = known if known is not None and _is_same(known, data) else forms.machine_from_json(data)
+        self._read[machine.machine_id] = machine
         return machine
+
+
+def _is_same(known: Machine, data: Any) -> bool:
+    """Whether a machine of that id is still what it was; when it was made cannot change."""
+    is_same: bool = (
+        known.name == data.get("name")
+        and known.provider_id == data.get("providerId")
+        and known.state.value == data.get("state")
+        and known.reason == data.get("reason", "")
+        and known.tags == data.get("tags", {})
+    )
+    return is_same
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:

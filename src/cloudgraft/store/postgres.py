@@ -54,8 +54,8 @@ _SCHEMA_WRONG: Final = ("42P01", "42703")
 _REFUSALS: Final = {
     "authentication": "look at the user, its password and pg_hba.conf",
     "pg_hba.conf": "look at the user, its password and pg_hba.conf",
-    "role ": "create the user, or name another",
-    "database ": "create the database, or name another",
+    'role "': "create the user, or name another",
+    'database "': "create the database, or name another",
 }
 _ADVICE: Final = {
     "42501": "the user must be allowed to read, write and create tables in its schema",
