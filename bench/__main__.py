@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from bench.engine_measure import EnginePlan, measure_work
+from bench.engine_report import EngineReport, engine_as_json, print_engine_tables
+from bench.engine_starts import measure_orders, measure_starts
 from bench.in_process import Steps, measure_steps
 from bench.measure import CLIENTS, Memory, Plan, Row, measure_size
 from bench.report import LIMIT, Report, as_json, print_tables
@@ -17,6 +21,18 @@ from cloudgraft.certs.authority import DEFAULT_HOSTS, create_bundle
 
 _SIZES = (1000, 5000)
 _QUICK = {"rounds": 2, "calls": 20}
+_QUICK_ENGINE = EnginePlan(
+    machines=50,
+    groups=5,
+    rounds=2,
+    calls=8,
+    observe_every=0.5,
+    churn=20.0,
+    starts=(20, 50),
+    rounds_of_starts=1,
+    orders=10,
+    rounds_of_orders=2,
+)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,15 +48,25 @@ _QUICK = {"rounds": 2, "calls": 20}
     show_default=True,
     help="raw: frames by hand on a socket, which leaves the processor to the server; the strictest ratios.",
 )
+@click.option(
+    "--engine", is_flag=True, help="Measure the engine instead: at work and at rest, its start, large orders."
+)
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
-@click.option("--check", is_flag=True, help=f"Exit with 1 when a p50 ratio is above {LIMIT}.")
+@click.option("--check", is_flag=True, help=f"Exit with 1 when a p50 ratio is above {LIMIT}, or the engine's targets.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def main(*, rounds: int, calls: int, mtls: bool, client: str, quick: bool, check: bool, output: str) -> None:
-    r"""Measure what cloudgraft adds to a bare gRPC server that answers a constant.
+def main(  # noqa: PLR0913 - one for each option
+    *, rounds: int, calls: int, mtls: bool, client: str, engine: bool, quick: bool, check: bool, output: str
+) -> None:
+    r"""Measure what cloudgraft adds to a bare gRPC server that answers a constant; or the engine, busy against idle.
 
     \b
-    Example: python -m bench --client raw --check
+    Examples: python -m bench --client raw --check
+              python -m bench --engine
     """
+    if engine:
+        plan = _QUICK_ENGINE if quick else EnginePlan(rounds=rounds, calls=calls, client=client)
+        _engine(replace(plan, client=client), check=check, output=output)
+        return
     amount = _QUICK if quick else {"rounds": rounds, "calls": calls}
     with tempfile.TemporaryDirectory() as scratch:
         certificates = Path(scratch) / "certificates" if mtls else None
@@ -50,9 +76,33 @@ def main(*, rounds: int, calls: int, mtls: bool, client: str, quick: bool, check
     if output == "json":
         click.echo(as_json(report))
     else:
-        print_tables(report, Console(width=None if sys.stdout.isatty() else 160))
+        print_tables(report, _console())
     if check and report.over_limit:
         sys.exit(1)
+
+
+def _engine(plan: EnginePlan, *, check: bool, output: str) -> None:
+    report = asyncio.run(_measure_engine(plan))
+    if output == "json":
+        click.echo(engine_as_json(report))
+    else:
+        print_engine_tables(report, _console())
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+async def _measure_engine(plan: EnginePlan) -> EngineReport:
+    with tempfile.TemporaryDirectory() as scratch:
+        click.echo(f"{plan.machines:,} machines, idle and busy ...", err=True)
+        work = await measure_work(Path(scratch), plan)
+        click.echo("large orders ...", err=True)
+        orders = await measure_orders(Path(scratch), plan)
+        click.echo("starts ...", err=True)
+        return EngineReport(work=work, starts=await measure_starts(Path(scratch), plan), orders=orders)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 async def _measure(plan: Plan) -> Report:

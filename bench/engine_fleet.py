@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from bench.cluster import Cluster
@@ -16,7 +17,7 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.intents import found
 from cloudgraft.engine.roster import record_of
-from cloudgraft.engine.specs import CloudSettings, GroupSpec
+from cloudgraft.engine.specs import CloudSettings, EngineSettings, GroupSpec, GuardLimits, Money
 from cloudgraft.engine.states import move
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import AutoscalingOptions
@@ -52,9 +53,10 @@ def _declared(groups: int) -> list[GroupDeclaration]:
 
 def blueprint(groups: int, make: Callable[[], Driver], observe_every: timedelta) -> Blueprint:
     """The configuration of the engine that is measured."""
-    settings = CloudSettings(name=CLOUD, observe_every=observe_every)
-    clouds = {CLOUD: CloudDeclaration(settings=settings, make=make)}
-    return Blueprint(cluster="bench", clouds=clouds, groups=_declared(groups))
+    clouds = {CLOUD: CloudDeclaration(settings=CloudSettings(name=CLOUD, observe_every=observe_every), make=make)}
+    # Guards that are never hit must be counted all the same.
+    guards = GuardLimits(max_machines=_MOST, max_spend_per_day=Money(amount=Decimal(10**9), currency="EUR"))
+    return Blueprint(cluster="bench", clouds=clouds, groups=_declared(groups), settings=EngineSettings(guards=guards))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +95,7 @@ class Seed:
 
 async def make_seed(directory: Path, *, machines: int, groups: int, events: int, in_cloud: bool) -> Seed:
     """Makes a fleet of running machines in that directory; ``in_cloud`` when there is to be a cloud that has them."""
-    directory.mkdir()
-    cloud = SimulatedCloud(
-        SimulatedOptions(state_file=directory / "cloud.db" if in_cloud else None), clock=lambda: time.time() - _AGO
-    )
+    cloud = _cloud(directory, in_cloud=in_cloud)
     catalog = Catalog(shapes={shape.name: shape for shape in cloud.shapes()}, prices=cloud.prices())
     specs = [complete(declared, catalog, needs_price=False) for declared in _declared(groups)]
     records = [_running(spec, machine) for spec, machine in _machines(specs, machines, cloud if in_cloud else None)]
@@ -104,6 +103,12 @@ async def make_seed(directory: Path, *, machines: int, groups: int, events: int,
     seed = Seed(directory=directory, machines=records, groups=groups, events=events)
     await _write(seed, specs)
     return seed
+
+
+def _cloud(directory: Path, *, in_cloud: bool) -> SimulatedCloud:
+    directory.mkdir()
+    options = SimulatedOptions(state_file=directory / "cloud.db" if in_cloud else None)
+    return SimulatedCloud(options, clock=lambda: time.time() - _AGO)
 
 
 def _machines(

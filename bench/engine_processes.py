@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+from typing import Any
 
 from bench.engine_fleet import Seed
 from bench.processes import ServerProcess
@@ -26,9 +28,10 @@ class EngineProcess:
 
     server: ServerProcess
     seconds_to_ready: float  # in the process itself: from the opening of its journal to the opening of its port
+    seconds_of_process: float  # from the start of the program
     process: Popen[str]
 
-    def report(self) -> dict[str, float]:
+    def report(self) -> dict[str, Any]:
         """What it has done so far, and the longest stalls since the last report."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
@@ -40,10 +43,15 @@ class EngineProcess:
 def engine_process(kind: str, seed: Seed, *options: str) -> Iterator[EngineProcess]:
     """An engine on that journal; see :mod:`bench.engine_server` for the options."""
     words = ("--journal", str(seed.journal), "--groups", str(seed.groups), *options)
-    with _child(["-m", "bench.engine_server", *words], stdin=PIPE, stdout=PIPE) as process:
+    began = time.perf_counter()
+    with _child("bench.engine_server", *words, stdin=PIPE, stdout=PIPE) as process:
         told = _line(process)
-        server = ServerProcess(kind, told["address"], process.pid)
-        yield EngineProcess(server=server, seconds_to_ready=told["seconds"], process=process)
+        yield EngineProcess(
+            server=ServerProcess(kind, told["address"], process.pid),
+            seconds_to_ready=told["seconds"],
+            seconds_of_process=time.perf_counter() - began,
+            process=process,
+        )
         assert process.stdin is not None
         process.stdin.close()
         process.wait(_SECONDS_TO_STOP)
@@ -54,29 +62,29 @@ def cloud_process(seed: Seed) -> Iterator[str]:
     """A `cloudgraft simcloud` that has the machines of the seed; its URL."""
     times = ("--boot-time", "1s", "--delete-time", "1s")
     words = ("--db", str(seed.ledger), "--listen", "127.0.0.1:0", "--log-format", "json", *times)
-    with _child(["-m", "cloudgraft.cli", "simcloud", *words], stdin=DEVNULL, stderr=PIPE) as process:
+    with _child("cloudgraft.cli", "simcloud", *words, stdin=DEVNULL, stderr=PIPE) as process:
         assert process.stderr is not None
-        for line in process.stderr:
-            told = json.loads(line)
-            if told["event"] == "serving":
-                yield f"http://{told['address']}"
-                return
-        raise RuntimeError("the simulated cloud did not start")
+        told = (json.loads(line) for line in process.stderr)
+        address = next((line["address"] for line in told if line["event"] == "serving"), None)
+        if address is None:
+            raise RuntimeError("the simulated cloud did not start")
+        yield f"http://{address}"
 
 
 @contextmanager
-def _child(words: list[str], **pipes: int) -> Iterator[Popen[str]]:
-    with subprocess.Popen([sys.executable, *words], cwd=_ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]  # which pipes, the callers know
+def _child(*words: str, stdin: int, stdout: int | None = None, stderr: int | None = None) -> Iterator[Popen[str]]:
+    command = [sys.executable, "-m", *words]
+    with subprocess.Popen(command, cwd=_ROOT, text=True, stdin=stdin, stdout=stdout, stderr=stderr) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def _line(process: Popen[str]) -> dict[str, object]:
+def _line(process: Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
         raise RuntimeError("the engine's process ended: its own message is above")
-    told: dict[str, object] = json.loads(line)
+    told: dict[str, Any] = json.loads(line)
     return told

@@ -1,7 +1,7 @@
 """The engine that is measured, as a process: ``python -m bench.engine_server --journal FILE --groups N ...``.
 
 What ``cloudgraft serve`` runs, with a watchdog on the event loop. It first prints a line of JSON with its address, and
-then one for each line that it reads: what it has done since the line before. It ends when its input does.
+then one for each line that it reads: what it has done so far. It ends when its input does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 from bench.engine_fleet import CLOUD, blueprint, group_names
 from bench.watchdog import Watchdog
 from cloudgraft.cli import logs
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.metrics import EngineMetrics
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import InstanceState, NodeRef
@@ -41,30 +43,35 @@ class CountingJournal(SqlJournal):
 
     def __init__(self, path: Path) -> None:
         super().__init__(SqliteDatabase(path))
-        self.transactions = self.records = self.happened = 0
+        self.transactions = self.records = self.told = 0
 
     async def write(self, change: Change) -> None:
         """Counts a transaction, and makes it."""
         self.transactions += 1
         self.records += len(change.machines)
-        self.happened += len(change.events)
+        self.told += len(change.events)
         await super().write(change)
 
 
 class SilentDriver(Driver):
-    """A cloud that never answers: whatever an engine does at its start, it does without it (law 1)."""
+    """A cloud that never answers: whatever an engine does meanwhile, it does without it (law 1)."""
 
     async def create(self, spec: MachineSpec) -> Machine:
         """Never."""
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
+        await _for_ever()
 
     async def delete(self, machine: Machine) -> None:
         """Never."""
-        await asyncio.get_running_loop().create_future()
+        await _for_ever()
 
     async def list(self) -> Sequence[Machine]:
         """Never."""
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
+        await _for_ever()
+
+
+async def _for_ever() -> NoReturn:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody answers")
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -72,37 +79,47 @@ async def main(options: argparse.Namespace) -> None:
     journal = CountingJournal(options.journal)
     plan = blueprint(options.groups, _driver(options.cloud), timedelta(seconds=options.observe_every))
     engine = Engine(plan, journal)
-    provider = EngineProvider(engine)
+    provider, listen = EngineProvider(engine), ServeOptions(listen="127.0.0.1:0")
+    watchdog = Watchdog()
     began = time.perf_counter()
-    options_ = ServeOptions(listen="127.0.0.1:0")
-    async with running(provider, options_, trouble=engine.trouble, gate=engine.check_leader) as server:
+    async with running(provider, listen, trouble=engine.trouble, gate=engine.check_leader) as server:
         seconds = time.perf_counter() - began
-        settle_memory()
-        _tell({"address": server.address, "seconds": seconds})
-        watchdog = Watchdog()
-        tasks = [asyncio.create_task(watchdog.watch())]
+        EngineMetrics(engine, server.service.metrics.registry)
+        tasks: list[Coroutine[None, None, None]] = [watchdog.watch()]
         if options.churn:
-            tasks.append(asyncio.create_task(churn(provider, options.groups, options.churn)))
+            tasks.append(await make_churn(provider, options.groups, options.churn))
+        settle_memory()
+        running_tasks = [asyncio.create_task(task) for task in tasks]
         lines = await _lines_of_input()
+        _tell({"address": server.address, "seconds": seconds})
         while await lines.readline():
-            caller = engine.workers[CLOUD].caller
-            done = {
-                "lists": caller.ended["list", "ok"],
-                "creates": caller.ended["create", "ok"],
-                "deletes": caller.ended["delete", "ok"],
-                "transactions": journal.transactions,
-                "records": journal.records,
-                "events": journal.happened,
-            }
-            _tell({**done, **watchdog.take()})
-        for task in tasks:
+            _tell({**done(engine, journal), **watchdog.take()})
+        for task in running_tasks:
             task.cancel()
 
 
-async def churn(provider: EngineProvider, groups: int, steps_per_second: float) -> None:
-    """Asks for machines in one group after another, and deletes those that it asked for a while ago."""
+def done(engine: Engine, journal: CountingJournal) -> dict[str, float]:
+    """What the engine has done since it started."""
+    ended = engine.workers[CLOUD].caller.ended
+    return {
+        "lists": ended["list", "ok"],
+        "creates": ended["create", "ok"],
+        "deletes": ended["delete", "ok"],
+        "transactions": journal.transactions,
+        "records": journal.records,
+        "events": journal.told,
+    }
+
+
+async def make_churn(provider: EngineProvider, groups: int, steps_per_second: float) -> Coroutine[None, None, None]:
+    """Work that never ends, beside the machines that are there now."""
     names = group_names(groups)
     old = {instance.id for name in names for instance in await provider.instances(name)}
+    return churn(provider, names, old, 1 / steps_per_second)
+
+
+async def churn(provider: EngineProvider, names: Sequence[str], old: set[str], pause: float) -> None:
+    """Asks for machines in one group after another, and deletes those that it asked for a while ago."""
     grown: deque[str] = deque()
     for name in itertools.cycle(names):
         await provider.increase_size(name, _AT_A_TIME)
@@ -112,7 +129,7 @@ async def churn(provider: EngineProvider, groups: int, steps_per_second: float) 
             instances = await provider.instances(back)
             spare = [one for one in instances if one.id not in old and one.state is InstanceState.RUNNING]
             await provider.delete_nodes(back, [NodeRef(name=one.id, provider_id=one.id) for one in spare])
-        await asyncio.sleep(1 / steps_per_second)
+        await asyncio.sleep(pause)
 
 
 def _driver(url: str) -> Callable[[], Driver]:

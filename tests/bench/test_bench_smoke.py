@@ -16,7 +16,7 @@ SIDE = {"p50_micros", "p99_micros", "calls_per_second", "cpu_micros_per_call"}
 
 def run(*options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench", "--quick", "-o", "json", *options]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=55)
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
@@ -40,3 +40,22 @@ def test_a_quick_run_reports_both_servers_in_every_scenario(options: tuple[str, 
     assert {(steps["rpc"], steps["nodes"]) for steps in report["in_process"]} == {
         (row["rpc"], row["nodes"]) for row in report["scenarios"]
     }
+
+
+def test_a_quick_run_of_the_engine_reports_work_starts_and_orders() -> None:
+    report = run("--engine")
+
+    work = report["work"]
+    assert [read["rpc"] for read in work["reads"]] == [
+        "NodeGroupForNode",
+        "NodeGroupTargetSize",
+        "NodeGroupGetOptions",
+        "NodeGroupNodes",
+    ]
+    for read in work["reads"]:
+        assert 0 < read["idle_p50_micros"] <= read["idle_p99_micros"]
+        assert 0 < read["busy_p50_micros"] <= read["busy_p99_micros"]
+    assert 0 < work["stalls"]["busy_own"] <= work["stalls"]["busy"]
+    assert [(start["machines"], start["events"]) for start in report["starts"]] == [(20, 400), (50, 1000)]
+    # This one is no matter of speed: an order is one transaction, however many machines are in it.
+    assert (report["orders"]["one_transactions"], report["orders"]["many_transactions"]) == (1, 1)

@@ -84,6 +84,7 @@ class Life:
         self._judge = Judge(sky, plan.variant, directory / "journal.db")
         self._process: Subject | None = None
         self._killer: threading.Timer | None = None
+        self._kills_left = plan.random_kills
         self._dice = random.Random(plan.seed)
         self._phase = ""
 
@@ -109,8 +110,7 @@ class Life:
                 self._process.abandon()
             raise
         finally:
-            if self._killer is not None:
-                self._killer.cancel()
+            self._spare()
 
     def _go_through(self, phase: Phase) -> None:
         self._phase = phase.name
@@ -172,15 +172,15 @@ class Life:
                 fault=self._plan.fault,
             )
         )
-        if self.crashes < self._plan.random_kills:
+        if self._kills_left > 0:
+            self._kills_left -= 1
             self._killer = threading.Timer(self._dice.expovariate(1 / self._plan.kill_after), self._process.kill)
             self._killer.start()
         self._process.wait_until_up()
         self.autoscaler.look_closely()  # what was promised holds from the first answer on
 
     def _bury(self) -> None:
-        if self._killer is not None:
-            self._killer.cancel()
+        self._spare()
         process, self._process = self._living(), None
         process.bury()
         self.crashes += 1
@@ -204,13 +204,17 @@ class Life:
         self._judge.at_rest(contents, self.autoscaler.asked_to_delete(), told)
 
     def _end_well(self) -> None:
+        self._kills_left = 0
+        self._spare()
         self._surviving(self._note_points)
+        process, self._process = self._living(), None
+        process.stop()
+
+    def _spare(self) -> None:
+        """Nobody kills the process by chance from here on."""
         if self._killer is not None:
             self._killer.cancel()
             self._killer.join()
-        process, self._process = self._process, None
-        if process is not None:
-            process.stop()
 
     def _note_points(self) -> None:
         self.passed = self.ask("passed")

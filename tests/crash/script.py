@@ -103,6 +103,15 @@ def _sized(group: str, size: int) -> Step:
     return step
 
 
+def _emptied(*groups: str) -> Step:
+    def step(life: Life) -> None:
+        for group in groups:
+            life.autoscaler.delete(group, life.autoscaler.look()[group].wanted)
+        life.until(lambda view: all(view[group].is_at_rest(0) for group in groups))
+
+    return step
+
+
 def _told(request: str, *arguments: object) -> Step:
     def step(life: Life) -> None:
         life.ask(request, *arguments)
@@ -229,5 +238,5 @@ SCRIPT = (
         ],
     ),
     Phase(name="bad luck", steps=[_bad_luck, _recovered]),
-    Phase(name="end", steps=[_sized(group, 0) for group in ("web", "big", "core", "new")]),
+    Phase(name="end", steps=[_emptied("web", "big", "core", "new")]),
 )

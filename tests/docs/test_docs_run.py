@@ -38,7 +38,7 @@ FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | 
 PORTS = ("8086", "8087", "8088", "9086", "9087", "9400")
 DATABASE, DATABASE_URL = "127.0.0.1:5432/cloudgraft", "postgresql://cloudgraft@127.0.0.1:5432/cloudgraft"
 LOOKS = re.compile(
-    r"cloudgraft (status|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)|curl -s "
+    r"cloudgraft (status|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)|curl -s (?!.*-[dX])"
 )
 SECONDS = 50
 PATIENCE = 30  # for a look that does not show yet what it should

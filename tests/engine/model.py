@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cloudgraft.sdk.types import Instance, InstanceState
 from cloudgraft.simcloud.records import LedgerEntry
 
-__all__ = ["Call", "Group", "Listed", "names_of"]
+__all__ = ["Call", "Group", "Listed", "World", "names_of"]
 
 NODE_MEMORY = 30 * 60.0  # R24
 _PLACEHOLDER = "cloudgraft://sim/"
@@ -57,6 +57,16 @@ def names_of(instances: Iterable[Instance], ledger: Mapping[str, LedgerEntry]) -
     ]
 
 
+@dataclass(frozen=True)
+class World:
+    """What the model must know of the cloud to tell what may happen by itself."""
+
+    now: float
+    dead: frozenset[str]  # names of machines that died, vanished or are going, in truth
+    has_lied: bool  # a list has silently left machines out
+    failed_ttl: float
+
+
 @dataclass
 class Group:
     """One node group, as its calls say it must be."""
@@ -64,7 +74,8 @@ class Group:
     id: str
     max_size: int
     target: int = 0
-    deleted: dict[str, float] = field(default_factory=dict)  # name -> when its deletion was accepted
+    deleted: dict[str, float] = field(default_factory=dict)  # name -> since when it does not count, for good
+    away: set[str] = field(default_factory=set)  # a list that lied made them vanish; nobody deleted them
     failed_since: dict[str, float] = field(default_factory=dict)
 
     def room(self) -> int:
@@ -80,7 +91,8 @@ class Group:
         for name in names:
             if name not in self.deleted:
                 self.deleted[name] = now
-                self.target -= 1
+                self.target -= name not in self.away
+                self.away.discard(name)
 
     def give_back(self, count: int, unsent: int) -> None:
         """R59, R62: only what was never sent."""
@@ -100,22 +112,26 @@ class Group:
             if one.has_failed:
                 self.failed_since.setdefault(one.name, now)
 
-    def live(
-        self, before: Sequence[Listed], after: Sequence[Listed], dead: set[str], now: float, failed_ttl: float
-    ) -> None:
-        """What may change without a call: machines die and are replaced, failed ones go when their time is up."""
-        old, new = ({one.name: one for one in listed if one.counts} for listed in (before, after))
-        left, come = set(old) - set(new), set(new) - set(old)
+    def live(self, before: Sequence[Listed], after: Sequence[Listed], world: World) -> None:
+        """What may change without a call: machines die and are replaced, failed ones go when their time is up.
+
+        Only a cloud that lies can make a machine vanish that is there; it counts again when it shows up.
+        """
+        old, new = ({one.name for one in listed if one.counts} for listed in (before, after))
+        left, come = old - new, new - old
         for name in left:
-            expired = name in self.failed_since and now - self.failed_since[name] >= failed_ttl
-            assert expired or name in dead, f"{name} stopped counting, and nobody asked for that"
-        lost = {name for name in left if name in dead}
-        assert len(come) <= len(lost), f"{come} came unasked"
+            is_expired = name in self.failed_since and world.now - self.failed_since[name] >= world.failed_ttl
+            if is_expired or name in world.dead:
+                self.deleted[name] = world.now
+            else:
+                assert world.has_lied, f"{name} stopped counting, and nobody asked for that"
+                self.away.add(name)
+        replaced = {name for name in left if name in world.dead or name in self.away}
+        assert len(come - self.away) <= len(replaced), f"{come} came unasked"
+        self.away -= come
         self.target += len(come) - len(left)
-        for name in left:
-            self.deleted[name] = now
-        self._note_failed(after, now)
+        self._note_failed(after, world.now)
 
     def mapped(self, now: float) -> list[str]:
-        """Names of which the group must still be told (R24): it takes no longer than that to be gone at the earliest."""
+        """Names of which the group must still be told (R24): none of them can have been gone for longer than that."""
         return [name for name, at in self.deleted.items() if now - at < NODE_MEMORY]

@@ -18,7 +18,7 @@ from tests.engine.rig import Rig
 T = TypeVar("T")
 
 
-class Killed(BaseException):  # noqa: N818 - it is no error, and nobody may handle it
+class Killed(BaseException):
     """The process is no more. Nothing catches it, as nothing catches kill -9."""
 
 

@@ -103,10 +103,12 @@ def test_a_machine_for_another_intent_is_told_by_its_tag_else_by_its_name() -> N
 
 def test_another_cluster_of_our_name_is_recognised() -> None:
     other = Identity(IDENTITY.cluster, "zzzzzzzzzz")
-    assert IDENTITY.stranger(made_by(other)) == "zzzzzzzzzz"
-    assert IDENTITY.stranger(made_by(IDENTITY)) is None
-    assert IDENTITY.stranger(made_by(Identity("else", "zzzzzzzzzz"))) is None
+    for tagged in (True, False):  # by its name alone where a cloud keeps no tags, or has lost them
+        assert IDENTITY.stranger(made_by(other, tagged=tagged)) == "zzzzzzzzzz"
+        assert IDENTITY.stranger(made_by(IDENTITY, tagged=tagged)) is None
+        assert IDENTITY.stranger(made_by(Identity("else", "zzzzzzzzzz"), tagged=tagged)) is None
     assert IDENTITY.stranger(a_machine(tags={})) is None
+    assert IDENTITY.stranger(a_machine(name=f"{IDENTITY.cluster}-database12-of-somebody-else", tags={})) is None
 
 
 def test_a_generated_id_stands_in_the_name_as_it_is() -> None:

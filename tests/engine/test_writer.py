@@ -113,6 +113,30 @@ async def test_what_is_written_is_in_the_journal_in_memory_and_told(desk: Desk) 
     assert [e.kind for e in await desk.journal.events(EventQuery())] == ["increase"]
 
 
+async def test_of_many_events_each_is_told_once_and_in_order(desk: Desk) -> None:
+    """A line in the log takes a while, so that not all are written before the answer; but none is left out."""
+    messages = [str(number) for number in range(205)]
+    many = Change(events=[happened("increase", NOW, message) for message in messages[:200]])
+    await desk.writer.write(lambda: many)
+    assert len(desk.published) < 200
+    few = Change(events=[happened("increase", NOW, message) for message in messages[200:]])
+    await desk.writer.write(lambda: few)
+    await desk.writer.drain()
+    assert [event.message for event in desk.published] == messages
+
+
+async def test_a_subscriber_that_fails_does_not_keep_later_events_from_the_others(desk: Desk) -> None:
+    def fail(event: Event) -> None:
+        if event.message == "0":
+            raise RuntimeError("a bug in a subscriber")
+
+    desk.writer.subscribe(fail)
+    with pytest.raises(RuntimeError):
+        await desk.writer.write(lambda: Change(events=[happened("increase", NOW, str(n)) for n in range(50)]))
+    await desk.writer.drain()
+    assert [event.message for event in desk.published] == [str(number) for number in range(50)]
+
+
 async def test_memory_changes_only_after_the_journal_has_it(desk: Desk) -> None:
     desk.journal.gate.clear()
     writing = asyncio.create_task(desk.write(a_new(), event="increase"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 
 from cloudgraft.admin.client import AdminClient
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
@@ -47,6 +48,18 @@ class Server(Command):
         ops = self.wait_for(lambda line: line.get("event") == "serving")["ops"]
         status, body = await asyncio.to_thread(_get, f"http://{ops}/readyz")
         return status, str(json.loads(body)["reason"])
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """One value of /metrics; 0 when it is not there."""
+        ops = self.wait_for(lambda line: line.get("event") == "serving")["ops"]
+        _, body = await asyncio.to_thread(_get, f"http://{ops}/metrics")
+        found = [
+            sample.value
+            for family in text_string_to_metric_families(body)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        return sum(found)
 
     async def is_ready(self) -> bool:
         return (await self.readyz())[0] == 200

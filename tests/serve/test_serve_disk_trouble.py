@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cloudgraft.sdk import CloudgraftError, PreconditionError, UnavailableError
 from tests.conditions import until
+from tests.serve.accidents import full_disk
 from tests.serve.clouds import Cloud
 from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, simulated, small
-
-
-@contextlib.contextmanager
-def full_disk(server: Server) -> Iterator[None]:
-    """No file may grow or be written to: for root too, and without a disk that could be filled."""
-    soft, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_on_a_full_disk_nothing_is_ordered_reads_go_on_and_it_recovers_by_itself(tmp_path: Path) -> None:

@@ -9,18 +9,12 @@ import pytest
 
 from cloudgraft.sdk import NotFoundError
 from tests.conditions import until
+from tests.serve.accidents import lose_journal
 from tests.serve.clouds import Cloud
 from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, simulated, small
 
 GROUPS = {"small": 3, "other": 2}
-
-
-def forget(directory: Path, *, identity: bool) -> None:
-    """What an accident does: the journal is gone, perhaps with the file beside it."""
-    for file in directory.glob("journal.db*"):
-        if identity or file.suffix != ".cluster-id":
-            file.unlink()
 
 
 async def all_ids(server: Server) -> dict[str, list[str]]:
@@ -47,12 +41,12 @@ async def test_a_journal_deleted_under_a_fleet_is_rebuilt_and_so_is_one_that_los
             before = await all_ids(server)
             cluster_id = (await server.admin("Status"))["clusterId"]
             server.kill()
-        forget(tmp_path, identity=False)
+        lose_journal(tmp_path)
         with Server(tmp_path / "c.yaml") as server:
             assert await all_ids(server) == before
             assert server.says("cloud sim was listed; 5 machines of ours were taken in")
             assert server.stop() == 0
-        forget(tmp_path, identity=True)
+        lose_journal(tmp_path, with_identity=True)
         with Server(tmp_path / "c.yaml") as server:
             await check_that_it_asks_who_it_is(server, cloud, cluster_id)
             server.kill()
@@ -85,6 +79,7 @@ async def check_that_it_asks_who_it_is(server: Server, cloud: Cloud, cluster_id:
         seen = cloud.calls("list")
         await until(lambda: cloud.calls("list") > seen + 3, what="more lists")
         assert await provider.node_groups() == []
+    assert await server.metric("cloudgraft_events_total", kind="blocked") == 1  # it counts from the beginning
     assert (len(server.said("blocked")), cloud.made()) == (1, 5)
 
 

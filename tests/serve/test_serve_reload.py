@@ -126,6 +126,23 @@ async def test_a_group_that_is_removed_drains_and_vanishes_when_its_last_machine
         assert len(cloud.live()) == 1
 
 
+async def test_a_signal_does_not_end_a_server_that_starts_and_a_change_made_meanwhile_is_noticed(
+    tmp_path: Path,
+) -> None:
+    with Cloud(tmp_path) as cloud:
+        clouds = {"sim": simulated(cloud.url)}
+        cloud.chaos(hang=True)
+        with Server(tmp_path / "c.yaml", configuration(clouds, [small()])) as server:
+            server.says("elected leader")  # and now it waits for the cloud, before it serves
+            server.send(signal.SIGHUP)
+            server.file.write_text(configuration(clouds, [small(maxSize=3)]))
+            cloud.chaos()
+            server.says(READ)
+            async with server.connected() as provider:
+                await provider.refresh()
+                assert [group.max_size for group in await provider.node_groups()] == [3]
+
+
 async def test_a_cloud_that_is_changed_gets_a_new_driver_and_one_that_is_added_works_without_a_restart(
     tmp_path: Path,
 ) -> None:

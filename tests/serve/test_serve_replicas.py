@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,15 +36,24 @@ def replica(
     directory: Path, name: str, url: str, cloud: str, *, lease: str = "3s", idempotency: str = "token"
 ) -> Server:
     """One of several servers, each with files of its own, and a lease as long as it is to lead undisturbed."""
-    return Server(
-        directory / f"{name}.yaml",
-        configuration(
-            {"sim": simulated(cloud, idempotency=idempotency)},
-            [small()],
-            store=postgresql(url, lease),
-            admin={"listen": f"unix:{directory}/{name}.sock"},
-        ),
+    text = configuration(
+        {"sim": simulated(cloud, idempotency=idempotency)},
+        [small()],
+        store=postgresql(url, lease),
+        admin={"listen": f"unix:{directory}/{name}.sock"},
     )
+    return Server(directory / f"{name}.yaml", text)
+
+
+def add_a_group(*servers: Server) -> None:
+    """Changes the files of all replicas, as a ConfigMap does."""
+    for server in servers:
+        changed = json.loads(server.file.read_text())
+        changed["nodeGroups"].append(small("late"))
+        server.file.write_text(json.dumps(changed))
+        server.send(signal.SIGHUP)
+    for server in servers:
+        server.says("the configuration was read again")
 
 
 async def journal_of(url: str) -> tuple[Contents, list[Event]]:
@@ -154,8 +164,13 @@ async def test_a_leader_stopped_with_sigstop_does_nothing_when_it_wakes_and_its_
             old.says(f"not the leader: process {new.pid} on ")
             await check_that_it_waits(old, new)
             assert (len(tap.requests), await journal_of(url)) == (calls, before)
+            add_a_group(old, new)
+            async with new.connected() as provider:
+                await provider.refresh()
+                assert await targets(provider) == {"small": 4, "late": 0}
             assert new.stop() == 0
             await until(old.is_ready, what="it leads again", seconds=30)
             async with old.connected() as provider:
+                assert await targets(provider) == {"small": 4, "late": 0}  # groups do not come and go with the lead
                 await running(provider, "small", 4)
         assert (cloud.made(), cloud.doubles()) == (4, [])

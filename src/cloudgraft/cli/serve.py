@@ -79,7 +79,9 @@ def command(
     logs.configure(config.log.level, config.log.format)
     # Where nothing waits for it, it must not end the server; children have it as usual.
     signal.signal(signal.SIGHUP, lambda *_: None)
-    engine = assembly.engine
+    engine, beside = assembly.engine, None
+    if engine is not None:
+        beside = _Beside(engine, config, metrics, lambda: Reloader(path, config, engine, read, seen=seen))
     asyncio.run(
         serve_until_told(
             assembly.provider,
@@ -87,7 +89,7 @@ def command(
             metrics=metrics,
             trouble=assembly.trouble,
             gate=engine.check_leader if engine else None,
-            beside=_Beside(engine, config, lambda: Reloader(path, config, engine, read, seen=seen)) if engine else None,
+            beside=beside,
         )
     )
 
@@ -95,10 +97,17 @@ def command(
 class _Beside:
     """What runs beside the server when there is an engine: operators' socket, metrics, webhook, watch over the file."""
 
-    def __init__(self, engine: Engine, config: Config, make_reloader: Callable[[], Reloader]) -> None:
+    def __init__(
+        self, engine: Engine, config: Config, metrics: ServiceMetrics, make_reloader: Callable[[], Reloader]
+    ) -> None:
+        """Subscribes to what happens from the beginning, a start that goes wrong included."""
         self._engine = engine
         self._config = config
         self._make_reloader = make_reloader
+        self._webhook = make_webhook(config)
+        EngineMetrics(engine, metrics.registry, webhook=self._webhook)
+        if self._webhook is not None:
+            engine.writer.subscribe(self._webhook.tell)
 
     @asynccontextmanager
     async def __call__(self, server: Running) -> AsyncIterator[None]:
@@ -107,13 +116,10 @@ class _Beside:
         admin = AdminServer(
             engine_methods(self._engine, config_trouble=lambda: reloader.problem), admin_place(self._config)
         )
-        webhook = make_webhook(self._config)
-        EngineMetrics(self._engine, server.service.metrics.registry, webhook=webhook)
         async with AsyncExitStack() as stack:
-            if webhook is not None:
-                webhook.start()
-                stack.callback(webhook.close)
-                self._engine.writer.subscribe(webhook.tell)
+            if self._webhook is not None:
+                self._webhook.start()
+                stack.callback(self._webhook.close)
             await admin.start()
             stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())
             await stack.enter_async_context(reloader.watching())

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from cloudgraft.engine.answers import check_machine, check_prices, check_shapes
 from cloudgraft.engine.blueprint import Catalog
 from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, check_created
@@ -23,6 +24,7 @@ log = logging.getLogger("cloudgraft.engine")
 
 T = TypeVar("T")
 _CLOSE = 5.0  # seconds
+_SLICE = 250  # machines looked at before others get their turn on the event loop
 
 
 class Caller:
@@ -107,13 +109,13 @@ class Caller:
         if not self._is_started:
             await self._call("start", seconds, self._driver.start)
             self._is_started = True
-        return _checked(await self._call("list", seconds, self._driver.list))
+        return await _checked(await self._call("list", seconds, self._driver.list))
 
     async def catalog(self) -> Catalog:
         """What the cloud offers; empty for a driver that cannot tell."""
         seconds = self.settings.list_timeout.total_seconds()
-        shapes = await self._ask("shapes", seconds, self._driver.shapes)
-        prices = await self._ask("prices", seconds, self._driver.prices)
+        shapes = check_shapes(await self._ask("shapes", seconds, self._driver.shapes))
+        prices = check_prices(await self._ask("prices", seconds, self._driver.prices))
         return Catalog(shapes={shape.name: shape for shape in shapes}, prices=tuple(prices))
 
     async def settled(self) -> None:
@@ -208,15 +210,16 @@ class Caller:
             ) from error
 
 
-def _checked(answer: object) -> Sequence[Machine]:
+async def _checked(answer: object) -> Sequence[Machine]:
     """A driver's list, when it makes sense: one that does not is no list at all."""
     if not isinstance(answer, Sequence):
         raise InternalError(f"the driver's list() answered with {type(answer).__name__} instead of a sequence")
     seen: set[str] = set()
-    for machine in answer:
-        if not isinstance(machine, Machine) or not isinstance(machine.machine_id, str) or not machine.machine_id:
-            raise InternalError("the driver's list() answered with something that is not a Machine with a machine_id")
+    for count, machine in enumerate(answer, 1):
+        check_machine(machine, "list()")
         if machine.machine_id in seen:
             raise InternalError(f"the driver's list() has machine {machine.machine_id} twice")
         seen.add(machine.machine_id)
+        if count % _SLICE == 0:
+            await asyncio.sleep(0)
     return answer

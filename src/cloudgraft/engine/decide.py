@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import amend, is_released, move
+from cloudgraft.engine.states import LOST, amend, is_lost, is_released, move
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
@@ -50,6 +50,8 @@ class Delete:
     kind: str = ""
 
 
+_THERE = frozenset({MachineState.PENDING, MachineState.RUNNING, MachineState.STOPPED})
+
 Decision: TypeAlias = Stay | Move | Create | Delete
 
 
@@ -61,6 +63,7 @@ class Situation:
     settings: EngineSettings
     may_create: bool = True  # False until the cloud has been listed since we started
     is_paused: bool = False
+    is_served: bool = True  # False: there is no such group any more
     refusal: ErrorRecord | None = None  # why no machine of this group can be had just now
 
 
@@ -159,10 +162,8 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 def _running(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if sight.is_absent:
-        return Move(
-            move(record, State.GONE, at.now, presence=Presence.NONE),
-            "two complete lists of its cloud do not have it any more",
-        )
+        why = "two complete lists of its cloud do not have it any more"
+        return Move(move(record, State.GONE, at.now, presence=Presence.NONE, error=failure(LOST, why)), why)
     news = _news(record, sight.machine) if sight.machine else {}
     if news:
         return Move(amend(record, **news), "the cloud tells more of it", "known")
@@ -195,9 +196,16 @@ def _deleting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     return _clear(record, sight, at)
 
 
-def _gone(_record: MachineRecord, sight: Sight, at: Situation) -> Decision:
-    """A machine that counted as gone and shows up: a late success, or a cloud that changed its mind."""
+def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    """A machine that counted as gone and shows up: a late success, or a cloud that changed its mind.
+
+    One that nobody deleted is taken back: lists that were wrong twice must not cost a machine and the pods on it.
+    """
     seen = sight.machine
+    if is_lost(record) and at.is_served and seen is not None and sight.is_ours and seen.state in _THERE:
+        found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
+        why = "its cloud shows it again, and nobody had deleted it: it is taken back"
+        return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen)), why)
     if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
         return Stay()
     if at.now < sight.retry_at:

@@ -10,28 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from cloudgraft.engine.blueprint import Blueprint, Catalog
+from cloudgraft.engine.blueprint import Blueprint
 from cloudgraft.engine.clock import Clock, SystemClock
 from cloudgraft.engine.events import happened
-from cloudgraft.engine.fleet import Fleet, Group
-from cloudgraft.engine.guards import Book
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.groups import Groups
+from cloudgraft.engine.guards import Book, tally
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
-from cloudgraft.engine.prices import ReferencePrice, reference_price
-from cloudgraft.engine.roster import Roster, from_records, make_roster, record_of, shown
-from cloudgraft.engine.specs import EngineSettings, GroupSpec
+from cloudgraft.engine.no_driver import made
+from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.worker import Worker
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnavailableError
-from cloudgraft.sdk.types import NodeGroup
+from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.store.journal import Journal, JournalUnavailableError
-from cloudgraft.store.records import Change, Contents, ErrorRecord, Event, GroupRecord, MachineRecord
+from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
 
 __all__ = ["Engine"]
 
@@ -68,11 +67,9 @@ class Engine:
         self.fleet = Fleet()
         self.journal = journal
         self.workers: dict[str, Worker] = {}
-        self.roster = Roster()
-        self.shown: tuple[NodeGroup, ...] = ()
-        self.reference_price: ReferencePrice | None = None
         self._leadership = Leadership(lease or SoleLease(), on_elected=self._lead, on_fenced=self._follow)
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
+        self.groups = Groups(self.fleet, self.writer, self.clock, blueprint)
         self._around = Surroundings(
             fleet=self.fleet,
             writer=self.writer,
@@ -81,19 +78,16 @@ class Engine:
             settings=blueprint.settings,
             book=Book(blueprint.settings.guards, {}),
             may_act=self._leadership.is_leader,
-            is_placed=self._is_placed,
+            is_configured=lambda cloud: cloud in self._blueprint.clouds,
+            is_placed=self.groups.is_placed,
         )
         self._blueprint = blueprint
         self._pending: Blueprint | None = None
-        self._applied: tuple[object, ...] = ()  # what the roster was made of
-        self._placed: set[str] = set()  # clouds whose groups are known, as far as they will be
-        self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
         self._is_stepped = is_stepped
         self._is_replica = lease is not None
         self._waiting_for = ""  # why the journal is not open yet
         self._is_serving = False
         self._is_closing = False
-        self._shown_ids: frozenset[str] = frozenset()
         self.on_fenced = on_fenced
         self._refreshing = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -158,9 +152,13 @@ class Engine:
         memory = self.settings.node_memory.total_seconds()
         return record.gone_at is not None and self.clock.now() - record.gone_at > memory
 
-    def is_shown(self, group: str) -> bool:
-        """R18: whether the group is one that the autoscaler was told of."""
-        return group in self._shown_ids
+    def left_out(self) -> dict[str, str]:
+        """Groups that are not served, and why."""
+        return self.groups.left_out(self._why_not_listed)
+
+    def _why_not_listed(self, cloud: str) -> str:
+        worker = self.workers.get(cloud)
+        return (worker.observer.blocked or worker.observer.health.error or worker.catalog_error) if worker else ""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -217,8 +215,16 @@ class Engine:
         await self.writer.probe()
         async with self._refreshing:
             await self._take_pending()
-            await self._apply_roster()
-            self._publish()
+            await self._apply()
+
+    async def _apply(self) -> None:
+        """Brings groups and clouds in step with the configuration, and shows the autoscaler what came of it."""
+        catalogs = {name: w.catalog for name, w in self.workers.items() if w.catalog is not None}
+        await self.groups.apply(self._blueprint, catalogs)
+        for name, worker in list(self.workers.items()):
+            if name not in self.fleet.adopted_clouds:
+                await worker.observer.take_in()
+        self.groups.publish()
 
     async def _take_pending(self) -> None:
         wanted = self._pending
@@ -238,11 +244,10 @@ class Engine:
         await self._exchange(self._pending or self._blueprint)
         self._pending = None
         await self._first_look()
-        await self._apply_roster()
+        await self._apply()
         if epoch > 1:
             message = f"this process leads now (epoch {epoch})"
             await self.writer.write(lambda: Change(events=(happened("leader", self.clock.now(), message),)))
-        self._publish()
         self._is_serving = True
         if not self._is_stepped:
             self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._keep_house(), name="housekeeping")
@@ -261,14 +266,9 @@ class Engine:
         await self.writer.drain()
 
     def _load(self, contents: Contents) -> None:
-        groups, self._broken = from_records(contents.groups)
-        known = {group.spec.id: group for group in groups}
-        for old in self.fleet.groups.values():  # after a reload: what the autoscaler was told stays as it is
-            if old.spec.id in known:
-                known[old.spec.id] = Group(old.spec, old.shown, old.is_configured)
-        self.fleet.load(contents, known.values())
+        self.groups.load(contents)
         for worker in self.workers.values():
-            worker.nudge()
+            worker.nudge(needs_look=False)  # a journal that fails again and again must not make calls to clouds
 
     async def _first_look(self) -> None:
         """Waits, not for long, for clouds without which some group cannot be served."""
@@ -290,7 +290,11 @@ class Engine:
         """Makes workers for new clouds, ends those of removed ones, and hands new settings to the others."""
         old, self._blueprint = self._blueprint, blueprint
         limits = {name: cloud.settings.guards for name, cloud in blueprint.clouds.items()}
-        self._around.book = Book(blueprint.settings.guards, limits, self.book.tallies)
+        tallies = {name: self.book.tallies[name] for name in limits if name in self.book.tallies}
+        for name, machines in self.fleet.active.items():  # those of clouds that were removed still cost
+            if name not in limits:
+                tallies[name] = tally(machines.values(), (), self.clock.now())
+        self._around.book = Book(blueprint.settings.guards, limits, tallies)
         self._around.settings = blueprint.settings
         former: dict[str, asyncio.Task[None]] = {}
         for name in list(self.workers):
@@ -301,7 +305,7 @@ class Engine:
                 self.workers[name].configure(declared.settings)
         for name, declared in blueprint.clouds.items():
             if name not in self.workers:
-                self._employ(name, Worker(declared.make(), declared.settings, self._around), former.get(name))
+                self._employ(name, Worker(made(name, declared), declared.settings, self._around), former.get(name))
         if former and self._is_stepped:
             await asyncio.wait(former.values())
         for worker in list(self.workers.values()):  # a guard that is new knows nothing yet
@@ -327,84 +331,6 @@ class Engine:
             await _cancelled(task)
         await worker.close(_LAST_CALLS if self._is_closing else 0.0)
 
-    # -- groups ------------------------------------------------------------------------------------------------------
-
-    async def _apply_roster(self) -> None:
-        catalogs = {name: w.catalog for name, w in self.workers.items() if w.catalog is not None}
-        made_of = (self._blueprint, *sorted(catalogs.items(), key=lambda item: item[0]))
-        if made_of != self._applied:
-            before, self.roster = self.roster, self._make_roster(catalogs)
-            _tell_of_misfits(before, self.roster, catalogs)
-            self.reference_price = reference_price(self.roster.specs.values())
-        await self.writer.write(self._roster_change)
-        for spec in self.roster.specs.values():
-            self.fleet.take_group(spec)
-        for id_ in self._draining():
-            self.fleet.groups[id_].is_configured = False
-        self._applied, self._placed = made_of, set(catalogs)
-        for name, worker in list(self.workers.items()):
-            if name not in self.fleet.adopted_clouds:
-                await worker.observer.take_in()
-
-    def _is_placed(self, cloud: str) -> bool:
-        return cloud in self._placed
-
-    def _make_roster(self, catalogs: Mapping[str, Catalog]) -> Roster:
-        known = {group.spec.id: group.spec for group in self.fleet.groups.values()}
-        try:
-            return make_roster(self._blueprint, catalogs, known)
-        except InvalidArgumentError as error:  # the currencies: known only now that the clouds have told their prices
-            log.error("the groups stay as they were", extra={"error": error.message})  # noqa: TRY400
-            declared = {group.id for group in self._blueprint.groups}
-            specs = {id_: spec for id_, spec in known.items() if id_ in declared}
-            return Roster(specs=specs, left_out=dict.fromkeys(declared - set(specs), error.message))
-
-    def _draining(self) -> list[str]:
-        declared = {group.id for group in self._blueprint.groups}
-        return [id_ for id_ in self.fleet.groups if id_ not in declared]
-
-    def _roster_change(self) -> Change:
-        now, groups = self.clock.now(), self.fleet.groups
-        records: list[GroupRecord] = []
-        events: list[Event] = []
-        removed: list[str] = []
-        for spec in self.roster.specs.values():
-            old = groups.get(spec.id)
-            if old is None or old.spec != spec or not old.is_configured:
-                records.append(record_of(spec))
-                events.append(_configured(old, spec, now))
-        for id_ in self._draining():
-            group = groups[id_]
-            if not group.machines:
-                removed.append(id_)
-                events.append(happened("removed", now, "no machine is left in it", cloud=group.spec.cloud, group=id_))
-            elif group.is_configured:
-                records.append(record_of(group.spec, configured=False))
-                message = f"it is no longer configured; {len(group.machines)} machines are left in it"
-                events.append(happened("draining", now, message, cloud=group.spec.cloud, group=id_))
-        return Change(groups=records, removed_groups=removed, events=events)
-
-    def _publish(self) -> None:
-        """What the autoscaler is told from now on. A group of a cloud that was never listed is left out (law 11)."""
-        order = {group.id: place for place, group in enumerate(self._blueprint.groups)}
-        groups = sorted(
-            self.fleet.groups.values(), key=lambda group: (order.get(group.spec.id, len(order)), group.spec.id)
-        )
-        for group in groups:
-            group.shown = shown(group)
-        self.shown = tuple(group.shown for group in groups if group.spec.cloud in self.fleet.adopted_clouds)
-        self._shown_ids = frozenset(group.id for group in self.shown)
-
-    def left_out(self) -> dict[str, str]:
-        """Groups that are not served, and why."""
-        found = {**self._broken, **self.roster.left_out}
-        for id_, spec in self.roster.specs.items():
-            if spec.cloud not in self.fleet.adopted_clouds:
-                worker = self.workers.get(spec.cloud)
-                blocked = (worker.observer.blocked or worker.observer.health.error) if worker else ""
-                found[id_] = blocked or f"cloud {spec.cloud} has not been listed yet"
-        return found
-
     # -- housekeeping ------------------------------------------------------------------------------------------------
 
     async def _keep_house(self) -> None:
@@ -428,31 +354,6 @@ class Engine:
         while await self.journal.purge(gone_before=gone, events_before=events):
             pass
         self.fleet.forget(gone)
-
-
-def _configured(old: Group | None, spec: GroupSpec, now: float) -> Event:
-    if old is None:
-        message = f"a new group: min {spec.min_size}, max {spec.max_size}"
-    elif not old.is_configured:
-        message = "it is configured again"
-    else:
-        parts = [
-            name
-            for name in ("cloud", "min_size", "max_size", "machine", "template", "options", "price")
-            if getattr(old.spec, name) != getattr(spec, name)
-        ]
-        message = f"changed: {', '.join(parts)}"
-    return happened("configured", now, message, cloud=spec.cloud, group=spec.id)
-
-
-def _tell_of_misfits(before: Roster, after: Roster, known: Container[str]) -> None:
-    """Once for each group that cannot be served as it is configured, and each reason; ``known`` clouds have told."""
-    for group, reason in after.left_out.items():
-        if before.left_out.get(group) != reason:
-            log.warning("a group is not served: %s", reason, extra={"group": group})
-    for group, reason in after.stale.items():
-        if before.stale.get(group) != reason and after.specs[group].cloud in known:
-            log.warning("a group is served as it was before: %s", reason, extra={"group": group})
 
 
 async def _run(worker: Worker, former: asyncio.Task[None] | None) -> None:

@@ -156,6 +156,8 @@ class Fleet:
 
     def _put(self, record: MachineRecord) -> None:
         old = self.machines.get(record.name)
+        if old is not None and old.cloud != record.cloud:
+            self._leave(old)
         self.machines[record.name] = record
         self._by_id[record.placeholder] = record.name
         self._index(old, record)
@@ -174,6 +176,13 @@ class Fleet:
         if group is not None:
             group.put(old, record)
 
+    def _leave(self, old: MachineRecord) -> None:
+        """A machine whose cloud has another name now."""
+        self.active.get(old.cloud, {}).pop(old.name, None)
+        self.moving.get(old.cloud, set()).discard(old.name)
+        if self._by_machine_id.get((old.cloud, old.machine_id)) == old.name:
+            del self._by_machine_id[old.cloud, old.machine_id]
+
     def _index(self, old: MachineRecord | None, record: MachineRecord) -> None:
         """An id belongs to the machine that got it last, for as long as that one is there."""
         if record.provider_id:
@@ -185,7 +194,7 @@ class Fleet:
         if record.machine_id:
             key = record.cloud, record.machine_id
             rival = self._rival(self._by_machine_id.get(key), record)
-            if rival is None or old is None or old.machine_id != record.machine_id:
+            if rival is None or old is None or (old.cloud, old.machine_id) != key:
                 self._by_machine_id[key] = record.name
 
     def _rival(self, name: str | None, record: MachineRecord) -> MachineRecord | None:

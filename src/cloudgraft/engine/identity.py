@@ -29,6 +29,8 @@ _CLUSTER = 16  # the parts together stay within the 63 characters of a host name
 _CLUSTER_ID = 10
 _GROUP = 16
 _DIGEST = 8  # of a group's id
+# Behind the cluster: its id, the group, and what is random.
+_REST_OF_NAME = rf"([a-z0-9]{{{_CLUSTER_ID}}})-[a-z0-9-]+-[0-9a-f]{{{_DIGEST}}}-[a-z2-7]{{{_RANDOM}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,12 @@ class Identity:
         return next((group for group in groups if _group_word(group) == word), None)
 
     def stranger(self, machine: Machine) -> str | None:
-        """The id of another cluster that has the same name as ours, when this machine is marked with it."""
+        """The id of another cluster that has the same name as ours, when this machine is marked or named with it."""
         other = machine.tags.get(TAG_CLUSTER_ID)
-        if machine.tags.get(TAG_CLUSTER) == self.cluster and other not in (None, self.cluster_id):
-            return other
-        return None
+        if other is None:
+            named = re.fullmatch(rf"{re.escape(_slug(self.cluster, _CLUSTER))}-{_REST_OF_NAME}", machine.name)
+            return named[1] if named is not None and named[1] != _id_word(self.cluster_id) else None
+        return other if machine.tags.get(TAG_CLUSTER) == self.cluster and other != self.cluster_id else None
 
 
 def placeholder(cloud: str, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import replace
 
+from cloudgraft.engine.answers import is_storable
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.identity import Identity, placeholder
 from cloudgraft.engine.specs import GroupSpec
@@ -58,7 +59,7 @@ def found(
     """
     created = machine.created_at.timestamp() if machine.created_at else now
     names = (machine.name, machine.machine_id, f"{spec.cloud}-{machine.machine_id}")
-    name = next((n for n in names if n and n not in fleet.machines and n not in taken), names[-1])
+    name = next((n for n in names if n and is_storable(n) and n not in fleet.machines and n not in taken), names[-1])
     return begin(
         MachineRecord(
             name=name,

@@ -9,14 +9,15 @@ from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.guards import Tally, tally
 from cloudgraft.engine.health import Health
-from cloudgraft.engine.identity import TAG_CLUSTER_ID
 from cloudgraft.engine.intents import found
 from cloudgraft.engine.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
+from cloudgraft.engine.renaming import moved_here
 from cloudgraft.engine.sight import Listing, Looker, Sight, look
+from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.sdk.driver import DriverTraits, MachineState
 from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence
+from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence, State
 
 __all__ = ["Observer"]
 
@@ -145,6 +146,10 @@ class Observer:
             if record is not None and record.cloud == self.name:
                 sight = self.sight(name)
                 look(record, sight, listing, looker)
+                if _is_over(record) and sight.machine is None and not sight.is_calling:
+                    self._sights.pop(name)  # it had turned up again, and is gone for good
+            elif record is None:
+                self._sights.pop(name, None)
             if count % SLICE == 0:
                 await asyncio.sleep(0)
 
@@ -153,6 +158,8 @@ class Observer:
         around, listing = self._around, self.listing
         if listing is None or not around.is_placed(self.name):
             return
+        if any(records and not around.is_configured(name) for name, records in around.fleet.active.items()):
+            await around.writer.write(lambda: self._moved(listing))
         if self.name in around.fleet.adopted_clouds:
             await self._tell_of_orphans()
             return
@@ -165,6 +172,14 @@ class Observer:
         is_last = listing.began >= self._began + self.traits.list_delay.total_seconds()
         await around.writer.write(lambda: self._adoption(is_last=is_last))
         self.orphans = [o for o in self.orphans if around.fleet.by_machine_id(self.name, o.machine.machine_id) is None]
+
+    def _moved(self, listing: Listing) -> Change:
+        around, now = self._around, self._around.clock.now()
+        records = moved_here(
+            self.name, listing, around.fleet, around.identity, self.traits.ownership, around.is_configured
+        )
+        why = f"its cloud is named {self.name} now"
+        return Change(machines=records, events=[about(record, now, why, kind="adopted") for record in records])
 
     def _adoption(self, *, is_last: bool) -> Change:
         around, now = self._around, self._around.clock.now()
@@ -194,8 +209,7 @@ class Observer:
         """A lost journal, or two clusters of one name: only a person can tell, so nothing is done until one does."""
         identity = self._around.identity
         others = strangers(listing, identity)
-        is_in_use = any(machine.tags.get(TAG_CLUSTER_ID) == identity.cluster_id for machine in listing.machines)
-        if identity.is_certain or is_in_use or not others:
+        if identity.is_certain or not others or any(map(identity.looks_ours, listing.machines)):
             return ""
         counted = ", ".join(f"{count} of cluster id {other}" for other, count in sorted(others.items()))
         theirs = min(others)
@@ -219,6 +233,10 @@ class Observer:
     async def _tell(self, kind: str, message: str) -> None:
         event = happened(kind, self._around.clock.now(), message, cloud=self.name)
         await self._around.writer.write(lambda: Change(events=(event,)))
+
+
+def _is_over(record: MachineRecord) -> bool:
+    return record.state is State.GONE and not is_released(record)
 
 
 def _adopted(record: MachineRecord, now: float) -> Event:

@@ -63,7 +63,11 @@ def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bo
     """By its id; by its name only when it proves to be ours, or is still looked for under that name."""
     by_id, by_name = fleet.by_machine_id(cloud, machine.machine_id), fleet.machines.get(machine.name)
     for record in (by_id, by_name):
-        if record is None or record.cloud != cloud or is_released(record):
+        if record is None or is_released(record):
+            continue
+        if record.cloud != cloud:  # two clouds of the configuration may show the same account
+            if is_proven and record.state is not State.GONE and record.machine_id == machine.machine_id:
+                return True
             continue
         if record.state is not State.GONE or is_proven:
             return True

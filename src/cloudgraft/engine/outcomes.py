@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloudgraft.engine.answers import check_machine
 from cloudgraft.engine.decide import Move, failure
 from cloudgraft.engine.states import amend, move
 from cloudgraft.sdk.driver import Machine
-from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, InternalError, NotFoundError, Retry
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry
 from cloudgraft.store.records import MachineRecord, Presence, State
 
 __all__ = ["CreateFailed", "Created", "DeleteFailed", "Deleted", "Outcome", "after", "check_created"]
@@ -50,9 +51,7 @@ Outcome = Created | CreateFailed | Deleted | DeleteFailed
 
 def check_created(answer: object, name: str) -> Machine:
     """A driver's answer to create, when it makes sense; else the outcome is as unknown as after any other bug."""
-    if not isinstance(answer, Machine) or not isinstance(answer.machine_id, str) or not answer.machine_id:
-        raise InternalError(f"the driver's create() of {name} did not answer with a Machine that has a machine_id")
-    return answer
+    return check_machine(answer, f"create() of {name}")
 
 
 def after(record: MachineRecord, outcome: Outcome, now: float) -> Move | None:

@@ -11,7 +11,7 @@ from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.intents import wanted
 from cloudgraft.engine.prices import node_price, pod_price
-from cloudgraft.engine.states import move
+from cloudgraft.engine.states import amend, is_lost, move
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
@@ -41,7 +41,7 @@ class EngineProvider(Provider):
     async def node_groups(self) -> Sequence[NodeGroup]:
         """All groups, as of the last Refresh."""
         self.engine.check_leader()
-        return self.engine.shown
+        return self.engine.groups.shown
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
         """R16-R24: by id, alias or name; a gone machine keeps its group while its Node object may still be there."""
@@ -50,7 +50,7 @@ class EngineProvider(Provider):
         if record is None or self.engine.is_forgotten(record):
             return None
         group = self.engine.fleet.groups.get(record.group)
-        return group.shown if group is not None and self.engine.is_shown(record.group) else None
+        return group.shown if group is not None and self.engine.groups.is_shown(record.group) else None
 
     async def target_size(self, group: str) -> int:
         """Law 5: all but deleting and gone."""
@@ -84,7 +84,7 @@ class EngineProvider(Provider):
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
         """R82: what the pod asks for, at the reference price of all groups."""
         self.engine.check_leader()
-        reference = self.engine.reference_price
+        reference = self.engine.groups.reference_price
         if reference is None:
             raise UnsupportedError("no node group has a price; set `price` for them")
         return pod_price(pod_requests(pod), start, end, reference)
@@ -159,14 +159,16 @@ class EngineProvider(Provider):
                 )
             found[record.name] = record
         unwanted = [r for r in found.values() if r.state not in (State.DELETING, State.GONE)]
+        # Of one that its cloud lost, it must be known that it is not wanted should it turn up again.
+        final = [amend(r, error=None) for r in found.values() if is_lost(r)]
         if not unwanted:
-            return Change()
+            return Change(machines=final)
         records = [_given_up(record, now) for record in unwanted]
         cloud = self._group(group_id).spec.cloud
         message = f"the autoscaler deleted {len(records)}"
         events = [happened("delete", now, message, cloud=cloud, group=group_id, machines=[r.name for r in records])]
         events += [about(record, now, "the autoscaler deleted it") for record in records]
-        return Change(machines=records, events=events)
+        return Change(machines=[*records, *final], events=events)
 
     def _decreased(self, group_id: str, count: int) -> Change:
         group, now = self._group(group_id), self.engine.clock.now()

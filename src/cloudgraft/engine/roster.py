@@ -12,7 +12,7 @@ from cloudgraft.engine.blueprint import Blueprint, Catalog, complete
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.prices import common_currency
 from cloudgraft.engine.spec_json import group_from_json, group_to_json
-from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.engine.specs import GroupSpec, Money
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.types import NodeGroup
 from cloudgraft.store.records import GroupRecord
@@ -37,9 +37,10 @@ def make_roster(blueprint: Blueprint, catalogs: Mapping[str, Catalog], known: Ma
     for declared in blueprint.groups:
         catalog = catalogs.get(declared.cloud)
         try:
-            specs[declared.id] = complete(
-                declared, catalog or Catalog(), needs_price=_needs_price(blueprint, declared.cloud)
-            )
+            caps = _caps(blueprint, declared.cloud)
+            spec = complete(declared, catalog or Catalog(), needs_price=bool(caps))
+            common_currency({**caps, **({declared.id: spec.price} if spec.price else {})})
+            specs[declared.id] = spec
         except InvalidArgumentError as error:
             reason = error.message if catalog else f"cloud {declared.cloud} has not told yet what it offers"
             old = known.get(declared.id)
@@ -53,10 +54,13 @@ def make_roster(blueprint: Blueprint, catalogs: Mapping[str, Catalog], known: Ma
     return Roster(specs=specs, left_out=left_out, stale=stale)
 
 
-def _needs_price(blueprint: Blueprint, cloud: str) -> bool:
+def _caps(blueprint: Blueprint, cloud: str) -> dict[str, Money]:
+    """The limits to what machines of this cloud may cost: they are of use only in the currency of the prices."""
     declared = blueprint.clouds.get(cloud)
-    limits = [blueprint.settings.guards, *([declared.settings.guards] if declared else [])]
-    return any(limit.max_spend_per_day is not None for limit in limits)
+    limits = {"guards.maxSpendPerDay": blueprint.settings.guards}
+    if declared:
+        limits[f"that of cloud {cloud}"] = declared.settings.guards
+    return {whose: limit.max_spend_per_day for whose, limit in limits.items() if limit.max_spend_per_day is not None}
 
 
 def shown(group: Group) -> NodeGroup:

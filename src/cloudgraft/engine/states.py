@@ -13,7 +13,19 @@ from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["BEGINNINGS", "COUNTED", "SHOWN", "TRANSITIONS", "amend", "begin", "is_moving", "is_released", "move"]
+__all__ = [
+    "BEGINNINGS",
+    "COUNTED",
+    "LOST",
+    "SHOWN",
+    "TRANSITIONS",
+    "amend",
+    "begin",
+    "is_lost",
+    "is_moving",
+    "is_released",
+    "move",
+]
 
 # In which state a life may begin, and when that happens.
 BEGINNINGS: Final[Mapping[State, str]] = {
@@ -44,7 +56,10 @@ TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
         State.GONE,
     ): "the autoscaler deletes it, or its time is up, and the cloud holds nothing of it; or an operator releases it",
     (State.DELETING, State.GONE): "the cloud does not have it any more, or an operator releases it",
-    (State.GONE, State.BOOTING): "its cloud has it all the same, and an operator takes it back",
+    (
+        State.GONE,
+        State.BOOTING,
+    ): "its cloud has it all the same, and an operator takes it back, or nobody had deleted it",
 }
 
 # Law 5: what the autoscaler is shown; a gone machine is not listed.
@@ -63,6 +78,14 @@ COUNTED: Final[frozenset[State]] = frozenset(
 )
 
 _MOVING: Final[frozenset[State]] = frozenset({State.CREATING, State.BOOTING, State.DELETING})
+
+
+LOST: Final = "lost"  # the error code of a machine that ran, vanished from its cloud's lists, and was never deleted
+
+
+def is_lost(record: MachineRecord) -> bool:
+    """Whether it is gone only because its cloud stopped showing it: should it show up again, it is wanted."""
+    return record.state is State.GONE and record.error is not None and record.error.code == LOST
 
 
 def is_released(record: MachineRecord) -> bool:

@@ -26,4 +26,5 @@ class Surroundings:
     settings: EngineSettings
     book: Book
     may_act: Callable[[], bool]  # False as soon as another process leads
+    is_configured: Callable[[str], bool]  # whether there is a cloud of this name
     is_placed: Callable[[str], bool]  # whether a cloud's groups are known: its machines have no place to go before

@@ -36,6 +36,7 @@ log = logging.getLogger("cloudgraft.engine")
 _HURRY = 5  # so much more often is a cloud listed while something is under way
 _CATALOG_FOR = 3600.0  # seconds; prices change
 _BATCH = 250  # records written in one transaction by the loop
+_REST = 1.0  # seconds after a step that failed: what made it fail may wake us at once, again and again
 _UNWANTED = frozenset({State.FAILED, State.DELETING})
 _JOURNAL = (JournalUnavailableError, JournalBrokenError)
 
@@ -50,6 +51,7 @@ class Worker:
         self.caller = Caller(driver, settings, around.clock, may_act=around.may_act, on_outcome=self._wake_up)
         self.observer = Observer(settings.name, self.caller, around)
         self.catalog: Catalog | None = None  # what the cloud offers, once it has told
+        self.catalog_error = ""  # why it has not
         self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
         self._sender = Sender(self.caller, self.observer, around, self._situation, self._make_due)
         self._repairer = Repairer(self.observer, around, self.refusal)
@@ -86,11 +88,12 @@ class Worker:
         """A record of this cloud has changed."""
         self._make_due(record.name)
 
-    def nudge(self) -> None:
+    def nudge(self, *, needs_look: bool = True) -> None:
         """Something beside a record has changed, a pause say: decide about all machines again."""
         self._due.update(dict.fromkeys(self._around.fleet.in_cloud(self.name)))
         self._wake_up()
-        self._look.set()
+        if needs_look:
+            self._look.set()
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -131,7 +134,9 @@ class Worker:
             return
         try:
             self.catalog, self._catalog_at = await self.caller.catalog(), now
+            self.catalog_error = ""
         except CloudgraftError as error:
+            self.catalog_error = f"cloud {self.name} does not tell what it offers: {error.message}"
             log.warning("a cloud does not tell what it offers", extra={"cloud": self.name, "error": error.message})
 
     async def act(self) -> None:
@@ -184,8 +189,10 @@ class Worker:
             except _JOURNAL as error:
                 # Intent before act: without a journal nothing is done. What was due is due again with the next list.
                 log.debug("no action without the journal", extra={"cloud": self.name, "error": error.message})
+                await asyncio.sleep(_REST)
             except Exception:  # a bug must not end the loop that everything hangs on
                 log.exception("a step of the loop failed", extra={"cloud": self.name})
+                await asyncio.sleep(_REST)
 
     def _pause(self) -> float | None:
         alarm = self._alarms[0][0] if self._alarms else None
@@ -236,6 +243,7 @@ class Worker:
             settings=around.settings,
             may_create=self.observer.may_create,
             is_paused=around.fleet.pause_of(record.group, record.cloud) is not None,
+            is_served=record.group in around.fleet.groups,
             refusal=refusal,
         )
 

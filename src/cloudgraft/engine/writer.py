@@ -16,7 +16,8 @@ from typing import Final
 from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.events import about, happened, level_of
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.sdk.errors import CloudgraftError, ConflictError
+from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.patience import caller_has_left
 from cloudgraft.store.journal import FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
 
@@ -73,7 +74,8 @@ class Writer:
     async def write(self, plan: Callable[[], Change]) -> Change:
         """Makes the change that ``plan`` returns when its turn comes. What the plan raises changes nothing.
 
-        A caller that is cancelled does not undo a change that has begun.
+        A caller that is cancelled does not undo a change that has begun; a change of the autoscaler's whose caller has
+        left before that is not made.
         """
         task = asyncio.create_task(self._in_turn(plan))
         self._running.add(task)
@@ -96,6 +98,8 @@ class Writer:
     async def _in_turn(self, plan: Callable[[], Change]) -> Change:
         async with self._lock:
             await self._settle_doubts()
+            if caller_has_left():  # while this waited for its turn
+                raise UnavailableError("nothing was changed: the caller gave up before the journal was free")
             change = plan()
             if change.is_empty:
                 return change
@@ -120,6 +124,8 @@ class Writer:
             self._tell_some()
 
     def _note_failure(self, error: CloudgraftError, change: Change) -> None:
+        if isinstance(error, InvalidArgumentError):
+            return  # something in the change cannot be stored: the journal is well
         if isinstance(error, FencedError):
             self._on_fenced(error.message)
         elif isinstance(error, ConflictError):

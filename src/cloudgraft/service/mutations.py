@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.patience import follow_caller
 
 log = logging.getLogger("cloudgraft.service")
 
@@ -63,6 +64,7 @@ class Mutations:
         try:
             async with queue.lock:
                 mine.started = True
+                follow_caller(lambda: mine.abandoned)
                 await contained(change())
         except Exception as error:
             if not mine.abandoned:

@@ -1,0 +1,92 @@
+"""Work on thousands of machines is done in slices; what changes between two of them must not be missed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.engine.guards import tally
+from cloudgraft.engine.observer import SLICE
+from cloudgraft.engine.sight import Listing
+from cloudgraft.engine.specs import CloudSettings, GuardLimits
+from cloudgraft.engine.states import is_moving
+from cloudgraft.sdk.driver import Machine
+from cloudgraft.store.records import Presence, State
+from tests.engine.makers import a_record
+from tests.engine.rig import SETTINGS, Rig, group
+
+MOST = 10 * SLICE
+GUARDED: CloudSettings = replace(SETTINGS, guards=GuardLimits(max_machines=MOST), max_calls=64)
+
+
+async def test_machines_that_are_asked_for_while_the_guards_are_counted_count(tmp_path: Path) -> None:
+    """Law 10: a count that takes several turns of the event loop must not forget what came in between."""
+    rig = Rig(tmp_path, groups=[group(max_size=MOST)], cloud_settings=GUARDED)
+    provider = await rig.start()
+    await provider.increase_size("g", 3 * SLICE)
+    counting = asyncio.create_task(rig.engine.workers["sim"].observer.count())
+    await asyncio.sleep(0)
+    await provider.increase_size("g", 7)
+    await counting
+    assert rig.engine.book.tallies["sim"].machines == 3 * SLICE + 7
+    await provider.close()
+
+
+async def test_what_has_changed_since_its_slice_was_counted_is_counted_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, groups=[group(max_size=MOST)], cloud_settings=GUARDED)
+    provider = await rig.start()
+    await provider.increase_size("g", 10)
+    now, old = rig.clock.now(), rig.records()
+    parts = [(some, tally(some, (), now)) for some in (old[:4], old[4:])]
+    await provider.decrease_target_size("g", -3)
+    await provider.increase_size("g", 2)
+    rig.engine.workers["sim"].observer._counted(parts, now)
+    counted, true = rig.engine.book.tallies["sim"], tally(rig.records(), (), now)
+    assert (
+        (counted.machines, counted.waiting, counted.orders) == (true.machines, true.waiting, true.orders) == (9, 9, 0)
+    )
+    assert counted.spend == pytest.approx(true.spend)
+    await provider.close()
+
+
+async def test_a_count_says_the_same_in_slices_as_in_one_go(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, groups=[group(max_size=MOST)], cloud_settings=GUARDED)
+    provider = await rig.start()
+    await provider.increase_size("g", 2 * SLICE + 1)
+    await rig.turn(40)
+    before = rig.engine.book.tallies["sim"]
+    await rig.engine.workers["sim"].observer.count()
+    assert rig.engine.book.tallies["sim"] == before
+    assert before.machines == before.orders == 2 * SLICE + 1
+    await provider.close()
+
+
+def test_a_list_finds_all_machines_of_a_name() -> None:
+    twins = [Machine(name="a", machine_id="1"), Machine(name="a", machine_id="2")]
+    other = Machine(name="b", machine_id="3")
+    listing = Listing.of([twins[0], other, twins[1]], began=0.0)
+    assert list(listing.named("a")) == twins
+    assert list(listing.named("b")) == [other]
+    assert list(listing.named("c")) == []
+    assert listing.by_id["2"] is twins[1]
+
+
+async def test_what_the_next_list_will_tell_about_is_known_without_a_search(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    provider = await rig.start()
+    await provider.increase_size("g", 2)
+    assert not rig.engine.fleet.moving["sim"], "no call was made yet"
+    await rig.turn()
+    assert len(rig.engine.fleet.moving["sim"]) == 2
+    await rig.turn(40)
+    assert not rig.engine.fleet.moving["sim"], "both run"
+    await provider.close()
+
+
+def test_a_failed_machine_is_of_interest_while_its_cloud_holds_something_of_it() -> None:
+    failed = a_record(state=State.FAILED)
+    assert is_moving(replace(failed, presence=Presence.PRESENT))
+    assert not is_moving(replace(failed, presence=Presence.NONE))

@@ -1,0 +1,30 @@
+"""Machines of ours are taken in once, whoever looks at the cloud at the same moment (law 11)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from cloudgraft.simcloud.options import SimulatedOptions
+from tests.engine.rig import Rig, running
+
+
+async def test_two_looks_at_once_take_a_machine_in_once(tmp_path: Path) -> None:
+    """The engine looks when it applies a configuration, and the cloud's worker whenever it lists."""
+    options = SimulatedOptions(list_lag=timedelta(seconds=30), boot_time=timedelta(0))
+    async with running(Rig(tmp_path, options=options)) as rig:
+        await rig.settle()
+        await rig.provider.increase_size("g", 2)
+        await rig.settle()
+        assert await rig.states() == ["running", "running"]
+        tags = rig.records()[0].tags
+        await rig.wipe()
+        await rig.start()
+        assert len(rig.records()) == 2  # and there may be more, for the list shows the past
+        rig.place(rig.engine.identity.new_name("g"), tags)
+        rig.clock.advance(31)
+        observer = rig.engine.workers["sim"].observer
+        await asyncio.gather(observer.observe(), observer.observe())
+        assert len({record.machine_id for record in rig.records()}) == len(rig.records()) == 3
+        assert len(await rig.events("cloud_ready")) == 1
