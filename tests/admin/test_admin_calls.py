@@ -267,7 +267,8 @@ async def test_no_server_is_a_clear_error(tmp_path: Path) -> None:
         with pytest.raises(UnavailableError) as caught:
             await client.call("status")
     assert caught.value.message == (
-        f"no cloudgraft server answers at unix:{tmp_path}/admin; start one with `cloudgraft serve --config FILE`"
+        f"no cloudgraft server answers at unix:{tmp_path}/admin; start one with `cloudgraft serve --config FILE` "
+        "(one without clouds and nodeGroups has no engine, and listens for no operators)"
     )
 
 

@@ -67,7 +67,7 @@ def test_json_for_programs_has_everything() -> None:
     assert found["memory"]["kind"] == "provider"
 
 
-def test_without_any_driver_it_says_how_to_make_one() -> None:
+def test_it_says_how_to_make_another_one() -> None:
     assert "cloudgraft new driver NAME" in run().stdout
 
 

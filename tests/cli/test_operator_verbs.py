@@ -72,7 +72,7 @@ async def test_orphans_are_listed_adopted_released_and_deleted(operator: Operato
     await operator.rig.settle(4)
     shown = (await operator.run(orphans.command, "list")).stdout
     assert "unknown" in shown
-    assert f"cloudgraft orphans adopt {one.machine_id}, or delete {one.machine_id}" in shown
+    assert f"adopt {one.machine_id}, or delete {one.machine_id}" in shown
     assert "Nothing was changed" in (await operator.run(orphans.command, "delete", one.machine_id)).stdout
     done = await operator.json(orphans.command, "delete", one.machine_id, "--yes")
     assert [item["note"] for item in done["items"]] == ["its cloud is deleting it"]

@@ -175,7 +175,7 @@ GROUPS = {
     "no zones": ("id: g, cloud: lab, maxSize: 1, zones: []", "f:3:53: nodeGroups[0].zones: needs at least one entry"),
     "zone twice": (
         "id: g, cloud: lab, maxSize: 1, zones: [a, a]",
-        ("f:3:19: nodeGroups[0].id: the id g-a is there twice, first in line 3 (every group needs an id of its own)"),
+        "f:3:57: nodeGroups[0].zones[1]: a is there twice (each becomes a group, so name it once)",
     ),
     "zones and zone": (
         "id: g, cloud: lab, maxSize: 1, zones: [a], machine: {zone: b}",

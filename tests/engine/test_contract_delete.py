@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.engine.adoption import adopt
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import Instance, InstanceState, NodeRef
 from cloudgraft.simcloud.options import SimulatedOptions
-from cloudgraft.store.records import State
+from cloudgraft.store.records import Change, State
 from tests.engine.rig import Rig, fake, group, real, running
 
 
@@ -217,3 +218,34 @@ async def test_a_deletion_before_a_lagging_list_shows_the_machine_is_made_by_its
         await rig.settle(20)
         assert await rig.shown() == []
         assert rig.cloud.ledger()[0].deletes == 1, "what may be gone is not deleted again without being seen"
+
+
+async def test_what_an_operator_is_just_taking_back_is_not_deleted(rig: Rig) -> None:
+    """A machine returned, and its adoption is being written while the worker is about to delete it."""
+    instance = (await grown(rig, 1))[0]
+    (record,) = rig.records()
+    await rig.provider.delete_nodes("g", [real(instance)])
+    await rig.settle(5)
+    returned = rig.place(record.name, record.tags)
+    worker = rig.engine.workers["sim"]
+    await worker.observe()
+    written, gate = rig.engine.journal.write, asyncio.Event()
+    begun = asyncio.Event()
+
+    async def slow_write(change: Change) -> None:
+        if change.machines:
+            begun.set()
+            await gate.wait()
+        await written(change)
+
+    rig.engine.journal.write = slow_write  # type: ignore[method-assign]  # one write, held up
+    adopting = asyncio.create_task(adopt(rig.engine, "g", [returned], is_dry_run=False))
+    await begun.wait()
+    acting = asyncio.create_task(worker.act())
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(adopting, acting)
+    await rig.settle(5)
+    assert rig.alive() == [record.name]
+    assert await rig.states() == ["running"]
+    assert rig.cloud.ledger()[-1].deletes == 0

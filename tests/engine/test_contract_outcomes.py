@@ -215,6 +215,40 @@ async def test_one_list_that_leaves_machines_out_is_not_believed(rig: Rig) -> No
     assert await rig.states() == ["running"] * 6
 
 
+@pytest.mark.parametrize("way", ["waits", "restart"])
+async def test_machines_that_two_lists_left_out_are_taken_back_when_a_third_shows_them(rig: Rig, way: str) -> None:
+    await rig.provider.increase_size("g", 4)
+    await rig.settle(5)
+    ids = {i.id for i in await rig.shown()}
+    rig.chaos(shortLists=1)
+    await rig.settle(3)
+    left = await rig.provider.target_size("g")
+    assert left == 2
+    if way == "restart":
+        await rig.restart()
+    rig.chaos()
+    await rig.settle(3)
+    assert {i.id for i in await rig.shown()} == ids
+    assert await rig.provider.target_size("g") == 4
+    assert rig.cloud.calls().get("delete", 0) == 0
+
+
+async def test_a_machine_that_was_deleted_while_no_list_showed_it_is_removed_when_one_does(rig: Rig) -> None:
+    await rig.provider.increase_size("g", 2)
+    await rig.settle(5)
+    before = await rig.shown()
+    rig.chaos(shortLists=1)
+    await rig.settle(3)
+    (still,) = await rig.shown()
+    (lost,) = (i for i in before if i.id != still.id)
+    await rig.provider.delete_nodes("g", [fake(lost)])  # R56: its node is still there, for all the autoscaler knows
+    assert await rig.provider.target_size("g") == 1
+    rig.chaos()
+    await rig.settle(5)
+    assert await rig.shown() == [still]
+    assert len(rig.alive()) == 1
+
+
 async def test_a_list_that_fails_once_is_bad_luck_and_twice_a_cloud_that_is_down(rig: Rig) -> None:
     rig.chaos(list={"unavailable": {"next": 1}})
     await rig.turn(10)

@@ -17,7 +17,7 @@ import pytest
 from cloudgraft.engine.decide import Create, Decision, Delete, Move, Situation, Stay, decide, failure
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import TRANSITIONS, is_released
+from cloudgraft.engine.states import LOST, TRANSITIONS, is_lost, is_released
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -71,6 +71,7 @@ def _situations() -> Iterator[Situation]:
     sold_out = failure("out_of_stock", "no more", ErrorClass.OUT_OF_RESOURCES)
     for may_create, is_paused, refusal in itertools.product((True, False), (True, False), (None, sold_out)):
         yield Situation(now=NOW, settings=SETTINGS, may_create=may_create, is_paused=is_paused, refusal=refusal)
+    yield Situation(now=NOW, settings=SETTINGS, is_served=False)
 
 
 SIGHTS = list(_sights())
@@ -82,7 +83,13 @@ def _check_move(record: MachineRecord, sight: Sight, decision: Move) -> None:
     assert new.state is record.state or (record.state, new.state) in TRANSITIONS
     assert new.version == record.version + 1
     assert new != replace(record, version=new.version), "a move that moves nothing would be made for ever"
-    assert all(getattr(new, name) == getattr(record, name) for name in FIXED)
+    taken_back = (record.state, new.state) == (State.GONE, State.BOOTING)
+    if taken_back:
+        assert is_lost(record), "only what nobody deleted comes back by itself"
+        assert sight.is_ours
+        assert (new.gone_at, new.error) == (None, None)
+    fixed = [name for name in FIXED if not taken_back or name != "requested_at"]  # its deadlines begin anew
+    assert all(getattr(new, name) == getattr(record, name) for name in fixed)
     assert decision.cause
     if new.state is State.GONE:
         # Nothing that the cloud may hold is ever forgotten.
@@ -173,6 +180,13 @@ def _check(record: MachineRecord, sight: Sight, at: Situation, decision: Decisio
 @pytest.mark.parametrize("state", list(State))
 def test_no_decision_does_harm(state: State, presence: Presence, age: str) -> None:
     record = a_record(state=state, presence=presence, age=AGES[age])
+    _check_all(record, age)
+    if state is State.GONE:
+        _check_all(replace(record, error=failure(LOST, "its cloud stopped showing it")), age)
+
+
+def _check_all(record: MachineRecord, age: str) -> None:
+    state, presence = record.state, record.presence
     for told, sight in SIGHTS:
         if sight.joined is not None and state is not State.RUNNING:
             continue  # nobody else asks
@@ -284,6 +298,24 @@ def test_a_machine_that_returns_is_deleted_but_not_one_that_was_released() -> No
     released = a_record(state=State.GONE, presence=Presence.PRESENT)
     assert decide(released, sight, AT) == Stay()
     assert decide(released, replace(sight, extras=(a_machine("m-2"),)), AT) == Stay()
+
+
+def test_a_machine_that_vanished_and_comes_back_is_taken_back_unless_somebody_deleted_it() -> None:
+    """Lists that were wrong twice must not cost a machine and the pods on it."""
+    running = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=100)
+    vanished = decide(running, a_sight(absences=2), AT)
+    assert isinstance(vanished, Move)
+    assert is_lost(vanished.record)
+    sight = a_sight(machine=a_machine(), is_ours=True)
+    back = decide(vanished.record, sight, AT)
+    assert isinstance(back, Move)
+    assert (back.record.state, back.record.presence) == (State.BOOTING, Presence.PRESENT)
+    assert isinstance(decide(replace(vanished.record, error=None), sight, AT), Delete)
+    assert isinstance(decide(vanished.record, sight, replace(AT, is_served=False)), Delete)
+    dead = replace(sight, machine=a_machine(state=MachineState.FAILED))
+    assert isinstance(decide(vanished.record, dead, AT), Delete)
+    bare = a_machine(tags={})
+    assert decide(vanished.record, a_sight(machine=bare, unproven=bare), AT) == Stay()
 
 
 def test_a_running_machine_must_join_only_where_the_cluster_can_be_seen() -> None:

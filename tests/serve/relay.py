@@ -20,6 +20,7 @@ class Relay:
         parts = urlsplit(target)
         self._target = (parts.hostname or "", parts.port or 80)
         self.requests: list[str] = []
+        self._unanswered: set[socket.socket] = set()
         relay = self
 
         class Handler(socketserver.BaseRequestHandler):
@@ -34,6 +35,11 @@ class Relay:
         """How many requests of that kind came so far."""
         return sum(request.startswith(method) for request in self.requests)
 
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._unanswered)
+
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
@@ -46,7 +52,7 @@ class Relay:
 
     def _serve(self, client: socket.socket) -> None:
         with socket.create_connection(self._target) as cloud:
-            answering = threading.Thread(target=_pass_on, args=(cloud, client), daemon=True)
+            answering = threading.Thread(target=self._answer, args=(cloud, client), daemon=True)
             answering.start()
             with contextlib.suppress(OSError):
                 # A client waits for an answer before it asks again: each piece begins a request, or goes on with one.
@@ -54,13 +60,14 @@ class Relay:
                     line = piece.split(b"\r\n", 1)[0]
                     if line.endswith(b"HTTP/1.1"):
                         self.requests.append(line.decode())
+                        self._unanswered.add(client)
                     cloud.sendall(piece)
                 cloud.shutdown(socket.SHUT_WR)
             answering.join()
 
-
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while piece := source.recv(1 << 16):
-            target.sendall(piece)
-        target.shutdown(socket.SHUT_RDWR)
+    def _answer(self, cloud: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := cloud.recv(1 << 16):
+                self._unanswered.discard(client)
+                client.sendall(piece)
+            client.shutdown(socket.SHUT_RDWR)

@@ -24,6 +24,7 @@ from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, postgresql, simulated, small
 
 AT_REST = (State.RUNNING, State.GONE)
+CARELESS = {"idempotency": "none"}
 
 
 @pytest.fixture
@@ -33,11 +34,11 @@ def url(postgres: PostgresServer) -> Iterator[str]:
 
 
 def replica(
-    directory: Path, name: str, url: str, cloud: str, *, lease: str = "3s", idempotency: str = "token"
+    directory: Path, name: str, url: str, cloud: str, *, lease: str = "3s", lag: str = "0s", idempotency: str = "token"
 ) -> Server:
     """One of several servers, each with files of its own, and a lease as long as it is to lead undisturbed."""
     text = configuration(
-        {"sim": simulated(cloud, idempotency=idempotency)},
+        {"sim": simulated(cloud, idempotency=idempotency, listLag=lag)},
         [small()],
         store=postgresql(url, lease),
         admin={"listen": f"unix:{directory}/{name}.sock"},
@@ -137,22 +138,23 @@ async def test_a_leader_stopped_with_sigstop_does_nothing_when_it_wakes_and_its_
     with Cloud(tmp_path, "--idempotency", "none") as cloud:
         async with contextlib.AsyncExitStack() as stack:
             tap = stack.enter_context(Relay(cloud.url))
-            old = stack.enter_context(replica(tmp_path, "old", url, tap.url, idempotency="none"))
+            old = stack.enter_context(replica(tmp_path, "old", url, tap.url, **CARELESS))
             await until(old.is_ready)
             autoscaler = await stack.enter_async_context(old.connected())
             cloud.chaos(hang=True)
-            calls = len(tap.requests)
             await autoscaler.increase_size("small", 3)
             await until(lambda: tap.count("POST") == 3, what="the cloud was asked for three")
-            await until(lambda: len(tap.requests) > calls + 3, what="a list hangs too: now it is not about to call")
+            await until(lambda: tap.waiting == 4, what="a list hangs too: now it is not about to call")
             old.send(signal.SIGSTOP)
-            cloud.chaos()
-            await until(lambda: cloud.made() == 3, what="it made them, and nobody takes the answer")
-            new = stack.enter_context(replica(tmp_path, "new", url, cloud.url, lease="10m", idempotency="none"))
+            cloud.chaos(listLag=6)
+            await until(lambda: cloud.made() == 3, what="it made them, nobody takes the answer, no list shows them yet")
+            new = stack.enter_context(replica(tmp_path, "new", url, cloud.url, lease="10m", lag="6s", **CARELESS))
             await until(new.is_ready, what="the other leads", seconds=30)
             async with new.connected() as provider:
                 assert await targets(provider) == {"small": 3}
                 await running(provider, "small", 3)
+                assert cloud.made() == 3
+                cloud.chaos()
                 await provider.increase_size("small", 1)
                 await running(provider, "small", 4)
             calls, before = len(tap.requests), await journal_of(url)

@@ -138,7 +138,11 @@ class AdminClient:
             )
         return UnavailableError(
             f"no cloudgraft server answers at {self._where}; start one with `cloudgraft serve --config FILE`"
-            + ("" if self._path else f", or check address and certificates ({details})")
+            + (
+                " (one without clouds and nodeGroups has no engine, and listens for no operators)"
+                if self._path
+                else f", or check address and certificates ({details})"
+            )
         )
 
 

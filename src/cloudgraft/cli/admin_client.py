@@ -159,7 +159,7 @@ def _address_in(path: Path) -> str:
     """
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # PyYAML refuses an impossible date so
         why = error.strerror if isinstance(error, OSError) else "it is not YAML"
         raise InvalidArgumentError(f"cannot read {path}: {why}; --admin ADDRESS does without it") from error
     admin, store = (_section(data, key) for key in ("admin", "store"))

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from cloudgraft.cli.admin_output import console, table
 from cloudgraft.cli.journals import database_at, database_from
 from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
@@ -125,8 +124,9 @@ def _upgrade(store: str, config_file: Path | None, output: str) -> None:
 def _export(store: str, config_file: Path | None, target: str) -> None:
     """Write all of the journal as lines of JSON: machines, groups, pauses, events.
 
-    It is the state of one moment, and may be made beside a running server. There are no secrets in it. A file appears
-    only when it is complete, and none is overwritten.
+    It is the state of one moment, and may be made beside a running server. Nothing of a cloud's options is in it, but
+    every group's `machine` section is, as the file has it: a secret belongs into a file that is named there. A file
+    appears only when it is complete, and none is overwritten.
     """
     with _database(store, config_file) as database, _target(target) as stream:
         for line in export_lines(database):
@@ -186,12 +186,9 @@ def _target(target: str) -> Iterator[IO[str]]:
 def _print(report: Report) -> None:
     click.echo(f"{report.label}: schema {report.revision or 'none'}, cluster id {report.cluster_id or 'none'}")
     if report.rows:
-        table = Table("what", "how many")
-        for state, count in report.machines.items():
-            table.add_row(f"machines {state}", str(count))
-        for name, count in report.rows.items():
-            table.add_row(name.replace("_", " "), str(count))
-        Console().print(table)
+        rows = [(f"machines {state}", count) for state, count in report.machines.items()]
+        rows += [(name.replace("_", " "), count) for name, count in report.rows.items()]
+        console().print(table(["WHAT", "HOW MANY"], rows))
     for warning in report.warnings:
         click.echo(f"warning: {warning}")
     for problem in report.problems:

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from cloudgraft.plugins.registry import Kind, Listing, list_all
+from cloudgraft.plugins.registry import Listing, list_all
 
 __all__ = ["command"]
 
@@ -46,10 +46,9 @@ def _print(found: list[Listing]) -> None:
     for listing in found:
         if listing.error:
             click.echo(listing.error)
-    if not any(listing.kind is Kind.DRIVER for listing in found):
-        click.echo("No driver is installed. `cloudgraft new driver NAME` writes one to start from.")
     if any(option.is_required for listing in found for option in listing.options):
         click.echo("* must be set")
+    click.echo("For another cloud, `cloudgraft new driver NAME` writes a driver to start from.")
 
 
 def _plain(text: str) -> str:

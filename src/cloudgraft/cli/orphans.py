@@ -52,10 +52,9 @@ def _list(admin: Admin, output: str) -> None:
             for each in found
         ]
         console().print(table(["KIND", "CLOUD", "GROUP", "NAME", "MACHINE ID", "STATE", "SINCE"], rows))
-        hints = dict.fromkeys((each["kind"], each["detail"]) for each in found)
-        console().print(table(["KIND", "WHAT IT MEANS"], hints))
-        first = found[0]
-        click.echo(f"What to do about the first: cloudgraft orphans {first['hint']}")
+        first = {each["kind"]: each for each in reversed(found)}
+        hints = [[kind, each["detail"], each["hint"]] for kind, each in sorted(first.items())]
+        console().print(table(["KIND", "WHAT IT MEANS", "FOR THE FIRST: cloudgraft orphans …"], hints))
 
 
 @command.command("adopt", epilog=_examples("adopt i-0a1b", "adopt i-0a1b --group small --yes", "adopt --all --yes"))

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from cloudgraft.cli.engine_wiring import blueprint
@@ -27,7 +27,16 @@ log = logging.getLogger("cloudgraft.cli")
 
 _EVERY = 2.0  # seconds between two looks at the file
 Signature = tuple[int, ...]
-_FIXED = ("cluster", "cluster_id", "server", "admin", "store", "providers", "log")
+_FIXED: Mapping[str, Callable[[Config], object]] = {
+    "cluster": lambda config: config.cluster,
+    "clusterId": lambda config: config.cluster_id,
+    "server": lambda config: config.server,
+    "admin": lambda config: config.admin,
+    "store": lambda config: config.store,
+    "providers": lambda config: config.providers,
+    "log": lambda config: config.log,
+    "engine.webhook": lambda config: config.engine.webhook,
+}
 
 
 class Reloader:
@@ -84,7 +93,7 @@ class Reloader:
             await self._refuse(f"a driver failed with {type(error).__name__}; the log has the details")
             return
         self.problem = ""
-        fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
+        fixed = [key for key, value in _FIXED.items() if value(config) != value(self._config)]
         if fixed:
             log.warning("a change of these needs a restart: %s", ", ".join(fixed))
         self._engine.reconfigure(wanted)
@@ -98,7 +107,7 @@ class Reloader:
             self._engine.check_leader()
             await self._engine.writer.write(lambda: Change(events=(event,)))  # and that is logged
         except CloudgraftError:  # a follower may not write
-            log.error(message)  # noqa: TRY400
+            log.error(message)  # noqa: TRY400 - whose fault it is, no traceback tells
 
 
 def signature(path: Path) -> Signature:

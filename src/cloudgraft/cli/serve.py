@@ -74,7 +74,7 @@ def command(
     assembly = assemble(config, metrics)
     if check:
         found = [_counted(len(config.groups()), "group"), _counted(len(config.providers), "provider")]
-        click.echo(f"{path}: good ({', '.join(filter(None, found))})")
+        click.echo(f"{path}: good ({', '.join(filter(None, found)) or 'no groups'})")
         return
     logs.configure(config.log.level, config.log.format)
     # Where nothing waits for it, it must not end the server; children have it as usual.

@@ -18,7 +18,7 @@ Report = Mapping[str, Any]
 def view(report: Report) -> Group:
     """The whole report."""
     return Group(
-        *_head(report), *_groups(report), *_machines(report), *_clouds(report), *_guards(report), *_next(report)
+        *_head(report), *_groups(report), *_clouds(report), *_guards(report), *_machines(report), *_next(report)
     )
 
 
@@ -40,6 +40,8 @@ def _head(report: Report) -> Iterator[RenderableType]:
 
 def _groups(report: Report) -> Iterator[RenderableType]:
     groups = report["groups"]
+    if not groups and not report["leader"]:
+        return  # what it would serve is known once it leads
     if not groups:
         yield text("No node group is served. Write `clouds` and `nodeGroups` into the configuration file.")
         return
@@ -77,10 +79,19 @@ def _machines(report: Report) -> Iterator[RenderableType]:
     is_complete = any(group["complete"] for group in groups)
     rows = [_machine(group["id"], machine) for group in groups for machine in group["machines"]]
     if rows:
-        title = "" if is_complete else "Machines in trouble"
+        title = "" if is_complete else _in_trouble(groups)
         yield table(["MACHINE", "GROUP", "STATE", "FOR", "AGE", "MACHINE ID", "PROVIDER ID", "ERROR"], rows, title)
     elif len(report["groups"]) == 1 and report["groups"][0]["complete"]:
         yield text("It has no machines.")
+
+
+def _in_trouble(groups: Sequence[Report]) -> str:
+    """The heading; it says so where not all of them are shown."""
+    shown = sum(len(group["machines"]) for group in groups)
+    failed = sum(group["states"].get("failed", 0) for group in groups)
+    if shown >= failed:
+        return "Machines in trouble"
+    return f"Machines in trouble: {shown} of {failed}; `cloudgraft status GROUP` lists all of a group"
 
 
 def _machine(group: str, machine: Report) -> Sequence[object]:

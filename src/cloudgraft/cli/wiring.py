@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,14 +24,17 @@ from cloudgraft.config import (
     Where,
     parse_options,
 )
+from cloudgraft.config.explain import did_you_mean
+from cloudgraft.config.problems import printable
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.events import KINDS
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins import provider as plugin_provider
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.sdk.blocking import as_provider
-from cloudgraft.sdk.errors import InternalError
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access
 from cloudgraft.server.serve import ServeOptions
@@ -71,10 +74,10 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     if config.clouds or config.node_groups:
         try:
             engine = make_engine(config)
-            admin_place(config)  # what is wrong with it is better told before the start
             members[ENGINE] = EngineProvider(engine)
         except ConfigError as error:
             problems += error.problems
+        problems += _unusable(config)
     for index, (name, entry) in enumerate(zip(config.names(), config.providers, strict=True)):
         try:
             members[name] = _member(name, entry, config.where("providers", index, "options"), metrics)
@@ -85,6 +88,15 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
     return Assembly(provider, members, engine)
+
+
+def _unusable(config: Config) -> Iterator[Problem]:
+    """What is wrong with the parts beside the engine, which is better told before the start."""
+    for part in (admin_place, make_webhook):
+        try:
+            part(config)
+        except ConfigError as error:
+            yield from error.problems
 
 
 def make_engine(config: Config) -> Engine:
@@ -194,15 +206,35 @@ def make_webhook(config: Config) -> Webhook | None:
     settings = WebhookSettings(
         url=wanted.url, token_file=wanted.token_file, headers_file=wanted.headers_file, kinds=wanted.kinds
     )
-    return Webhook(settings, config.cluster)
+    _check_kinds(config, wanted.kinds)
+    try:
+        return Webhook(settings, config.cluster)
+    except InvalidArgumentError as error:
+        raise _problem(config.where("engine", "webhook", "url"), error.message) from error
+
+
+def _check_kinds(config: Config, kinds: Sequence[str]) -> None:
+    """A kind that is misspelt would never be sent, and nobody would know."""
+    for index, kind in enumerate(kinds):
+        if kind not in KINDS:
+            hint = did_you_mean(kind, list(KINDS)) or f"there is: {', '.join(KINDS)}"
+            where = config.where("engine", "webhook", "kinds", index)
+            raise _problem(where, f"there is no kind of event {printable(kind)}", hint)
 
 
 def admin_place(config: Config) -> Access | Path:
     """Where operators reach the server."""
     address, tls = config.admin_address(), config.admin.tls
     if address.startswith("unix:"):
-        return check_path(Path(address.removeprefix("unix:")))
+        try:
+            return check_path(Path(address.removeprefix("unix:")))
+        except InvalidArgumentError as error:
+            raise _problem(config.where("admin", "listen"), error.message) from error
     if tls is None:
         raise InternalError("an admin port without TLS")  # the configuration does not allow it
     files = TlsFiles(cert=tls.cert, key=tls.key, client_ca=tls.client_ca)
     return Access(listen=address, tls=files, allowed_clients=tls.allowed_clients)
+
+
+def _problem(where: Where, message: str, suggestion: str = "") -> ConfigError:
+    return ConfigError([where.document.problem(where.path, message, suggestion)])

@@ -65,7 +65,7 @@ def _ids(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
         id_ = group.get("id")
         if not isinstance(id_, str):
             continue
-        for full, _, _ in fan_out(id_, _texts(group.get("shapes")), _texts(group.get("zones"))):
+        for full, _, _ in fan_out(id_, _unique(group.get("shapes")), _unique(group.get("zones"))):
             if full in first:
                 entry = document.find((*first[full], "id"))
                 where = f"first in line {entry.line}" if entry else "before"
@@ -76,8 +76,9 @@ def _ids(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
             first.setdefault(full, path)
 
 
-def _texts(value: Any) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+def _unique(value: Any) -> list[str]:
+    """The texts of a list; that one is there twice is told where it stands."""
+    return list(dict.fromkeys(item for item in value if isinstance(item, str))) if isinstance(value, list) else []
 
 
 def _currencies(document: Document, root: dict[str, Any]) -> Iterator[Problem]:

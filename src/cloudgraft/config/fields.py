@@ -197,20 +197,27 @@ def _readable_file(path: Path, info: ValidationInfo) -> Path:
 
 
 def _directory(path: Path, info: ValidationInfo) -> Path:
-    if isinstance(info.context, LoadContext) and not path.is_dir():
+    if isinstance(info.context, LoadContext) and not _is_directory(path):
         raise refuse(f"no such directory: {_shown(path)}", "paths are relative to the directory of this file")
     return path
 
 
 def _new_file(path: Path, info: ValidationInfo) -> Path:
     if isinstance(info.context, LoadContext):
-        if path.is_dir():
+        if _is_directory(path):
             raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
-        if not path.parent.is_dir():
+        if not _is_directory(path.parent):
             raise refuse(
                 f"no such directory: {_shown(path.parent)}", "make it first; the file itself need not be there"
             )
     return path
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:  # such as a name that is too long, or a directory above that this user may not enter
+        raise refuse(f"cannot be used: {_shown(path)}: {error.strerror}", "name another place") from None
 
 
 def _nearby(path: Path) -> str:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, Va
 from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Share, Text, refuse
 from cloudgraft.config.kubernetes import ZONE_LABEL, Amounts, Annotations, Labels, LabelValue, Taints, Threshold
 from cloudgraft.config.money import Price
-from cloudgraft.config.problems import KeyPath
+from cloudgraft.config.problems import KeyPath, printable
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.types import AutoscalingOptions
 
@@ -170,7 +170,7 @@ class NodeGroupConfig(Section):
             raise refuse(f"does not go together with the label {ZONE_LABEL}, which it sets", "remove one of the two")
         if "" in value:
             raise refuse("must not be empty", at=(value.index(""),))
-        return value
+        return _without_doubles(value)
 
     @field_validator("shapes")
     @classmethod
@@ -179,7 +179,7 @@ class NodeGroupConfig(Section):
             raise refuse("does not go together with machine.shape, which it sets", "remove one of the two")
         if len(value) > 1 and info.data.get("price") is not None:
             raise refuse("of more than one kind cannot have one price", "write a group for each shape")
-        return value
+        return _without_doubles(value)
 
     def groups(self, index: int) -> Iterator[Group]:
         """The groups that this is; ``index`` is its place in the list."""
@@ -221,6 +221,13 @@ class Group:
         """The machine type, where the settings say one."""
         shape = self.machine.get("shape")
         return shape if isinstance(shape, str) else ""
+
+
+def _without_doubles(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise refuse(f"{printable(value)} is there twice", "each becomes a group, so name it once", at=(index,))
+    return values
 
 
 def fan_out(id_: str, shapes: Sequence[str], zones: Sequence[str]) -> Iterator[tuple[str, str, str]]:

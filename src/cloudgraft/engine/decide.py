@@ -89,6 +89,8 @@ def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | Non
     """Law 3: a second machine for the same intent is deleted, whatever state the first is in."""
     if not sight.extras or sight.is_calling or at.is_paused or at.now < sight.retry_at:
         return None
+    if sight.deleted_at is not None:
+        return None
     other = next((m for m in sight.extras if m.state is not MachineState.DELETING), None)
     if other is None:
         return None
@@ -208,7 +210,7 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen)), why)
     if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
         return Stay()
-    if at.now < sight.retry_at:
+    if at.now < sight.retry_at or sight.deleted_at is not None:
         return Stay(sight.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", "returned")
 
@@ -231,6 +233,8 @@ def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     is_going = seen is not None and seen.state is MachineState.DELETING
     if record.presence is not Presence.PRESENT or at.is_paused or is_going or not sight.is_ours:
         return Stay()
+    if sight.deleted_at is not None:
+        return Stay()  # a list will tell whether it is still there, and still this one
     return Delete(seen or _as_known(record)) if at.now >= sight.retry_at else Stay(sight.retry_at)
 
 

@@ -149,7 +149,7 @@ async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanat
         trouble = error.message
     if record is None and not events:
         engine.check_leader()  # who does not lead knows nothing
-        groups = ", ".join(sorted(engine.fleet.groups)) or "none"
+        groups = ", ".join(sorted({*engine.fleet.groups, *engine.left_out()})) or "none"
         why = f" ({trouble})" if trouble else ""
         raise NotFoundError(f"there is no group and no machine {subject!r}{why}; the groups are: {groups[:500]}")
     return Explanation(

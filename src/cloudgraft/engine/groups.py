@@ -124,6 +124,10 @@ class Groups:
         self.shown = tuple(g.shown for g in groups if g.spec.cloud in ready or g.spec.id in self._shown_ids)
         self._shown_ids = frozenset(group.id for group in self.shown)
 
+    def cloud_of(self, group: str) -> str:
+        """The cloud of a group that is configured, also while it is left out; empty when it is not configured."""
+        return next((declared.cloud for declared in self._blueprint.groups if declared.id == group), "")
+
     def left_out(self, why_not: Callable[[str], str]) -> dict[str, str]:
         """Groups that are not served, and why; ``why_not`` tells what keeps a cloud from being listed."""
         found = {**self._broken, **self.roster.left_out}

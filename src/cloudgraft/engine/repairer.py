@@ -115,6 +115,8 @@ class Repairer:
         found = self._around.fleet.groups.get(group)
         if found is None or not found.is_configured or not self._around.settings.repair.enabled:
             return None
+        if found.spec.cloud != self._observer.name:
+            return None  # the group moved: what takes a place there is of another kind
         return None if self._around.fleet.pause_of(group, found.spec.cloud) else found.spec
 
     def _was_running(self, record: MachineRecord) -> bool:

@@ -198,7 +198,8 @@ def group_report(
     """One group, with the machines given."""
     group = engine.fleet.groups.get(id_)
     if group is None:
-        return GroupReport(id=id_, cloud="", left_out=left_out, states={}, paused=_paused(engine, id_, ""))
+        cloud = engine.groups.cloud_of(id_)
+        return GroupReport(id=id_, cloud=cloud, left_out=left_out, states={}, paused=_paused(engine, id_, cloud))
     spec = group.spec
     return GroupReport(
         id=id_,

@@ -13,7 +13,7 @@ from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFai
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.states import amend, move
 from cloudgraft.engine.surroundings import Surroundings
-from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, NotFoundError, Retry
+from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, InternalError, NotFoundError, Retry
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
 __all__ = ["Sender"]
@@ -66,7 +66,7 @@ class Sender:
 
     async def take_outcomes(self) -> None:
         """Writes down how calls have ended."""
-        taken = self._caller.take()
+        taken = [(name, self._believed(name, outcome)) for name, outcome in self._caller.take()]
         if not taken:
             return
         for name, outcome in taken:
@@ -114,20 +114,27 @@ class Sender:
     # -- deleting ----------------------------------------------------------------------------------------------------
 
     async def _delete(self, name: str) -> None:
+        if self._around.may_act():
+            await self._around.writer.write(lambda: self._deletion(name))
+
+    def _deletion(self, name: str) -> Change:
+        """Begins the call in turn with all changes: what is just being taken back must not be deleted."""
         now = self._around.clock.now()
         record = self._around.fleet.machines.get(name)
-        if record is None or not self._around.may_act():
-            return
+        if record is None:
+            return Change()
         sight = self._observer.sight(name)
         decision = decide(record, sight, self._situation(record, now))
         if not isinstance(decision, Delete):
-            return
-        if decision.kind and decision.machine.machine_id not in sight.told:
-            sight.told.add(decision.machine.machine_id)
-            event = about(record, now, decision.cause, kind=decision.kind, machine_id=decision.machine.machine_id)
-            await self._around.writer.write(lambda: Change(events=(event,)))
+            return Change()
         sight.is_calling = True
         self._caller.delete(name, decision.machine)
+        if not decision.kind or decision.machine.machine_id in sight.told:
+            return Change()
+        sight.told.add(decision.machine.machine_id)
+        return Change(
+            events=(about(record, now, decision.cause, kind=decision.kind, machine_id=decision.machine.machine_id),)
+        )
 
     def _is_still(self, record: MachineRecord, now: float, wanted: type) -> bool:
         sight = self._observer.sight(record.name)
@@ -150,16 +157,30 @@ class Sender:
                     self._remember_sold_out(record.group, error, now)
             case Deleted():
                 sight.deletes += 1
+                sight.deleted_at = now
                 sight.retry_at = now + backoff.delay(settings, sight.deletes + 2)
                 sight.is_ours = (
                     sight.is_ours and sight.machine is not None
                 )  # one unseen: what is there now, a list shows
             case DeleteFailed(machine_id, error):
                 sight.failures += 1
+                if error.retry is Retry.SETTLE_FIRST:
+                    sight.deleted_at = now
                 sight.retry_at = now + backoff.delay(settings, sight.failures, error.retry_after)
                 sight.is_ours = sight.is_ours and sight.machine is not None
                 if isinstance(error, NotFoundError):
                     sight.forget(machine_id)
+
+    def _believed(self, name: str, outcome: Outcome) -> Outcome:
+        """A cloud that answers with a machine that another record stands for has made none: it must not be deleted."""
+        if not isinstance(outcome, Created):
+            return outcome
+        id_ = outcome.machine.machine_id
+        holder = self._around.fleet.by_machine_id(self._caller.settings.name, id_)
+        if holder is None or holder.name == name or holder.state not in (State.BOOTING, State.RUNNING):
+            return outcome
+        message = f"the driver's create() of {name} answered with machine {id_}, which is {holder.name}"
+        return CreateFailed(InternalError(message))
 
     def _remember_sold_out(self, group: str, error: CloudgraftError, now: float) -> None:
         said = ErrorRecord(code=error.slug, message=error.message, error_class=int(error.error_class))

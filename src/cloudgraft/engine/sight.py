@@ -64,6 +64,7 @@ class Sight:
     is_calling: bool = False  # a call about it is under way
     retry_at: float = 0.0  # no call about it before that
     deletes: int = 0  # calls to delete it that the cloud accepted
+    deleted_at: float | None = None  # when one ended that may have worked: its id may be another's since then
     failures: int = 0  # calls to delete it that failed
     is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
@@ -106,6 +107,8 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     A machine under the id that the journal has is this one, marks or not; but only what proves to be ours may be
     deleted (law 4), and under another id only that is taken for ours at all.
     """
+    if sight.deleted_at is not None and listing.began >= sight.deleted_at:
+        sight.deleted_at = None
     found = _candidates(record, listing, looker.identity)
     proven = [m for m in found if looker.identity.is_proven(m, looker.traits.ownership, record)]
     ours = [m for m in found if m in proven or m.machine_id == record.machine_id]

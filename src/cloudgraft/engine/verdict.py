@@ -58,8 +58,8 @@ def reasons(case: Case) -> list[Reason]:
 def _of_everything(case: Case) -> Iterator[Reason]:
     if case.trouble:
         yield Reason(what=f"this server does not answer the autoscaler: {case.trouble}", todo="see `cloudgraft status`")
-    pause = case.group.paused
-    if pause is not None:
+    pauses = (case.group.paused, case.cloud.paused if case.cloud is not None else None)
+    for pause in dict.fromkeys(pause for pause in pauses if pause is not None):  # of a group, and of its cloud as well
         why = f": {pause.reason}" if pause.reason else ""
         option = "--cloud " if pause.scope == "cloud" else ""
         yield Reason(
@@ -93,7 +93,7 @@ def _of_the_group(case: Case) -> Iterator[Reason]:
     if group.is_draining:
         yield Reason(
             what="it is no longer configured and only shrinks",
-            todo="put it back into `nodeGroups`, or end it with `cloudgraft orphans release --group`",
+            todo=f"put it back into `nodeGroups`, or end it with `cloudgraft orphans release --group {group.id}`",
         )
     elif group.is_served and group.target >= group.max_size:
         yield Reason(what=f"it is at its maximum of {group.max_size}", todo="raise its maxSize")

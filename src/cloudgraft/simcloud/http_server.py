@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, _error("internal", "a bug; the log has the rest"))
 
     # The base class looks for a method of this name for each verb.
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = _serve  # noqa: N815
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = _serve  # noqa: N815 - its names
 
     def _read_body(self) -> bytes:
         if "Transfer-Encoding" in self.headers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 import weakref
 from collections.abc import Iterator, Sequence
@@ -86,6 +87,8 @@ class Ledger:
         """Opens the file, or keeps the books in memory; ``ident`` becomes the cloud's own id when they are new."""
         self._path = path
         with self._explained("opened"):
+            if path is not None:
+                _keep_to_owner(path)
             self._db = sqlite3.connect(
                 ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=0.3
             )
@@ -157,10 +160,17 @@ class Ledger:
                     f"the ledger {self._path} is in use by another simulated cloud: stop it, or give each its own file"
                 ) from error
             raise UnavailableError(f"the ledger {self._path} cannot be {what}: {error}") from error
+        except OSError as error:
+            raise UnavailableError(f"the ledger {self._path} cannot be {what}: {error.strerror or error}") from error
         except sqlite3.ProgrammingError as error:
             raise UnavailableError("this simulated cloud is closed") from error
         except sqlite3.DatabaseError as error:
             raise PreconditionError(f"{self._path} is not a ledger that can be {what}: {error}") from error
+
+
+def _keep_to_owner(path: Path) -> None:
+    """Makes the file, if it is not there, so that only its owner reads it; SQLite gives its other files that mode."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

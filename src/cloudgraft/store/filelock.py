@@ -26,8 +26,8 @@ class FileLock:
         """Takes the lock, or raises JournalLockedError with the name of whoever has it."""
         if self._handle is not None:
             return
-        try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:  # not through a link: what it holds is replaced
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise JournalBrokenError(
                 f"cannot open {self._path}: {error.strerror or error}; the journal's directory must exist and be "

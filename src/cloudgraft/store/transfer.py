@@ -1,7 +1,7 @@
 """A whole journal as lines of JSON: for a backup that can be read, and for the way from SQLite to PostgreSQL.
 
-The first line tells what it is, the last one that nothing is missing; each line between is a row of a table. Secrets
-are never in a journal, so there are none here.
+The first line tells what it is, the last one that nothing is missing; each line between is a row of a table. No
+options of clouds are in a journal, and with them no credentials; the settings of machines are, as they were configured.
 """
 
 from __future__ import annotations

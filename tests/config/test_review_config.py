@@ -1,0 +1,63 @@
+"""Mistakes of a first day that the parts beside the file's own schema find: told with their place, and all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.cli.wiring import assemble
+from cloudgraft.config import ConfigError, parse
+from cloudgraft.service.metrics import ServiceMetrics
+
+ENGINE = """\
+cluster: prod
+clouds: {sim: {driver: simulated}}
+nodeGroups: [{id: small, cloud: sim, maxSize: 5, machine: {shape: small}}]
+"""
+
+
+def wrong(more: str, base_dir: Path) -> list[str]:
+    """What a start, and `--check`, would say."""
+    with pytest.raises(ConfigError) as caught:
+        assemble(parse(f"{ENGINE}{more}\n", base_dir, name="f"), ServiceMetrics())
+    return str(caught.value).replace(str(base_dir), "D").splitlines()
+
+
+def test_a_journal_with_a_name_that_no_file_can_have_is_told_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{ENGINE}store: {{path: {'x' * 300}.db}}\n", tmp_path, name="f")
+    [line] = str(caught.value).splitlines()
+    assert line.startswith("f:4:15: store.path: cannot be used: …xxx")
+    assert "File name too long" in line
+
+
+def test_a_socket_with_too_long_a_path_is_told_with_the_key_that_changes_it(tmp_path: Path) -> None:
+    [line] = wrong(f"store: {{path: {'x' * 120}.db}}", tmp_path)
+    assert line.startswith("f:1:1: admin.listen: the path of the admin socket, D/xxx")
+    assert "give it a shorter one" in line
+
+
+def test_a_kind_of_event_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    lines = wrong("engine: {webhook: {url: 'https://alerts.example/x', kinds: [increase, guardd]}}", tmp_path)
+    assert lines == ["f:4:71: engine.webhook.kinds[1]: there is no kind of event guardd (did you mean guard?)"]
+
+
+def test_a_url_with_an_impossible_port_is_told_with_its_place(tmp_path: Path) -> None:
+    [line] = wrong("engine: {webhook: {url: 'https://alerts.example:99999/hunter2'}}", tmp_path)
+    assert line.startswith("f:4:25: engine.webhook.url: the webhook's URL must be of the form")
+    assert "hunter2" not in line
+
+
+def test_what_is_wrong_beside_the_engine_is_told_together(tmp_path: Path) -> None:
+    more = f"admin: {{listen: 'unix:/{'y' * 130}'}}\nengine: {{webhook: {{url: 'https://a.example', kinds: [x]}}}}"
+    assert [line.split(": ")[1] for line in wrong(more, tmp_path)] == ["admin.listen", "engine.webhook.kinds[0]"]
+
+
+def test_a_shape_that_is_there_twice_is_told_once_and_where(tmp_path: Path) -> None:
+    twice = ENGINE.replace("machine: {shape: small}", "shapes: [small, small], zones: [a, b]")
+    with pytest.raises(ConfigError) as caught:
+        parse(twice, tmp_path, name="f")
+    assert str(caught.value) == (
+        "f:3:68: nodeGroups[0].shapes[1]: small is there twice (each becomes a group, so name it once)"
+    )
