@@ -61,10 +61,10 @@ async def test_status_says_so_when_not_all_machines_in_trouble_are_shown(operato
     error = {"code": "out_of_stock", "message": "none left", "errorClass": 1}
     small = next(each for each in report["groups"] if each["id"] == "small")
     small |= {"machines": [{**machine, "error": error}] * 50, "states": {"failed": 997}, "complete": False}
-    console = Console(width=200, record=True, quiet=True)
+    console = Console(width=200)
     with console.capture() as captured:
         console.print(view(report))
-    shown = captured.get() or console.export_text()
+    shown = captured.get()
     assert "Machines in trouble: 50 of 997" in shown
     assert shown.index("LISTED") < shown.index("Machines in trouble")  # a short terminal cuts what comes last
 

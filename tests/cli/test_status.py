@@ -39,7 +39,7 @@ async def test_it_shows_groups_clouds_guards_and_machines_in_trouble(operator: O
     assert any(line.startswith("g sim 2 0 10 2 running 0.02 EUR") for line in lines)
     assert any(line.startswith("broken") and "left out: cloud sim has no machine type" in line for line in lines)
     assert any("gpu failed" in line and "out_of_stock" in line for line in lines)
-    assert any(line.startswith("sim SimulatedDriver up 0s ago 2 3 0 0") for line in lines)
+    assert any(line.startswith("sim SimulatedDriver up 0s ago 2 2 0 0") for line in lines)
     assert "maxMachines all clouds 2 5 3" in lines
     assert "Why: cloudgraft explain" in shown
 

@@ -59,5 +59,5 @@ def test_a_shape_that_is_there_twice_is_told_once_and_where(tmp_path: Path) -> N
     with pytest.raises(ConfigError) as caught:
         parse(twice, tmp_path, name="f")
     assert str(caught.value) == (
-        "f:3:68: nodeGroups[0].shapes[1]: small is there twice (each becomes a group, so name it once)"
+        "f:3:66: nodeGroups[0].shapes[1]: small is there twice (each becomes a group, so name it once)"
     )

@@ -23,8 +23,10 @@ from cloudgraft.sdk.duration import parse_duration
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
 PAGE = (ROOT / "docs/how-to/serve-the-autoscaler.md").read_text()
-NAMES = ("cloudgraft", "cluster-autoscaler")
-both = pytest.mark.parametrize("name", NAMES)
+REPLICAS_PAGE = (ROOT / "docs/how-to/run-several-replicas.md").read_text()
+SERVERS = ("cloudgraft", "cloudgraft-replicas")  # one of them is applied
+each = pytest.mark.parametrize("name", [*SERVERS, "cluster-autoscaler"])
+each_server = pytest.mark.parametrize("name", SERVERS)
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,21 @@ class Manifests:
         (container,) = self.pod["spec"]["containers"]
         return container
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """cloudgraft.yaml."""
+        config: dict[str, Any] = yaml.safe_load(self.one("ConfigMap")["data"]["cloudgraft.yaml"])
+        return config
+
+    def mount(self, path: str) -> dict[str, Any]:
+        """The mount in which a file of the container lies."""
+        mount: dict[str, Any]
+        (mount,) = [each for each in self.container["volumeMounts"] if each["mountPath"] == str(Path(path).parent)]
+        return mount
+
     def mounted(self, path: str) -> dict[str, Any]:
-        """The volume in which a file of the container lies."""
-        mounts = {mount["mountPath"]: mount["name"] for mount in self.container["volumeMounts"]}
-        name = mounts[str(Path(path).parent)]
+        """The volume of that mount."""
+        name = self.mount(path)["name"]
         volume: dict[str, Any]
         (volume,) = [volume for volume in self.pod["spec"]["volumes"] if volume["name"] == name]
         return volume
@@ -63,8 +76,7 @@ class Manifests:
 
 CLOUDGRAFT = Manifests.of("cloudgraft")
 AUTOSCALER = Manifests.of("cluster-autoscaler")
-CONFIG_TEXT: str = CLOUDGRAFT.one("ConfigMap")["data"]["cloudgraft.yaml"]
-CONFIG: dict[str, Any] = yaml.safe_load(CONFIG_TEXT)
+REPLICAS = Manifests.of("cloudgraft-replicas")
 CLOUD_CONFIG = CloudConfig.parse(AUTOSCALER.one("ConfigMap")["data"]["cloud-config.yaml"])
 
 
@@ -72,10 +84,10 @@ def _flags(container: dict[str, Any]) -> dict[str, str]:
     return dict(argument.removeprefix("--").split("=", 1) for argument in container["command"] if "=" in argument)
 
 
-def _secrets_of_the_page() -> dict[str, dict[str, str]]:
-    """The Secrets that the page tells to make: name, then key and file."""
+def _secrets_of(page: str) -> dict[str, dict[str, str]]:
+    """The Secrets that a page tells to make: name, then key and file."""
     found = {}
-    for command in re.findall(r"^kubectl .* create secret generic (.+)$", PAGE.replace("\\\n", " "), re.MULTILINE):
+    for command in re.findall(r"^kubectl .* create secret generic (.+)$", page.replace("\\\n", " "), re.MULTILINE):
         name, *options = shlex.split(command)
         found[name] = dict(option.removeprefix("--from-file=").split("=") for option in options)
     return found
@@ -88,13 +100,16 @@ def _port(address: str) -> int:
 # -- what the programs will read ---------------------------------------------------------------------------------------
 
 
-def test_the_configuration_is_accepted_with_real_certificates_in_place_of_the_mounts(tmp_path: Path) -> None:
+@each_server
+def test_the_configuration_is_accepted_with_real_files_in_place_of_the_mounts(name: str, tmp_path: Path) -> None:
     bundle = create_bundle(tmp_path / "certs", hosts=[CLOUD_CONFIG.address.host])
-    text = CONFIG_TEXT
     for key, file in (("tls.crt", bundle.server_cert), ("tls.key", bundle.server_key), ("ca.crt", bundle.ca_cert)):
         shutil.copy(file, tmp_path / key)
-        text = text.replace(f"/etc/cloudgraft/tls/{key}", str(tmp_path / key))
-    assert "/etc/" not in text
+    (tmp_path / "password").write_text("secret")
+    text: str = Manifests.of(name).one("ConfigMap")["data"]["cloudgraft.yaml"]
+    for directory in ("/etc/cloudgraft/tls", "/etc/cloudgraft/db", "/var/lib/cloudgraft"):
+        text = text.replace(directory, str(tmp_path))
+    assert not {"/etc/", "/var/"} & set(re.findall("/[a-z]+/", text))
     path = tmp_path / "cloudgraft.yaml"
     path.write_text(text)
     done = subprocess.run(
@@ -105,7 +120,7 @@ def test_the_configuration_is_accepted_with_real_certificates_in_place_of_the_mo
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "good" in done.stdout
+    assert "good (1 group)" in done.stdout
 
 
 def test_the_cloud_config_asks_for_mtls() -> None:
@@ -118,10 +133,13 @@ def test_the_cloud_config_asks_for_mtls() -> None:
 
 
 def test_the_arguments_name_files_that_are_mounted() -> None:
-    _, flag, config = CLOUDGRAFT.container["args"]
-    assert (CLOUDGRAFT.container["args"][0], flag) == ("serve", "--config")
-    assert CLOUDGRAFT.mounted(config)["configMap"]["name"] == CLOUDGRAFT.one("ConfigMap")["metadata"]["name"]
-    assert Path(config).name in CLOUDGRAFT.one("ConfigMap")["data"]
+    for server in (CLOUDGRAFT, REPLICAS):
+        verb, flag, config = server.container["args"]
+        assert (verb, flag) == ("serve", "--config")
+        assert server.mounted(config)["configMap"]["name"] == server.one("ConfigMap")["metadata"]["name"]
+        assert Path(config).name in server.one("ConfigMap")["data"]
+        for page in (PAGE, REPLICAS_PAGE):
+            assert f"-- cloudgraft status -c {config}\n" in page
     flags = _flags(AUTOSCALER.container)
     assert flags["cloud-provider"] == "externalgrpc"
     volume = AUTOSCALER.mounted(flags["cloud-config"])
@@ -130,11 +148,13 @@ def test_the_arguments_name_files_that_are_mounted() -> None:
 
 
 def test_the_secrets_of_the_page_are_the_ones_that_are_mounted_with_the_keys_that_are_read() -> None:
-    secrets = _secrets_of_the_page()
+    secrets = _secrets_of(PAGE)
     assert set(secrets) == {"cloudgraft-server-tls", "cloudgraft-client-tls"}
-    tls = CONFIG["server"]["tls"]
+    tls = CLOUDGRAFT.config["server"]["tls"]
+    assert REPLICAS.config["server"] == CLOUDGRAFT.config["server"]
     for manifests, paths, role in (
         (CLOUDGRAFT, {tls["cert"], tls["key"], tls["clientCA"]}, "server"),
+        (REPLICAS, {tls["cert"], tls["key"], tls["clientCA"]}, "server"),
         (AUTOSCALER, {CLOUD_CONFIG.cert, CLOUD_CONFIG.key, CLOUD_CONFIG.cacert}, "client"),
     ):
         mounted = {manifests.mounted(path)["secret"]["secretName"] for path in paths}
@@ -153,33 +173,57 @@ def test_the_certificate_of_the_page_has_the_name_that_the_autoscaler_looks_for(
     report = inspect_path(tmp_path, address=str(CLOUD_CONFIG.address))
     assert report.ok, report.findings
     clients = [info.common_name for info in report.certificates if info.purpose == "client"]
-    assert clients == CONFIG["server"]["tls"]["allowedClients"]
+    assert clients == CLOUDGRAFT.config["server"]["tls"]["allowedClients"]
+
+
+def test_the_secret_of_the_database_is_the_one_of_the_page() -> None:
+    store = REPLICAS.config["store"]
+    (secret,) = _secrets_of(REPLICAS_PAGE).items()
+    paths = {store["passwordFile"], store["ca"]}
+    assert {REPLICAS.mounted(path)["secret"]["secretName"] for path in paths} == {secret[0]}
+    assert {Path(path).name for path in paths} == set(secret[1])
+
+
+def test_the_journal_is_on_a_volume_that_outlives_the_pod() -> None:
+    path = CLOUDGRAFT.config["store"]["path"]
+    claim = CLOUDGRAFT.one("PersistentVolumeClaim")
+    assert CLOUDGRAFT.mounted(path)["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert not CLOUDGRAFT.mount(path).get("readOnly")
+
+
+def test_operators_have_a_socket_in_a_directory_that_can_be_written() -> None:
+    assert "admin" not in CLOUDGRAFT.config  # beside the journal
+    assert not REPLICAS.mount(REPLICAS.config["admin"]["listen"].removeprefix("unix:")).get("readOnly")
 
 
 # -- the objects among each other --------------------------------------------------------------------------------------
 
 
-def test_the_ports_agree() -> None:
-    ports = {port["name"]: port["containerPort"] for port in CLOUDGRAFT.container["ports"]}
-    server = CONFIG["server"]
+@each_server
+def test_the_ports_agree(name: str) -> None:
+    manifests = Manifests.of(name)
+    ports = {port["name"]: port["containerPort"] for port in manifests.container["ports"]}
+    server = manifests.config["server"]
     assert ports == {"grpc": _port(server["listen"]), "ops": _port(server["ops"])}
-    (served,) = CLOUDGRAFT.one("Service")["spec"]["ports"]
+    (served,) = manifests.one("Service")["spec"]["ports"]
     assert (served["targetPort"], served["port"]) == ("grpc", int(CLOUD_CONFIG.address.port))
     for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
-        assert CLOUDGRAFT.container[probe]["httpGet"] == {"path": path, "port": "ops"}
-    assert CLOUDGRAFT.pod["metadata"]["annotations"]["prometheus.io/port"] == str(ports["ops"])
+        assert manifests.container[probe]["httpGet"] == {"path": path, "port": "ops"}
+    assert manifests.pod["metadata"]["annotations"]["prometheus.io/port"] == str(ports["ops"])
     assert all(not server[key].startswith("127.") for key in ("listen", "ops"))
 
 
-@both
+@each
 def test_everything_is_in_one_namespace_and_selected_by_its_labels(name: str) -> None:
     manifests = Manifests.of(name)
     namespaces = {found["metadata"].get("namespace") for found in manifests.objects}
     assert namespaces - {None} == {"kube-system"}
     labels = manifests.pod["metadata"]["labels"]
-    assert manifests.one("Deployment")["spec"]["selector"]["matchLabels"] == labels == {"app.kubernetes.io/name": name}
+    assert labels == {"app.kubernetes.io/name": name.removesuffix("-replicas")}
+    assert manifests.one("Deployment")["spec"]["selector"]["matchLabels"] == labels
     assert manifests.pod["spec"]["serviceAccountName"] == manifests.one("ServiceAccount")["metadata"]["name"]
-    if name == "cloudgraft":
+    if name in SERVERS:
         assert manifests.one("Service")["spec"]["selector"] == labels
 
 
@@ -198,17 +242,24 @@ def test_the_rights_are_bound_to_the_autoscaler_and_name_no_wildcard() -> None:
         assert all("*" not in rule[key] for rule in role["rules"] for key in ("apiGroups", "resources", "verbs"))
 
 
-def test_there_is_one_server_at_a_time_and_it_has_time_to_end() -> None:
-    spec = CLOUDGRAFT.one("Deployment")["spec"]
-    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
-    grace = parse_duration(CONFIG["server"].get("grace", "10s")).total_seconds()
-    assert CLOUDGRAFT.pod["spec"]["terminationGracePeriodSeconds"] > grace
+def test_only_what_shares_its_journal_has_replicas() -> None:
+    assert CLOUDGRAFT.one("Deployment")["spec"]["replicas"] == 1
+    assert REPLICAS.one("Deployment")["spec"]["replicas"] > 1
+    assert "postgresql" in REPLICAS.config["store"]
+
+
+@each_server
+def test_all_servers_are_of_one_release_and_have_time_to_end(name: str) -> None:
+    manifests = Manifests.of(name)
+    assert manifests.one("Deployment")["spec"]["strategy"]["type"] == "Recreate"
+    grace = parse_duration(manifests.config["server"].get("grace", "10s")).total_seconds()
+    assert manifests.pod["spec"]["terminationGracePeriodSeconds"] > grace
 
 
 # -- closed by default -------------------------------------------------------------------------------------------------
 
 
-@both
+@each
 def test_the_containers_may_do_as_little_as_possible(name: str) -> None:
     manifests = Manifests.of(name)
     pod = manifests.pod["spec"]["securityContext"]
@@ -225,23 +276,25 @@ def test_the_containers_may_do_as_little_as_possible(name: str) -> None:
     assert not any("hostPath" in volume for volume in manifests.pod["spec"]["volumes"])
 
 
-@both
+@each
 def test_keys_can_be_read_by_the_group_only_and_are_renewed_in_place(name: str) -> None:
     manifests = Manifests.of(name)
     secrets = [volume["secret"] for volume in manifests.pod["spec"]["volumes"] if "secret" in volume]
-    assert [secret["defaultMode"] for secret in secrets] == [0o440]
+    assert {secret["defaultMode"] for secret in secrets} == {0o440}
     # A file that is mounted with subPath never changes.
     assert not any("subPath" in mount for mount in manifests.container["volumeMounts"])
     writable = [mount["name"] for mount in manifests.container["volumeMounts"] if not mount.get("readOnly")]
-    assert writable == (["tmp"] if name == "cloudgraft" else [])
+    assert writable == {"cloudgraft": ["journal", "tmp"], "cloudgraft-replicas": ["tmp"]}.get(name, [])
 
 
-def test_cloudgraft_has_no_token_for_the_kubernetes_api() -> None:
-    assert CLOUDGRAFT.one("ServiceAccount")["automountServiceAccountToken"] is False
-    assert CLOUDGRAFT.pod["spec"]["automountServiceAccountToken"] is False
+@each_server
+def test_cloudgraft_has_no_token_for_the_kubernetes_api(name: str) -> None:
+    manifests = Manifests.of(name)
+    assert manifests.one("ServiceAccount")["automountServiceAccountToken"] is False
+    assert manifests.pod["spec"]["automountServiceAccountToken"] is False
 
 
-@both
+@each
 def test_no_secret_lies_in_the_manifests(name: str) -> None:
     assert all(found["kind"] != "Secret" for found in Manifests.of(name).objects)
 
@@ -250,7 +303,7 @@ def test_no_secret_lies_in_the_manifests(name: str) -> None:
 
 
 def test_the_images_have_tags_of_a_release() -> None:
-    assert CLOUDGRAFT.container["image"] == f"cloudgraft:{__version__}"
+    assert CLOUDGRAFT.container["image"] == REPLICAS.container["image"] == f"cloudgraft:{__version__}"
     assert re.fullmatch(r"\S+/cluster-autoscaler:v1\.(2[5-9]|3[0-7])\.\d+", AUTOSCALER.container["image"])
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,7 +39,8 @@ FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | 
 PORTS = ("8086", "8087", "8088", "9086", "9087", "9400")
 DATABASE, DATABASE_URL = "127.0.0.1:5432/cloudgraft", "postgresql://cloudgraft@127.0.0.1:5432/cloudgraft"
 LOOKS = re.compile(
-    r"cloudgraft (status|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)|curl -s (?!.*-[dX])"
+    "cloudgraft (status|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)"
+    "|curl -s (?!.*-[dX])"
 )
 SECONDS = 50
 PATIENCE = 30  # for a look that does not show yet what it should
@@ -97,13 +99,26 @@ class Terminal:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.jobs: dict[int, subprocess.Popen[str]] = {}
+        programs = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        if shutil.which("curl") is None:
+            programs.append(str(self._own_curl()))
         self.environment = {
             **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": ":".join(programs),
             "HOME": str(directory),
             "COLUMNS": "120",
             "NO_COLOR": "1",
         }
+
+    def _own_curl(self) -> Path:
+        """A directory with a program by that name."""
+        programs = self.directory.with_name(f"{self.directory.name}-programs")
+        programs.mkdir()
+        program = programs / "curl"
+        small_curl = Path(__file__).with_name("small_curl.py")
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{small_curl}" "$@"\n')
+        program.chmod(0o755)
+        return programs
 
     def run(self, command: Command) -> None:
         killed = re.fullmatch(r"kill (?:-(\w+) )?%(\d+)", command.text)

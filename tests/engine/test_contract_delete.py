@@ -228,6 +228,7 @@ async def test_what_an_operator_is_just_taking_back_is_not_deleted(rig: Rig) -> 
     await rig.settle(5)
     returned = rig.place(record.name, record.tags)
     worker = rig.engine.workers["sim"]
+    rig.clock.advance(60)
     await worker.observe()
     written, gate = rig.engine.journal.write, asyncio.Event()
     begun = asyncio.Event()

@@ -181,6 +181,51 @@ async def test_nothing_is_remembered_of_a_machine_that_turned_up_again_and_went(
         assert case.engine.workers["a"].observer.peek(machine.name) is None
 
 
+async def test_a_deletion_is_not_repeated_before_a_list_has_shown_that_the_machine_is_still_there(
+    tmp_path: Path,
+) -> None:
+    """Some clouds give an id away again at once: by then it may be another machine's."""
+    cloud = Cloud()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+        await case.provider.increase_size("g", 1)
+        await case.turns()
+        (machine,) = cloud.machines.values()
+        await case.provider.delete_nodes("g", [NodeRef(name=machine.name, provider_id=machine.provider_id or "")])
+        worker = case.engine.workers["a"]
+        for _ in range(5):
+            await worker.act()
+            await worker.caller.settled()
+            case.clock.advance(120)
+            worker.nudge()
+        assert cloud.deleted == ["id-0"]
+        cloud.machines["id-0"] = machine  # it ignored that
+        await case.turns(1)
+        assert cloud.deleted == ["id-0", "id-0"]
+
+
+async def test_a_cloud_that_answers_with_a_machine_that_is_there_already_has_made_none(tmp_path: Path) -> None:
+    """Law 4: what was asked for in vain is given up without touching the machine that somebody runs on."""
+
+    class Truncating(Cloud):
+        async def create(self, spec: MachineSpec) -> Machine:
+            return next(iter(self.machines.values()), None) or await super().create(spec)
+
+    cloud = Truncating()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+        await case.provider.increase_size("g", 1)
+        await case.turns()
+        (first,) = await case.provider.instances("g")
+        await case.provider.increase_size("g", 1)
+        await case.engine.workers["a"].act()
+        await case.engine.workers["a"].caller.settled()
+        await case.engine.workers["a"].act()
+        (second,) = [one for one in await case.provider.instances("g") if one.id != first.id]
+        await case.provider.delete_nodes("g", [NodeRef(name=second.id, provider_id=second.id)])
+        await case.turns(30, 60)
+        assert cloud.deleted == []
+        assert await case.provider.instances("g") == (first,)
+
+
 # -- a driver that lies ------------------------------------------------------------------------------------------------
 
 LIES: dict[str, Callable[[Machine], Machine]] = {

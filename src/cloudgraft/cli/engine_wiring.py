@@ -11,6 +11,7 @@ from cloudgraft.config import Config, ConfigError, Problem, Where, machine_setti
 from cloudgraft.config.clouds import CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.groups import Group, Template
 from cloudgraft.config.guards import Guards
+from cloudgraft.config.process import PluginProcess
 from cloudgraft.config.schema import keys_of
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
@@ -22,7 +23,7 @@ from cloudgraft.sdk.blocking import BlockingDriver, as_driver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["blueprint"]
+__all__ = ["blueprint", "plugin_spec"]
 
 
 def blueprint(config: Config) -> Blueprint:
@@ -64,7 +65,7 @@ def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginClou
 
 
 def _cloud(config: Config, name: str, cloud: EntryPointCloud | PluginCloud, cls: type | None) -> CloudDeclaration:
-    settings = _cloud_settings(name, cloud.engine)
+    settings = dataclasses.replace(_cloud_settings(name, cloud.engine), driver=cloud.driver)
     if isinstance(cloud, PluginCloud):
         fingerprint: object = cloud.model_dump(exclude={"engine"})
         return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
@@ -76,19 +77,25 @@ def _refused(where: Where, error: CloudgraftError) -> ConfigError:
     return ConfigError([where.document.problem(where.path, error.message)])
 
 
-def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
+def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:
+    """How a plugin is started, be it a driver or a provider."""
     spec = PluginSpec(
         name=name,
-        command=cloud.command,
-        env=cloud.env,
-        cwd=str(cloud.working_directory) if cloud.working_directory else None,
-        options=cloud.options,
+        command=process.command,
+        env=process.env,
+        cwd=str(process.working_directory) if process.working_directory else None,
+        options=process.options,
     )
     timing = Timing(
-        handshake=cloud.start_timeout.total_seconds(),
-        backoff_first=cloud.backoff.initial.total_seconds(),
-        backoff_max=cloud.backoff.max.total_seconds(),
+        handshake=process.start_timeout.total_seconds(),
+        backoff_first=process.backoff.initial.total_seconds(),
+        backoff_max=process.backoff.max.total_seconds(),
     )
+    return spec, timing
+
+
+def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
+    spec, timing = plugin_spec(name, cloud)
     return lambda: RemoteDriver.plugin(spec, timing=timing)
 
 

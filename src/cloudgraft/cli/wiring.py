@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from cloudgraft.admin.sockets import check_path
-from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.cli.engine_wiring import blueprint, plugin_spec
 from cloudgraft.cli.journals import journal_from
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.config import (
@@ -32,7 +32,6 @@ from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins import provider as plugin_provider
 from cloudgraft.plugins.registry import Kind, find
-from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.sdk.blocking import as_provider
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
@@ -154,18 +153,7 @@ def _remote(entry: ExternalGrpcProvider) -> RemoteProvider:
 
 
 def _plugin(name: str, entry: PluginProvider) -> plugin_provider.PluginProvider:
-    spec = PluginSpec(
-        name=name,
-        command=entry.command,
-        env=entry.env,
-        cwd=str(entry.working_directory) if entry.working_directory else None,
-        options=entry.options,
-    )
-    timing = Timing(
-        handshake=entry.start_timeout.total_seconds(),
-        backoff_first=entry.backoff.initial.total_seconds(),
-        backoff_max=entry.backoff.max.total_seconds(),
-    )
+    spec, timing = plugin_spec(name, entry)
     return plugin_provider.PluginProvider(spec, timing=timing)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloudgraft.engine.custody import Owner, Refusal, adopted, trusted
+from cloudgraft.engine.custody import Owner, Refusal, adopted, known_as, trusted
 from cloudgraft.engine.dry_run import Item, Result, carry_out, check_usable, item_of, why_no_orphan
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about
@@ -199,7 +199,7 @@ def _into_group(
         return Refusal(f"there is no node group {name!r} in cloud {worker.name}; say another with --group")
     if not group.is_configured:
         return Refusal(f"node group {name!r} is no longer configured; say another with --group")
-    known = engine.fleet.by_machine_id(worker.name, machine.machine_id)
+    known = known_as(machine, worker.name, engine.fleet)
     sight = worker.observer.peek(known.name) if known is not None else None
     owner = Owner(fleet=engine.fleet, identity=engine.identity, ownership=worker.driver.traits.ownership)
     return adopted(machine, group, owner, engine.clock.now(), sight=sight, taken=taken)

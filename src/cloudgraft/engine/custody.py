@@ -19,7 +19,7 @@ from cloudgraft.sdk.driver import Machine, MachineState, Ownership
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["Owner", "Refusal", "adopted", "released", "trusted", "why_not_delete"]
+__all__ = ["Owner", "Refusal", "adopted", "known_as", "released", "trusted", "why_not_delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,17 @@ class Owner:
 Verdict: TypeAlias = MachineRecord | Refusal
 
 
+def known_as(machine: Machine, cloud: str, fleet: Fleet) -> MachineRecord | None:
+    """The record that stands for a machine, or once did: by its id, else by its name.
+
+    A record that is at its end would go on to delete what turns up under its name: it must be the one that is adopted.
+    """
+    by_id, by_name = fleet.by_machine_id(cloud, machine.machine_id), fleet.machines.get(machine.name)
+    if by_id is not None or by_name is None or by_name.cloud != cloud:
+        return by_id
+    return by_name if by_name.state is State.GONE and not is_released(by_name) else None
+
+
 def adopted(
     machine: Machine, group: Group, owner: Owner, now: float, *, sight: Sight | None, taken: Container[str]
 ) -> Verdict:
@@ -49,10 +60,12 @@ def adopted(
     ``sight`` is what is known of the machine under a record that is at its end; ``taken`` are names that others of
     the same change have.
     """
-    known = owner.fleet.by_machine_id(group.spec.cloud, machine.machine_id)
+    known = known_as(machine, group.spec.cloud, owner.fleet)
     why = _why_not_adopt(machine, group, owner, known)
     if why:
         return Refusal(why)
+    if known is not None and known.name in taken:
+        return Refusal(f"another machine is being adopted as {known.name}; one of them is one too many")
     if known is None:
         # What proves to be ours needs no word. In an inventory everything does, but names there are not ours.
         is_ours = owner.identity.is_proven(machine, owner.ownership, None) and owner.identity.looks_ours(machine)

@@ -210,7 +210,9 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen)), why)
     if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
         return Stay()
-    if at.now < sight.retry_at or sight.deleted_at is not None:
+    if sight.deleted_at is not None:
+        return Stay()  # a list will tell whether it is still there, and still this one
+    if at.now < sight.retry_at:
         return Stay(sight.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", "returned")
 

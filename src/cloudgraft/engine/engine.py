@@ -237,8 +237,7 @@ class Engine:
 
     async def _lead(self, epoch: int) -> None:
         contents = await self.journal.load()
-        is_certain = not contents.is_id_new or bool(contents.machines)  # machines that carry it vouch for it
-        self._around.identity = Identity(self.identity.cluster, contents.cluster_id, is_certain)
+        self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
         # What the last leader has applied, this one has only read so far: groups must not come and go with the lead.
         await self._exchange(self._pending or self._blueprint)

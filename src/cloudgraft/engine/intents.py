@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cloudgraft.engine.answers import is_storable
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.identity import Identity, placeholder
+from cloudgraft.engine.identity import TAG_NAME, Identity, placeholder
 from cloudgraft.engine.specs import GroupSpec
 from cloudgraft.engine.states import begin, move
 from cloudgraft.sdk.driver import DriverTraits, Machine
@@ -58,7 +58,8 @@ def found(
     It keeps its name when no other machine has that, neither in the fleet nor among those ``taken`` with it.
     """
     created = machine.created_at.timestamp() if machine.created_at else now
-    names = (machine.name, machine.machine_id, f"{spec.cloud}-{machine.machine_id}")
+    own = (machine.name, machine.tags.get(TAG_NAME, ""))
+    names = (*own, machine.machine_id, f"{spec.cloud}-{machine.machine_id}")
     name = next((n for n in names if n and is_storable(n) and n not in fleet.machines and n not in taken), names[-1])
     return begin(
         MachineRecord(
@@ -79,7 +80,7 @@ def found(
             provider_id=machine.provider_id or "",
             hourly=spec.price.amount if spec.price else None,
             currency=spec.price.currency if spec.price else "",
-            is_adopted=is_adopted,
+            is_adopted=is_adopted or name not in own,  # under a name of ours alone, only its id leads back to it
         )
     )
 

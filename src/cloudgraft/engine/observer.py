@@ -196,7 +196,7 @@ class Observer:
                 continue  # it was taken in meanwhile
             if orphan.machine.name in records:
                 continue  # a second machine for one intent: that is seen, and settled, once the first is known
-            record = found(orphan.machine, group.spec, around.fleet, now, is_adopted=False)
+            record = found(orphan.machine, group.spec, around.fleet, now, is_adopted=False, taken=records)
             records[record.name] = record
             events += [about(record, now, "found in its cloud, and it proves to be ours"), _adopted(record, now)]
         if is_last:

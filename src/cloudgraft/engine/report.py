@@ -20,7 +20,7 @@ from cloudgraft.engine.observer import SLICE
 from cloudgraft.engine.report_json import iso
 from cloudgraft.engine.worker import Worker
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
-from cloudgraft.store.records import MachineRecord, PauseRecord, Scope, State
+from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
 
 __all__ = [
     "CloudReport",
@@ -247,14 +247,14 @@ def cloud_report(engine: Engine, worker: Worker) -> CloudReport:
     pause = engine.fleet.pauses.get((Scope.CLOUD, name))
     return CloudReport(
         name=name,
-        driver=type(worker.driver).__name__,
+        driver=worker.settings.driver or type(worker.driver).__name__,
         is_up=not health.is_down and health.listed_at is not None,
         error=health.error,
         error_code=health.code,
         down_since=iso(health.since) if health.is_down and health.since is not None else "",
         list_age=_age(health.listed_at, engine.clock.now()) if health.listed_at is not None else None,
         machines_listed=health.machines,
-        machines=len(engine.fleet.in_cloud(name)),
+        machines=sum(r.presence is not Presence.NONE for r in engine.fleet.in_cloud(name).values()),
         orphans=len(worker.observer.orphans),
         is_ready=name in engine.fleet.adopted_clouds,
         blocked=worker.observer.blocked,

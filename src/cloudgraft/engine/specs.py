@@ -38,6 +38,7 @@ class CloudSettings:
     """How one cloud is treated."""
 
     name: str
+    driver: str = ""  # its name in the configuration, for people
     observe_every: timedelta = timedelta(seconds=10)
     list_timeout: timedelta = timedelta(seconds=60)
     create_timeout: timedelta = timedelta(minutes=2)
