@@ -61,3 +61,9 @@ def test_a_shape_that_is_there_twice_is_told_once_and_where(tmp_path: Path) -> N
     assert str(caught.value) == (
         "f:3:66: nodeGroups[0].shapes[1]: small is there twice (each becomes a group, so name it once)"
     )
+
+
+def test_gone_machines_are_kept_for_as_long_as_guards_count_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{ENGINE}store: {{keepGone: 1h}}\nengine: {{nodeMemory: 25h}}\n", tmp_path, name="f")
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["store.keepGone", "engine.nodeMemory"]

@@ -283,3 +283,13 @@ async def test_what_waits_too_long_in_a_pause_fails_at_its_deadline(rig: Rig) ->
     (instance,) = await rig.shown()
     assert instance.error is not None
     assert instance.error.code == "deadline"
+
+
+async def test_what_a_removed_group_had_not_ordered_yet_is_not_ordered_any_more(rig: Rig) -> None:
+    await rig.provider.increase_size("g", 2)
+    rig.groups = ()
+    rig.engine.reconfigure(rig.blueprint())
+    await rig.provider.refresh()
+    await rig.turn()
+    assert rig.cloud.ledger() == []
+    assert [instance.error.code for instance in await rig.shown() if instance.error] == ["draining"] * 2

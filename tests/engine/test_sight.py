@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.intents import found
 from cloudgraft.engine.sight import Looker, Sight, look
 from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, Ownership
 from cloudgraft.store.records import MachineRecord, Presence, State
-from tests.engine.makers import IDENTITY, NOW, a_listing, a_machine, a_record, a_sight
+from tests.engine.makers import IDENTITY, NAME, NOW, a_listing, a_machine, a_record, a_sight, a_spec
 
 CLOUD = CloudSettings(name="sim", create_timeout=timedelta(seconds=30))
 RUNNING = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=1000)
@@ -192,6 +194,17 @@ def test_a_machine_that_was_taken_over_is_known_by_its_id_whatever_it_is_called(
     machine = a_machine(name="renamed", tags={})
     sight = seen(taken, machine, a_machine("m-2", name="theirs", tags={}))
     assert (sight.machine, sight.is_ours, sight.extras, sight.unproven) == (machine, True, (), None)
+
+
+@pytest.mark.parametrize("name", ["", "ip-10-0-0-7"])
+def test_a_machine_whose_name_is_not_ours_is_followed_after_it_was_taken_in(name: str) -> None:
+    """A cloud that keeps no names gives back the tags; under a name of our own choice only the id leads back to it."""
+    machine, fleet = a_machine("m-7", name=name, tags=IDENTITY.tags(NAME, "g")), Fleet()
+    for taken in ((), {name, NAME}):
+        record = found(machine, a_spec(), fleet, NOW, is_adopted=False, taken=taken)
+        assert record.name not in taken
+        sight = seen(record, machine)
+        assert (sight.machine, sight.is_ours) == (machine, True)
 
 
 # -- doubles -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StrictBool, StrictStr
+from pydantic import AfterValidator, Field, StrictBool, StrictStr, field_validator
 
 from cloudgraft.config.fields import Duration, Kind, PositiveDuration, ReadableFile, Share, Text, refuse
 from cloudgraft.config.kubernetes import LabelKey
@@ -89,7 +89,7 @@ class Engine(Section):
     node_memory: Duration = Field(
         timedelta(minutes=30),
         description="How long the node of a machine that is gone still belongs to its group, where it cannot be seen "
-        "that the node is gone too.",
+        "that the node is gone too; at most a day.",
     )
     repair: Repair = Field(Repair(), description="What is done about machines that die.")
     orphans: Orphans = Field(Orphans(), description="What is done about machines that nobody knows.")
@@ -97,3 +97,12 @@ class Engine(Section):
         None, description="The label that nodes with a GPU carry.", examples=["example.com/gpu"]
     )
     webhook: Webhook | None = Field(None, description="Who else is told when something goes wrong.")
+
+    @field_validator("node_memory")
+    @classmethod
+    def _check_memory(cls, value: timedelta) -> timedelta:
+        if value > timedelta(days=1):
+            raise refuse(
+                "must be at most a day, for as long as machines that are gone are kept at least", "for example 1h"
+            )
+        return value

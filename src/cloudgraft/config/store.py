@@ -76,8 +76,18 @@ class Store(Section):
         timedelta(seconds=15),
         description="How long a leader that is not heard of stays the leader: another replica waits that long.",
     )
-    keep_gone: Duration = Field(timedelta(days=2), description="How long machines that are gone are remembered.")
+    keep_gone: Duration = Field(
+        timedelta(days=2),
+        description="How long machines that are gone are remembered; at least a day, by which guards count money.",
+    )
     keep_events: Duration = Field(timedelta(days=14), description="How long events and histories are kept.")
+
+    @field_validator("keep_gone")
+    @classmethod
+    def _check_keep_gone(cls, value: timedelta) -> timedelta:
+        if value < timedelta(days=1):
+            raise refuse("must be at least a day, because guards count what was spent in one", "for example 48h")
+        return value
 
     @field_validator("path")
     @classmethod

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from cloudgraft.engine import backoff
 from cloudgraft.engine.blueprint import Catalog
 from cloudgraft.engine.calls import Caller
-from cloudgraft.engine.decide import Create, Delete, Move, Situation, Stay, decide
+from cloudgraft.engine.decide import Create, Delete, Move, Situation, Stay, decide, failure
 from cloudgraft.engine.events import about
+from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.observer import SLICE, Observer
 from cloudgraft.engine.repairer import Repairer
 from cloudgraft.engine.sender import Sender
@@ -237,7 +238,7 @@ class Worker:
         around = self._around
         refusal = None
         if record.state is State.REQUESTED:
-            refusal = self.refusal() or self._sender.sold_out(record)
+            refusal = self.refusal() or self._sender.sold_out(record) or _drained(around.fleet.groups.get(record.group))
         return Situation(
             now=now,
             settings=around.settings,
@@ -290,3 +291,10 @@ def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:
         f"`cloudgraft orphans release {record.name}`"
     )
     return about(record, now, message, kind="unproven", machine_id=machine.machine_id)
+
+
+def _drained(group: Group | None) -> ErrorRecord | None:
+    """What was asked for before its group was taken out of the configuration is not ordered any more."""
+    if group is None or group.is_configured:
+        return None
+    return failure("draining", "its group is no longer configured")
