@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from cloudgraft.cli.new import command
@@ -93,6 +95,16 @@ async def test_the_driver_serves_as_a_plugin(installed: Installed) -> None:
         assert await driver.list() == [made]
     finally:
         await driver.close()
+
+
+def test_the_configurations_of_the_drivers_readme_are_good(installed: Installed, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (installed.driver / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    whole, as_a_process = (yaml.safe_load(block) for block in blocks)
+    for config in (whole, {**whole, **as_a_process}):
+        path = tmp_path / "cloudgraft.yaml"
+        path.write_text(yaml.safe_dump(config))
+        output = installed.run(sys.executable, "-m", "cloudgraft.cli", "serve", "--check", "--config", path)
+        assert "good (1 group)" in output
 
 
 async def test_the_provider_serves_as_a_plugin(installed: Installed) -> None:

@@ -16,6 +16,7 @@ import pytest
 from cloudgraft.engine.blueprint import Blueprint, Catalog, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.identity import TAG_NAME
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.roster import make_roster
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money
@@ -260,6 +261,7 @@ async def test_a_machine_with_a_name_that_cannot_be_stored_is_taken_in_under_its
     cloud = Cloud()
     async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
         tags = case.engine.identity.tags("n", "g")
+        del tags[TAG_NAME]
         await case.engine.close()
         cloud.machines["id-9"] = Machine(name="x\0y", machine_id="id-9", provider_id="cloud://9", tags=tags)
         (tmp_path / "journal.db").unlink()

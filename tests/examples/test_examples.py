@@ -87,7 +87,9 @@ def _ids(instances: list[Instance]) -> list[str]:
 # -- the tutorial ------------------------------------------------------------------------------------------------------
 
 
-def test_the_tutorial_shows_the_example_as_it_is() -> None:
+def test_the_tutorials_show_the_examples_as_they_are() -> None:
+    driver = (ROOT / "docs/tutorial/your-first-driver.md").read_text()
+    assert f"```python file=lab_driver.py\n{(EXAMPLES / 'first_driver.py').read_text()}```" in driver
     page = (ROOT / "docs/tutorial/your-first-provider.md").read_text()
     shown = re.search(r"^```python file=first_provider\.py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert shown is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.events import about, happened
@@ -15,7 +15,7 @@ from cloudgraft.engine.renaming import moved_here
 from cloudgraft.engine.sight import Listing, Looker, Sight, look
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
-from cloudgraft.sdk.driver import DriverTraits, MachineState
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence, State
 
@@ -78,9 +78,11 @@ class Observer:
         listing = Listing.of(machines, began)
         await asyncio.sleep(0)
         await self._look_at_all(listing)
-        await asyncio.sleep(0)
-        self.listing = listing
-        self.review()
+        orphans: list[Orphan] = []
+        for start in range(0, len(machines), SLICE):
+            await asyncio.sleep(0)
+            orphans += self._orphans_of(machines[start : start + SLICE])
+        self.listing, self.orphans = listing, orphans
         await asyncio.sleep(0)
         await self.take_in()
         await self.count()
@@ -92,8 +94,11 @@ class Observer:
     def review(self) -> None:
         """Finds the orphans in the latest list, as the journal is now."""
         if self.listing is not None:
-            around = self._around
-            self.orphans = find_orphans(self.name, self.listing, around.fleet, around.identity, self.traits.ownership)
+            self.orphans = self._orphans_of(self.listing.machines)
+
+    def _orphans_of(self, machines: Sequence[Machine]) -> list[Orphan]:
+        around = self._around
+        return find_orphans(self.name, machines, around.fleet, around.identity, self.traits.ownership)
 
     async def count(self) -> None:
         """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
@@ -130,20 +135,13 @@ class Observer:
         """Whether something is under way that the next list will tell about."""
         return self.name not in self._around.fleet.adopted_clouds or bool(self._around.fleet.moving.get(self.name))
 
-    def _records(self) -> Iterator[MachineRecord]:
-        return iter(self._around.fleet.in_cloud(self.name).values())
-
     async def _look_at_all(self, listing: Listing) -> None:
         looker = Looker(self._around.identity, self.traits, self._caller.settings)
         fleet = self._around.fleet
-        names = [r.name for r in self._records() if r.presence is not Presence.NONE]
-        names += [r.name for r in fleet.released.values() if r.cloud == self.name]
-        # Of those of which the cloud should hold nothing, only what is there all the same matters, or was.
-        names += [name for name in listing.by_name if name in fleet.machines]
-        names += [name for name, sight in self._sights.items() if sight.machine is not None]
-        for count, name in enumerate(dict.fromkeys(names), 1):
+        names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._sights))
+        for count, name in enumerate(names, 1):
             record = fleet.machines.get(name)
-            if record is not None and record.cloud == self.name:
+            if record is not None and record.cloud == self.name and self._matters(record, listing):
                 sight = self.sight(name)
                 look(record, sight, listing, looker)
                 if _is_over(record) and sight.machine is None and not sight.is_calling:
@@ -152,6 +150,13 @@ class Observer:
                 self._sights.pop(name, None)
             if count % SLICE == 0:
                 await asyncio.sleep(0)
+
+    def _matters(self, record: MachineRecord, listing: Listing) -> bool:
+        """Of those of which the cloud should hold nothing, only what is there all the same matters, or was."""
+        if (record.presence is not Presence.NONE and not _is_over(record)) or record.name in listing.by_name:
+            return True
+        sight = self._sights.get(record.name)
+        return sight is not None and sight.machine is not None
 
     async def take_in(self) -> None:
         """Before the first creation: adopts what proves to be ours. Later, what turns up is only told of."""

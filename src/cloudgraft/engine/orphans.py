@@ -39,11 +39,13 @@ class Orphan:
     is_proven: bool  # that it is ours, in the way that its driver declares
 
 
-def find_orphans(cloud: str, listing: Listing, fleet: Fleet, identity: Identity, ownership: Ownership) -> list[Orphan]:
-    """Those of the list that look like ours and belong to no record."""
+def find_orphans(
+    cloud: str, machines: Iterable[Machine], fleet: Fleet, identity: Identity, ownership: Ownership
+) -> list[Orphan]:
+    """Those of a list that look like ours and belong to no record."""
     groups = [group.spec.id for group in fleet.groups.values() if group.spec.cloud == cloud]
     found = []
-    for machine in listing.machines:
+    for machine in machines:
         by_id = fleet.by_machine_id(cloud, machine.machine_id)
         if by_id is not None and by_id.state is not State.GONE:
             continue  # nearly all of them, so this comes first
