@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +38,11 @@ def below(pid: int) -> list[Process]:
         found += under
         todo += under
     return [process for process in map(_look, found) if process is not None]
+
+
+def came_after(others: Collection[Process]) -> list[Process]:
+    """Every living descendant of ours but ``others``: what other tests share, a database say, is not of this one."""
+    return [process for process in below(os.getpid()) if process not in others]
 
 
 def in_session(session: int) -> list[Process]:

@@ -19,7 +19,7 @@ from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from tests.conditions import until
 from tests.plugins.plugin_programs import TIMING, python, shell
-from tests.plugins.processes import below
+from tests.plugins.processes import below, came_after
 
 GOOD_LINE = "1|1|unix|/nowhere|grpc|"
 PATIENT = replace(TIMING, stop_grace=0.2)
@@ -165,9 +165,10 @@ async def test_the_secrets_of_a_plugin_are_not_in_its_repr() -> None:
 
 
 async def test_to_be_cancelled_while_it_waits_for_a_handshake_leaves_nothing_behind() -> None:
+    others = below(os.getpid())
     launching = asyncio.create_task(launch(spec(shell("sleep 600 & sleep 600")), TIMING))
-    await until(lambda: len(below(os.getpid())) >= 4, what="watchdog, shell and two sleeps")
-    family = below(os.getpid())
+    await until(lambda: len(came_after(others)) >= 4, what="watchdog, shell and two sleeps")
+    family = came_after(others)
     launching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await launching
@@ -214,9 +215,10 @@ async def test_stop_may_be_said_twice_and_after_the_end() -> None:
 
 
 async def test_when_the_watchdog_is_killed_the_rest_is_ended_by_us() -> None:
+    others = below(os.getpid())
     child = await launch(spec(shell(f"sleep 600 & echo '{GOOD_LINE}'; wait")), TIMING)
     try:
-        family = below(os.getpid())
+        family = came_after(others)
         (dog,) = [process for process in family if "watchdog.py" in process.command]
         os.kill(dog.pid, 9)
         assert "SIGKILL" in await asyncio.wait_for(child.wait(), 20)

@@ -23,7 +23,7 @@ from cloudgraft.sdk import CloudgraftError, NodeGroup, UnavailableError
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
 from tests.conditions import until
 from tests.plugins.plugin_programs import GO_LIKE, PROVIDER, ROOT, TIMING, provider_spec, shell, with_packages
-from tests.plugins.processes import below
+from tests.plugins.processes import below, came_after
 
 POOL = NodeGroup(id="pool", min_size=0, max_size=5, debug="pretended machines")
 SERVED_PLAINLY = ROOT / "tests" / "plugins" / "served_plainly.py"
@@ -81,12 +81,13 @@ def kill(status: PluginStatus, number: int = signal.SIGKILL) -> None:
 
 async def test_a_plugin_answers_and_is_stopped_cleanly(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "cloudgraft.plugins")
+    others = below(os.getpid())
     async with started(provider_spec()) as provider:
         assert provider.status.state is PluginState.RUNNING
         assert await provider.node_groups() == [POOL]
         await provider.increase_size("pool", 2)
         assert await provider.target_size("pool") == 2
-        family = below(os.getpid())
+        family = came_after(others)
         assert provider.status.pid in {process.pid for process in family}
     assert provider.status == PluginStatus(state=PluginState.STOPPED)
     assert not any(process.is_alive for process in family)
