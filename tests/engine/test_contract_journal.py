@@ -206,6 +206,34 @@ async def test_law_11_nothing_is_created_while_the_cloud_cannot_be_listed(tmp_pa
         assert len(rig.cloud.ledger()) == 2
 
 
+async def test_law_11_nothing_is_created_before_the_cloud_was_seen_for_as_long_as_its_lists_may_lag(
+    tmp_path: Path,
+) -> None:
+    options = SimulatedOptions(boot_time=timedelta(seconds=5), list_lag=timedelta(seconds=60))
+    async with running(Rig(tmp_path, options=options)) as rig:
+        await rig.provider.increase_size("g", 1)  # nobody would, for the group is not listed yet
+        await rig.settle(5)
+        assert rig.cloud.calls().get("create", 0) == 0
+        await rig.settle(10)
+        assert len(rig.alive()) == 1
+
+
+async def test_after_a_restart_nothing_is_created_before_the_first_list(rig: Rig) -> None:
+    """What was created just before may be there already."""
+    rig.chaos(create={"rateLimits": 1}, retryAfter=5)
+    await rig.provider.increase_size("g", 1)
+    await rig.turn()
+    await rig.crash()
+    rig.chaos(list={"unavailable": 1})
+    await rig.start()
+    calls = rig.cloud.calls()["create"]
+    await rig.settle(5)
+    assert rig.cloud.calls()["create"] == calls
+    rig.chaos()
+    await rig.settle(5)
+    assert await rig.states() == ["running"]
+
+
 async def test_law_11_when_the_cluster_id_is_lost_too_nothing_is_created_until_a_person_says_which_it_is(
     tmp_path: Path,
 ) -> None:

@@ -377,7 +377,7 @@ class LifeWithoutIdempotency(EngineLife):
 
 
 PROFILE = settings(
-    max_examples=EXAMPLES or 25,
+    max_examples=EXAMPLES or 35,
     stateful_step_count=STEPS,
     derandomize=not EXAMPLES,
     deadline=None,

@@ -131,7 +131,7 @@ class Sender:
         self._caller.delete(name, decision.machine)
         if not decision.kind or decision.machine.machine_id in sight.told:
             return Change()
-        sight.told.add(decision.machine.machine_id)
+        sight.told |= {decision.machine.machine_id}
         return Change(
             events=(about(record, now, decision.cause, kind=decision.kind, machine_id=decision.machine.machine_id),)
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import CloudSettings
@@ -68,7 +68,7 @@ class Sight:
     failures: int = 0  # calls to delete it that failed
     is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
-    told: set[str] = field(default_factory=set)  # what was told of it already
+    told: frozenset[str] = frozenset()  # what was told of it already
 
     @property
     def is_absent(self) -> bool:

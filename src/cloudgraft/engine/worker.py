@@ -228,7 +228,7 @@ class Worker:
             case Stay(wake_at):
                 self._set_alarm(name, wake_at)
                 if sight.unproven is not None and record.state in _UNWANTED and "unproven" not in sight.told:
-                    sight.told.add("unproven")
+                    sight.told |= {"unproven"}
                     tell.append(_unproven(record, sight.unproven, now))
                 is_over = record.state is State.GONE and not is_released(record)
                 if is_over and sight.machine is None and not sight.is_calling:
