@@ -1,6 +1,7 @@
 # Everything a newcomer or CI needs, on a machine with nothing but Python 3.11+ and make.
 #   make demo     the main job, live in the terminal, on embedded defaults
-#   make test     all tests: no network, no service to start by hand
+#   make test     the tests: no network, no service to start by hand
+#   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write and around every cloud call; minutes
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make bench    speed against a bare gRPC server, as ratios
@@ -17,7 +18,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test test-crash check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-docs test-crash check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -29,7 +30,10 @@ run: $(CORE)
 	@$(BIN)/cloudgraft $(ARGS)
 
 test: $(DEV)
-	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS_TEST)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup --ignore=tests/docs $(ARGS_TEST)
+
+test-docs: $(DEV)
+	@$(BIN)/python -m pytest -n auto tests/docs $(ARGS_TEST)
 
 test-crash: $(DEV)
 	@if command -v strace >/dev/null; then $(BIN)/python -m tests.store.trace_fsync; \

@@ -27,7 +27,7 @@ from cloudgraft.engine.metrics import EngineMetrics
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import InstanceState, NodeRef
-from cloudgraft.server.serve import ServeOptions, running, settle_memory
+from cloudgraft.server.serve import ServeOptions, running, settle
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Change
@@ -88,7 +88,7 @@ async def main(options: argparse.Namespace) -> None:
         tasks: list[Coroutine[None, None, None]] = [watchdog.watch()]
         if options.churn:
             tasks.append(await make_churn(provider, options.groups, options.churn))
-        settle_memory()
+        settle()
         running_tasks = [asyncio.create_task(task) for task in tasks]
         lines = await _lines_of_input()
         _tell({"address": server.address, "seconds": seconds})

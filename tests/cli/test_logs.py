@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from cloudgraft.cli import logs
+from cloudgraft.config.secrecy import hide_secrets
+from cloudgraft.sdk.secrecy import redacted
 
 SECRET = "hunter2"  # by name: the source line of a call stands in its traceback
 
@@ -72,3 +74,36 @@ def test_json_is_one_object_a_line_with_all_values() -> None:
 def test_the_levels_are_those_of_the_autoscaler(verbosity: int, shown: list[str]) -> None:
     lines = logged("json", verbosity=verbosity).splitlines()
     assert [json.loads(line)["event"] for line in lines] == shown
+
+
+@pytest.mark.parametrize("log_format", logs.FORMATS)
+@pytest.mark.parametrize(
+    ("options", "secret"),
+    [
+        ({"apiToken": "tok-31337-a"}, "tok-31337-a"),
+        ({"auth": {"password": 'pa"ss\nword'}}, 'pa"ss\nword'),
+        ({"env": {"LAB_SECRET_KEY": "tok-31337-b"}}, "tok-31337-b"),
+        ({"credentials": {"user": "robert", "parts": ["tok-31337-c"]}}, "tok-31337-c"),
+    ],
+)
+def test_what_an_option_names_a_secret_is_not_in_a_librarys_message(
+    log_format: str, options: dict[str, object], secret: str
+) -> None:
+    """Nor in its traceback: many a library tells what it has sent."""
+    hide_secrets(options)
+    stream = io.StringIO()
+    logs.configure(2, log_format, stream)
+    try:
+        refuse(secret)
+    except ValueError:
+        logging.getLogger("cloudgraft.test").exception("it said %s", secret, extra={"sent": secret})
+    assert "tok-31337" not in stream.getvalue()
+    assert "ss" not in stream.getvalue().split("refused")[1].splitlines()[0]
+    assert "[secret]" in stream.getvalue()
+
+
+def test_where_a_secret_is_may_be_told() -> None:
+    hide_secrets({"tokenFile": "/etc/lab/token-file", "secretName": "lab-secret-name", "tls": {"key": "server.key"}})
+    assert (
+        redacted("/etc/lab/token-file lab-secret-name server.key") == "/etc/lab/token-file lab-secret-name server.key"
+    )

@@ -7,6 +7,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """What it did, and when."""
+
+    at: float
+    word: str
+    about: str  # of a call and an election the epoch, of fencing the reason
 
 
 class LeaderProcess:
@@ -20,23 +29,21 @@ class LeaderProcess:
 
     async def word(self) -> str:
         """The next thing it says: call, refrain, elected or fenced."""
-        return (await self._line())[1]
+        return (await self._line()).word
 
-    async def says(self, word: str, *, after: float = 0.0) -> list[str]:
-        """All that it says up to this word, as far as it is of after that time."""
-        said: list[str] = []
-        while word not in said[-1:]:
-            at, what = await self._line()
-            if at > after:
-                said.append(what)
+    async def says(self, word: str, *, after: float = 0.0) -> list[Line]:
+        """All that it says up to the first such word of after that time."""
+        said: list[Line] = []
+        while not said or said[-1].word != word or said[-1].at <= after:
+            said.append(await self._line())
         return said
 
-    async def _line(self) -> tuple[float, str]:
+    async def _line(self) -> Line:
         assert self._process.stdout is not None
         async with asyncio.timeout(30):
             line = await self._process.stdout.readline()
-        at, word, *_ = line.decode().split()
-        return float(at), word
+        at, word, *about = line.decode().split()
+        return Line(float(at), word, " ".join(about))
 
 
 @asynccontextmanager

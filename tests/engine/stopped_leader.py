@@ -55,8 +55,8 @@ async def main(seconds: float, url: str = "") -> None:
     leadership = Leadership(lease, on_elected=elected, on_fenced=fenced)
     await leadership.start()
     while True:
-        before = clock.now()
-        say(before, "call" if leadership.is_leader() else "refrain")
+        before, epoch = clock.now(), leadership.epoch
+        say(before, *(("call", epoch) if epoch is not None else ("refrain",)))
         await asyncio.sleep(0.002)
 
 

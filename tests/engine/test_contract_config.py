@@ -210,6 +210,21 @@ async def test_a_count_in_the_middle_of_an_increase_does_not_lose_it(tmp_path: P
         assert len(rig.cloud.ledger()) == 5
 
 
+async def test_a_guard_is_asked_again_before_every_call(tmp_path: Path) -> None:
+    """Machines that look like ours turn up after more were promised: those that are not sent yet are not sent."""
+    slow = CloudSettings(name="sim", create_timeout=timedelta(seconds=30), calls_per_second=0.1)
+    settings = EngineSettings(guards=GuardLimits(max_machines=3))
+    async with running(Rig(tmp_path, settings=settings, cloud_settings=slow)) as rig:
+        await rig.provider.increase_size("g", 3)
+        await rig.turn()
+        assert len(rig.alive()) == 1
+        for _ in range(2):
+            rig.place(rig.engine.identity.new_name("g"), {})
+        await rig.settle(8)
+        assert len(rig.alive()) == 3
+        assert sorted(i.error.code if i.error else "" for i in await rig.shown()) == ["", "guard", "guard"]
+
+
 async def test_a_days_money_is_not_exceeded(tmp_path: Path) -> None:
     """A small machine costs some cents an hour; the day's money buys hours of it, not machines."""
     probe = Rig(tmp_path)

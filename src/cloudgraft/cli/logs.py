@@ -10,6 +10,8 @@ from typing import Any, TextIO
 import click
 import structlog
 
+from cloudgraft.sdk.secrecy import redacted
+
 FORMATS = ("console", "json")
 
 
@@ -45,11 +47,18 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
     final += [structlog.processors.format_exc_info] if log_format == "json" else [_printable]
     final += [renderer]
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=final))
+    handler.setFormatter(_WithoutSecrets(foreign_pre_chain=shared, processors=final))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING if verbosity > 0 else logging.CRITICAL)
     logging.getLogger("cloudgraft").setLevel(level_for(verbosity))
+
+
+class _WithoutSecrets(structlog.stdlib.ProcessorFormatter):
+    """Tracebacks too: a library's exception may hold whatever it has sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
 
 
 def _printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

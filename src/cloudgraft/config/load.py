@@ -14,6 +14,7 @@ from cloudgraft.config.explain import explain
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.model import Config
 from cloudgraft.config.problems import ConfigError, Problem
+from cloudgraft.config.secrecy import hide_secrets
 
 __all__ = ["installed_driver_types", "installed_provider_types", "load", "parse"]
 
@@ -70,6 +71,7 @@ def _validate(document: Document, base_dir: Path) -> Config:
     context = LoadContext(
         base_dir=base_dir, provider_types=installed_provider_types(), driver_types=installed_driver_types()
     )
+    hide_secrets(document.root.value)  # first: what follows may tell of them
     problems = [*document.problems, *cross_checks(document)]
     try:
         config = Config.model_validate(document.root.value, context=context)

@@ -20,6 +20,7 @@ from cloudgraft.config.groups import Group
 from cloudgraft.config.model import Where
 from cloudgraft.config.problems import ConfigError, KeyPath, Problem
 from cloudgraft.config.schema import item_type, keys_of, unwrap
+from cloudgraft.config.secrecy import hide_secrets
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
 
@@ -33,6 +34,7 @@ def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) 
 
     Raises ConfigError with all problems, each with its file and line.
     """
+    hide_secrets(data)
     try:
         adapter: TypeAdapter[T] = TypeAdapter(options_type)
         reader = _Reader(where)

@@ -46,7 +46,8 @@ cloudgraft.yaml:4:11: server.listn: unknown key (did you mean listen?)
 - **Names** are lower-case letters, digits and hyphens, at most 63.
 - **Quantities** of cpu, memory and other resources are written as Kubernetes writes them: `4`, `500m`, `16Gi`.
 - **Money** is text in quotes, such as `"0.05"`, and all of it is in one currency.
-- **Secrets** belong into files or the environment. What is wrong with a value that may be a secret is told without it.
+- **Secrets** belong into files or the environment. What is wrong with a value that may be a secret is told without it,
+  and the value of an option whose name says that it is one (`password`, `apiToken`, ...) appears in no log or message.
 - YAML reads `no`, `on` and `yes` as booleans and `1.10` as a number. Where text is wanted, that is refused with the
   advice to use quotes. A key that is there twice is an error. Anchors, aliases and `<<` may be used.
 - The file must be UTF-8, and at most 1 MiB.

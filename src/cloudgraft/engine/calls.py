@@ -204,7 +204,7 @@ class Caller:
             if limit.expired():
                 raise DeadlineError(f"cloud {cloud} did not answer {verb} within {seconds:g} s") from error
             log.exception("a driver raised an unexpected exception", extra={"cloud": cloud, "call": verb})
-            # What it says may be anything, a password too: only the log may have it.
+            # What it says may be anything; the log has it, without what was hidden (sdk.secrecy).
             raise InternalError(
                 f"the driver of cloud {cloud} failed in {verb} with {type(error).__name__}; the log has the details"
             ) from error

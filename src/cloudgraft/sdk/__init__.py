@@ -33,6 +33,7 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.secrecy import hide
 from cloudgraft.sdk.types import (
     AutoscalingOptions,
     Container,
@@ -89,5 +90,6 @@ __all__ = [
     "Taint",
     "UnavailableError",
     "UnsupportedError",
+    "hide",
     "pod_requests",
 ]

@@ -27,6 +27,8 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
+from cloudgraft.sdk.secrecy import redacted
+
 __all__ = [
     "AlreadyExistsError",
     "AuthenticationError",
@@ -104,7 +106,7 @@ class CloudgraftError(Exception):
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         # An author may well hand in another exception, or half a surrogate pair, which no log and no wire can take.
-        self.message = str(message).encode("utf-8", "replace").decode()
+        self.message = redacted(str(message).encode("utf-8", "replace").decode())
         super().__init__(self.message)
         self.retry_after = retry_after  # seconds; a hint from the other side
 

@@ -21,6 +21,7 @@ from cloudgraft.service import CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
 
 log = logging.getLogger("cloudgraft.server")
+_SWITCH_SECONDS = 0.001  # that one thread may compute while others wait; the interpreter's own default is 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,7 @@ async def serve_until_told(
                 running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server,
                 beside(server) if beside else nullcontext(),
             ):
-                settle_memory()
+                settle()
                 await told.wait()
         except asyncio.CancelledError:
             if not told.while_starting:
@@ -139,13 +140,16 @@ async def serve_until_told(
             log.info("told to stop while starting")
 
 
-def settle_memory() -> None:
-    """Tells the garbage collector that what is there now stays for good: call it once, when a program is up.
+def settle() -> None:
+    """Arranges the interpreter for a program that is up and has calls to answer: call it once.
 
-    Else every full collection walks through all libraries and the whole fleet, and holds up all calls meanwhile.
+    What is there now stays for good: else every full garbage collection walks through all libraries and the whole
+    fleet. And a thread that computes, such as a cloud's library that reads a long list, gives way to the event loop
+    after a moment. Both would hold up all calls.
     """
     gc.collect()
     gc.freeze()
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def serve(provider: Provider | BlockingProvider, options: ServeOptions | None = None) -> None:

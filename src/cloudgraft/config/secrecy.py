@@ -1,0 +1,34 @@
+"""Secrets that a file holds although they should be in one of their own: at least they are shown nowhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from cloudgraft.sdk.secrecy import hide
+
+__all__ = ["hide_secrets"]
+
+_SECRET = re.compile(r"(?i)passw|passphrase|token|secret|credential|(api|access|private|auth)[-_]?key")
+_HARMLESS = re.compile(r"(?i)(file|path|dir|name|id|url|ref)$")  # tells where a secret is, or which
+
+
+def hide_secrets(options: object) -> None:
+    """Hides whatever is below a key that says that it is secret, in the options of somebody else's code."""
+    if isinstance(options, Mapping):
+        for key, value in options.items():
+            if _SECRET.search(str(key)) and not _HARMLESS.search(str(key)):
+                _hide_all(value)
+            else:
+                hide_secrets(value)
+    elif isinstance(options, list):
+        for value in options:
+            hide_secrets(value)
+
+
+def _hide_all(value: object) -> None:
+    if isinstance(value, str):
+        hide(value)
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            _hide_all(each)

@@ -1,0 +1,40 @@
+"""What must be shown nowhere: no log, no error, no journal has it (law 9)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Final
+from urllib.parse import quote
+
+__all__ = ["hide", "redacted"]
+
+MASK: Final = "[secret]"
+_SHORTEST: Final = 6  # characters; what is shorter is also part of many a harmless word
+_lock = threading.Lock()
+_hidden: tuple[str, ...] = ()  # longest first: one may be part of another
+
+
+def hide(*values: str) -> None:
+    """From now on these are shown as ``[secret]`` in every log line and error of this process.
+
+    Options of a driver whose names say so (``password``, ``apiToken``, ...) are hidden by themselves. A driver that
+    reads a secret from elsewhere hides it when it has it: libraries put what they sent into their exceptions. Values of
+    fewer than six characters are not hidden.
+    """
+    global _hidden  # noqa: PLW0603 - there is one log per process, and so one list of what must not be in it
+    with _lock:
+        wanted = {*_hidden, *(form for value in values if len(value) >= _SHORTEST for form in _forms(value))}
+        _hidden = tuple(sorted(wanted, key=lambda value: (-len(value), value)))
+
+
+def _forms(value: str) -> set[str]:
+    """As it is, and as it looks in JSON, in a traceback and in a URL."""
+    return {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")}
+
+
+def redacted(text: str) -> str:
+    """The text without what was hidden."""
+    for value in _hidden:
+        text = text.replace(value, MASK)
+    return text
