@@ -30,6 +30,10 @@ def crash(password: str) -> None:
     raise ValueError("it broke")
 
 
+def refuse(sent: str) -> None:
+    raise ValueError(f"refused: {sent!r} {sent}")
+
+
 def logged(log_format: str, *, verbosity: int = 2) -> str:
     stream = io.StringIO()
     logs.configure(verbosity, log_format, stream)
@@ -104,6 +108,5 @@ def test_what_an_option_names_a_secret_is_not_in_a_librarys_message(
 
 def test_where_a_secret_is_may_be_told() -> None:
     hide_secrets({"tokenFile": "/etc/lab/token-file", "secretName": "lab-secret-name", "tls": {"key": "server.key"}})
-    assert (
-        redacted("/etc/lab/token-file lab-secret-name server.key") == "/etc/lab/token-file lab-secret-name server.key"
-    )
+    told = "/etc/lab/token-file lab-secret-name server.key"
+    assert redacted(told) == told

@@ -252,7 +252,7 @@ async def test_a_clouds_own_guard_holds_too(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, cloud_settings=own)) as rig:
         await rig.provider.increase_size("g", 2)
         errors = [i.error for i in await rig.shown() if i.error]
-        assert [(e.code, e.message) for e in errors] == [("guard", "guards.maxMachines is 1 for cloud sim")]
+        assert [(e.code, e.message) for e in errors] == [("guard", "clouds.sim.engine.guards.maxMachines is 1")]
 
 
 # -- pauses ------------------------------------------------------------------------------------------------------------

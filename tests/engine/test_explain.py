@@ -78,6 +78,8 @@ DOWN = replace(CLOUD, is_up=False, error="no route", error_code="unavailable", d
         (replace(CASE, guard="maxMachines is 2"), "a guard refuses more machines: maxMachines is 2", "guards"),
         (replace(CASE, machines=[failed("out_of_stock")]), "a machine failed (out_of_stock): why", "other groups"),
         (replace(CASE, machines=[failed("x")] * 3), "3 machines failed (x): why", ""),
+        # What fails counts, so the group is full: of what, is the reason.
+        (replace(CASE, group=replace(GROUP, target=10), machines=[failed("x")] * 8), "8 machines failed (x): why", ""),
     ],
 )
 def test_the_verdict_says_what_is_in_the_way_and_what_to_do(case: Case, what: str, todo: str) -> None:

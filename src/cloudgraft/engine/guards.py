@@ -155,14 +155,14 @@ class Book:
         self, cloud: str, wanted: Tally, *, orders_to_come: int, waiting_counts: bool = True
     ) -> ErrorRecord | None:
         own = self.tallies.get(cloud, Tally())
-        for scope, limits, used in (
-            (f"cloud {cloud}", self.clouds.get(cloud, GuardLimits()), own),
-            ("all clouds", self.overall, self._sum()),
+        for key, scope, limits, used in (
+            (f"clouds.{cloud}.engine.guards", "", self.clouds.get(cloud, GuardLimits()), own),
+            ("guards", " for all clouds", self.overall, self._sum()),
         ):
             orders = used.orders + orders_to_come + (used.waiting if waiting_counts else 0)
             what = _exceeded(limits, used.machines + wanted.machines, orders, used.spend + wanted.spend)
             if what:
-                return failure("guard", f"{what} for {scope}", ErrorClass.OUT_OF_RESOURCES)
+                return failure("guard", f"{key}.{what}{scope}", ErrorClass.OUT_OF_RESOURCES)
         return None
 
     def _sum(self) -> Tally:
@@ -171,12 +171,12 @@ class Book:
 
 def _exceeded(limits: GuardLimits, machines: int, orders: int, spend: float) -> str:
     if limits.max_machines is not None and machines > limits.max_machines:
-        return f"guards.maxMachines is {limits.max_machines}"
+        return f"maxMachines is {limits.max_machines}"
     if limits.max_creates_per_hour is not None and orders > limits.max_creates_per_hour:
-        return f"guards.maxCreatesPerHour is {limits.max_creates_per_hour}"
+        return f"maxCreatesPerHour is {limits.max_creates_per_hour}"
     cap = limits.max_spend_per_day
     if cap is not None and spend > float(cap.amount):
-        return f"guards.maxSpendPerDay is {cap.amount} {cap.currency}"
+        return f"maxSpendPerDay is {cap.amount} {cap.currency}"
     return ""
 
 

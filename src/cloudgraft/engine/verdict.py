@@ -95,11 +95,11 @@ def _of_the_group(case: Case) -> Iterator[Reason]:
             what="it is no longer configured and only shrinks",
             todo=f"put it back into `nodeGroups`, or end it with `cloudgraft orphans release --group {group.id}`",
         )
-    elif group.is_served and group.target >= group.max_size:
-        yield Reason(what=f"it is at its maximum of {group.max_size}", todo="raise its maxSize")
     if case.guard:
         yield Reason(what=f"a guard refuses more machines: {case.guard}", todo="see `cloudgraft status`, and `guards`")
-    yield from _failures(case.machines)
+    yield from _failures(case.machines)  # they count: a group may be full of them
+    if group.is_served and not group.is_draining and group.target >= group.max_size:
+        yield Reason(what=f"it is at its maximum of {group.max_size}", todo="raise its maxSize")
     if group.stale:
         what = f"an older configuration of it is served: {group.stale}"
         yield Reason(what=what, todo="correct the configuration", is_obstacle=False)
