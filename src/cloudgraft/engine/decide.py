@@ -33,7 +33,7 @@ class Move:
 
     record: MachineRecord
     cause: str
-    kind: str = "state"
+    kind: str | None = "state"  # of the event that tells of it; None for what is not worth one
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return _failed(record, at, _why_not_created(sight, "the cloud did not create it in time"))
     if record.presence is Presence.UNKNOWN and sight.is_absent:
         return Move(
-            amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", "known"
+            amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", kind=None
         )
     # What is there under its name must not be made again: its marks may come late.
     is_open = record.presence is Presence.UNKNOWN or sight.unproven is not None
@@ -151,7 +151,7 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
             why = seen.reason or f"the cloud reports it as {seen.state.value} before it ran"
             return _failed(record, at, failure("boot_failed", why), **news)
         if news:
-            return Move(amend(record, **news), "the cloud tells more of it", "known")
+            return Move(amend(record, **news), "the cloud tells more of it", kind=None)
     elif sight.is_absent:
         why = "it disappeared from its cloud before it ran"
         return _failed(record, at, failure("vanished", why), presence=Presence.NONE)
@@ -168,7 +168,7 @@ def _running(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return Move(move(record, State.GONE, at.now, presence=Presence.NONE, error=failure(LOST, why)), why)
     news = _news(record, sight.machine) if sight.machine else {}
     if news:
-        return Move(amend(record, **news), "the cloud tells more of it", "known")
+        return Move(amend(record, **news), "the cloud tells more of it", kind=None)
     if sight.joined is not False:
         return Stay()
     deadline = record.state_since + at.settings.join_deadline.total_seconds()
@@ -220,7 +220,7 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 def _released(record: MachineRecord, sight: Sight) -> Decision:
     """An operator's word stands for as long as the cloud has the machine; then the record is like any other."""
     if sight.is_absent:
-        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", "known")
+        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", kind=None)
     return Stay()
 
 
@@ -247,9 +247,9 @@ def _settled(record: MachineRecord, sight: Sight) -> Move | None:
         found = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
         if (record.presence, record.machine_id) == (Presence.PRESENT, seen.machine_id):
             return None
-        return Move(amend(record, **found), "a list shows that the cloud had created it", "known")
+        return Move(amend(record, **found), "a list shows that the cloud had created it", kind=None)
     if sight.is_absent and record.presence is not Presence.NONE:
-        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", "known")
+        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", kind=None)
     return None
 
 

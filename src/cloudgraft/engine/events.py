@@ -19,7 +19,6 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "decrease": (logging.INFO, "the autoscaler gave up machines that never came"),
     "delete": (logging.INFO, "the autoscaler deleted machines"),
     "state": (logging.INFO, "a machine came to be in another state"),
-    "known": (logging.DEBUG, "more is known of a machine"),
     "retry": (logging.INFO, "a call to a cloud failed and will be made again"),
     "unsettled": (logging.WARNING, "the outcome of a call is not known; a list will settle it"),
     "adopted": (logging.INFO, "a machine in a cloud was taken into the journal"),

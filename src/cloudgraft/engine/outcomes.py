@@ -67,7 +67,7 @@ def after(record: MachineRecord, outcome: Outcome, now: float) -> Move | None:
                     move(record, State.GONE, now, presence=Presence.NONE), "the cloud says that it is not there"
                 )
             if record.presence is not Presence.NONE:
-                return Move(amend(record, presence=Presence.NONE), "the cloud says that it is not there", "known")
+                return Move(amend(record, presence=Presence.NONE), "the cloud says that it is not there", kind=None)
     return None
 
 
@@ -79,7 +79,7 @@ def _after_created(record: MachineRecord, machine: Machine, now: float) -> Move 
         changes["provider_id"] = machine.provider_id
     if record.state is State.CREATING:
         return Move(move(record, State.BOOTING, now, **changes), "the cloud has accepted it")
-    return Move(amend(record, **changes), "the cloud created it after it was given up; it is being removed", "known")
+    return Move(amend(record, **changes), "the cloud created it after it was given up; it is being removed", kind=None)
 
 
 def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:
@@ -92,4 +92,4 @@ def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) ->
         return Move(move(record, State.FAILED, now, presence=Presence.NONE, error=why), error.message)
     if record.state is State.CREATING:
         return Move(amend(record, presence=Presence.NONE), f"it will be tried again: {error.message}", "retry")
-    return Move(amend(record, presence=Presence.NONE), f"the cloud did not create it: {error.message}", "known")
+    return Move(amend(record, presence=Presence.NONE), f"the cloud did not create it: {error.message}", kind=None)

@@ -203,7 +203,7 @@ class Sender:
             made = after(record, outcome, now)
             if made is not None:
                 records[name] = made.record
-                if made.kind != "known":
+                if made.kind is not None:
                     events.append(about(made.record, now, made.cause, kind=made.kind))
             elif isinstance(outcome, CreateFailed) and outcome.error.retry is Retry.SETTLE_FIRST:
                 events.append(about(record, now, outcome.error.message, kind="unsettled"))

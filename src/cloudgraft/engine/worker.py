@@ -278,7 +278,7 @@ class Worker:
                 self._make_due(made.record.name)
                 continue
             records.append(made.record)
-            if made.kind != "known":
+            if made.kind is not None:
                 events.append(about(made.record, now, made.cause, kind=made.kind))
         more = self._repairer.keep_minimum([r for r in records if r.state is State.GONE], now)
         return Change(machines=[*records, *more.machines], events=[*events, *more.events])
