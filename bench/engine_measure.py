@@ -57,12 +57,15 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
-    """The longest that an event loop was held up, in milliseconds, by anything and by its own process."""
+    """The longest that an event loop was held up in a process's life, in milliseconds: by anything, by its own process.
 
-    idle: float
-    idle_own: float
-    busy: float
-    busy_own: float
+    Over all processes. What the engine does shows in each of them, what the machine does only in some.
+    """
+
+    idle: Spread
+    idle_own: Spread
+    busy: Spread
+    busy_own: Spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +180,9 @@ def _take(
 
 
 def _work(plan: EnginePlan, tally: _Tally) -> Work:
-    def longest(kind: str, what: str) -> float:
-        return max(report[what] for report in tally.reports[kind]) * 1000
+    def longest(kind: str, what: str) -> Spread:
+        each = [report[what] * 1000 for report in tally.reports[kind]]
+        return Spread(statistics.median(each), min(each), max(each))
 
     return Work(
         machines=plan.machines,

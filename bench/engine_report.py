@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench.engine_measure import Work
 from bench.engine_starts import Orders, Start
+from bench.measure import Spread
 
 __all__ = ["EngineReport", "engine_as_json", "print_engine_tables"]
 
@@ -39,8 +40,9 @@ class EngineReport:
             for read in work.reads
             if read.p50_ratio.median > _RATIO
         ]
-        if work.stalls.busy_own > _STALL:
-            found.append(f"the busy engine held its event loop up for {work.stalls.busy_own:.1f} ms, target {_STALL:g}")
+        stall = work.stalls.busy_own.median
+        if stall > _STALL:
+            found.append(f"the busy engine held its event loop up for {stall:.1f} ms, target {_STALL:g}")
         if work.resident_kib is not None and work.resident_kib * 1024 / 1e6 > _RESIDENT:
             found.append(f"the busy engine has {work.resident_kib * 1024 / 1e6:.0f} MB, target {_RESIDENT:g}")
         found += [
@@ -89,11 +91,15 @@ def _reads(work: Work) -> Table:
 
 def _holds(work: Work) -> Table:
     stalls, kib = work.stalls, work.resident_kib
-    table = Table("longest stall of the event loop, ms", "idle", "busy")
-    table.add_row("of it the process itself was at work", f"{stalls.idle_own:.1f}", f"{stalls.busy_own:.1f}")
-    table.add_row("by the clock, whoever had the processor", f"{stalls.idle:.1f}", f"{stalls.busy:.1f}")
+    table = Table("longest stall of the event loop, ms (processes)", "idle", "busy")
+    table.add_row("of it the process itself was at work", _spread(stalls.idle_own), _spread(stalls.busy_own))
+    table.add_row("by the clock, whoever had the processor", _spread(stalls.idle), _spread(stalls.busy))
     table.add_row("memory (RSS), MB", "", "?" if kib is None else f"{kib * 1024 / 1e6:.0f}")
     return table
+
+
+def _spread(spread: Spread) -> str:
+    return f"{spread.median:.1f} ({spread.lowest:.1f}..{spread.highest:.1f})"
 
 
 def _starts(starts: Sequence[Start]) -> Table:

@@ -21,6 +21,9 @@ from cloudgraft.service import CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
 
 log = logging.getLogger("cloudgraft.server")
+# New objects until the youngest are looked at, and how often that happens until older ones are too. A list of some
+# thousand machines alone would have all looked at again and again; what is dropped in a circle is mostly young.
+_COLLECT_AFTER = (2000, 10, 1000)
 _SWITCH_SECONDS = 0.001  # that one thread may compute while others wait; the interpreter's own default is 0.005
 
 
@@ -143,12 +146,13 @@ async def serve_until_told(
 def settle() -> None:
     """Arranges the interpreter for a program that is up and has calls to answer: call it once.
 
-    What is there now stays for good: else every full garbage collection walks through all libraries and the whole
-    fleet. And a thread that computes, such as a cloud's library that reads a long list, gives way to the event loop
-    after a moment. Both would hold up all calls.
+    What is there now stays for good, and full garbage collections become rare: each walks through all libraries and
+    the whole fleet. And a thread that computes, such as a cloud's library that reads a long list, gives way to the
+    event loop after a moment. Both would hold up all calls.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
