@@ -24,7 +24,7 @@ log = logging.getLogger("cloudgraft.engine")
 
 T = TypeVar("T")
 _CLOSE = 5.0  # seconds
-_SLICE = 250  # machines looked at before others get their turn on the event loop
+_SLICE = 100  # machines looked at before others get their turn on the event loop
 
 
 class Caller:

@@ -21,7 +21,7 @@ from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, 
 
 __all__ = ["Observer"]
 
-SLICE = 100  # machines looked at before others get their turn on the event loop
+SLICE = 50  # machines looked at before others get their turn on the event loop
 
 
 class Observer:
