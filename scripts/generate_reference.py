@@ -16,6 +16,8 @@ import click
 
 from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
+from cloudgraft.conformance.checks import CHECKS
+from cloudgraft.conformance.render import rules_table
 from cloudgraft.engine.events import KINDS, happened
 from cloudgraft.engine.metrics import EngineMetrics
 from cloudgraft.engine.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
@@ -180,9 +182,28 @@ def _counts(state: State) -> str:
     return "yes" if state in COUNTED else "no"
 
 
+def conformance_page() -> str:
+    return "\n".join(
+        [
+            "# Conformance",
+            "",
+            "What the autoscaler needs of a server, as rules (R) and as traces of calls (T), and the checks of",
+            "`cloudgraft conformance` that look at them. [Judge any server](../how-to/judge-any-server.md) says how to",
+            "run it. Levels:",
+            "",
+            "- **must**: when it is broken, the autoscaler crashes or stops, or machines are lost or bought twice.",
+            "- **should**: when it is broken, scaling works, but badly.",
+            "- **note**: nothing breaks by itself, but an author does well to know it.",
+            "",
+            rules_table.to_markdown(CHECKS),
+        ]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "configuration.md": config_reference.markdown,
+    "conformance.md": conformance_page,
     "errors.md": errors_page,
     "events.md": events_page,
     "machine-states.md": states_page,

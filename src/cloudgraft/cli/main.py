@@ -22,6 +22,7 @@ VERBS = {
     "adopt": "Take machines that are running already into a node group.",
     "orphans": "Find machines that are not where they should be; adopt, release or delete them.",
     "call": "Make one of the 15 calls to any server, as the autoscaler would.",
+    "conformance": "Judge any server by the autoscaler's contract: 90 rules, 10 traces.",
     "certs": "Make, renew and check the certificates for mTLS.",
     "db": "Look after the journal: check, upgrade, export and import it.",
     "simcloud": "Run a simulated cloud, with its own ledger and with faults to order.",

@@ -1,0 +1,231 @@
+"""`cloudgraft conformance`: judges any externalgrpc server, in any language, by the autoscaler's contract."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+from rich.console import Console, RenderableType
+
+from cloudgraft.cli.admin_output import console
+from cloudgraft.cli.call_output import clean
+from cloudgraft.conformance.checks import CHECKS
+from cloudgraft.conformance.kit import KitConfig
+from cloudgraft.conformance.releases import NEWEST, Release
+from cloudgraft.conformance.render import rules_table
+from cloudgraft.conformance.render.html import to_html
+from cloudgraft.conformance.render.json_form import to_json
+from cloudgraft.conformance.render.junit import to_junit
+from cloudgraft.conformance.render.table import progress_line, view
+from cloudgraft.conformance.report import Report
+from cloudgraft.conformance.rules import RULES
+from cloudgraft.conformance.run import Session, selected
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError
+
+__all__ = ["command"]
+
+_EXAMPLES: Final = """\b
+Examples:
+  cloudgraft conformance --address 127.0.0.1:8086
+  cloudgraft conformance --cloud-config cloud-config.yaml --group small --release 1.29
+  cloudgraft conformance --config kit.yaml --junit conformance.xml
+  cloudgraft conformance --address 127.0.0.1:8086 --only R49,T6 -o json
+  cloudgraft conformance --config kit.yaml -o html > report.html
+  cloudgraft conformance --list
+"""
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal is closed
+_USAGE: Final = 2  # exit code for what cannot be done as it was asked for
+
+
+def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The values of --only: rules in upper case, checks as they are called."""
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    names = [word.upper() if word.upper() in RULES else word for word in words]
+    try:
+        selected(names)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(f"{error.message}; --list shows them") from error
+    return tuple(dict.fromkeys(names))
+
+
+def _release(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    try:
+        Release.parse(text)
+    except CloudgraftError as error:
+        raise click.BadParameter(error.message) from error
+    return text.strip().removeprefix("v")
+
+
+@click.command("conformance", epilog=_EXAMPLES)
+@click.option("--address", default="", metavar="HOST:PORT", help="The server: host:port or unix:/path, without TLS.")
+@click.option("--cloud-config", default="", metavar="FILE", help="The autoscaler's own cloud-config file.")
+@click.option("--config", "kit", default="", metavar="FILE", help="The kit's configuration: server, group, commands.")
+@click.option("--group", default="", help="The node group to work with; else the first that is empty and has room.")
+@click.option("--allow-existing", is_flag=True, help="Work with a group that has machines; they are not touched.")
+@click.option("--only", multiple=True, callback=_names, metavar="R49,T6", help="Only these rules or checks.")
+@click.option(
+    "--release", default=str(NEWEST), callback=_release, show_default=True, help="Call as this autoscaler does."
+)
+@click.option("--junit", default="", metavar="FILE", help="Write the results as JUnit XML too, for CI.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
+@click.option("--list", "list_only", is_flag=True, help="Show all rules with the checks that look at them, and stop.")
+@click.pass_context
+def command(
+    context: click.Context,
+    *,
+    address: str,
+    cloud_config: str,
+    kit: str,
+    group: str,
+    allow_existing: bool,
+    only: tuple[str, ...],
+    release: str,
+    junit: str,
+    output: str,
+    list_only: bool,
+) -> None:
+    """Judge any externalgrpc server by what the autoscaler needs of it.
+
+    The kit calls the server as the autoscaler would, makes a few machines in one node group, deletes them again, and
+    says which rules hold. Each failure comes with its rule, what was sent, what came back, why it matters and how to
+    fix it. It makes REAL MACHINES: give it a group for tests. A group that has machines already is left alone unless
+    --allow-existing is given. Ctrl-C deletes what was made, too.
+
+    Rules have levels. must: the autoscaler would crash or stop, or machines would be lost or bought twice. should: it
+    would work badly. note: worth knowing. What needs your help (a slow cloud, a stock-out, a restart) is checked when
+    the file of --config has the commands for it.
+
+    Exit code 0: all is well. 1: a must or a should is broken, or could not be judged. 2: wrong usage, or no group to
+    work with.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a server may say what this terminal cannot show
+    if list_only:
+        _print_rules(only, output)
+        return
+    config = _config(kit, address=address, cloud_config=cloud_config, group=group, allow_existing=allow_existing)
+    report = _judge(context, _session(config, only, release))
+    _print_report(report, output)
+    if junit:
+        _write(junit, to_junit(report))
+    context.exit(0 if report.is_passed else 1)
+
+
+def _config(kit: str, *, address: str, cloud_config: str, group: str, allow_existing: bool) -> KitConfig:
+    """The file with the options laid over it: where the server is, they say together or not at all."""
+    try:
+        config = KitConfig.load(kit) if kit else KitConfig()
+    except CloudgraftError as error:
+        _fail(error.message, code=_USAGE)
+    given: dict[str, object] = {}
+    if address or cloud_config:
+        given |= {"address": address, "cloud_config": cloud_config}
+    if group:
+        given["group"] = group
+    if allow_existing:
+        given["allow_existing"] = True
+    config = config.model_copy(update=given)
+    if bool(config.address) == bool(config.cloud_config):
+        raise click.UsageError("say where the server is, with one of --address, --cloud-config and --config")
+    return config
+
+
+def _session(config: KitConfig, only: Sequence[str], release: str) -> Session:
+    """A run that shows each check on standard error when it has ended."""
+    if only and not selected(only):
+        reasons = "; ".join(f"{name}: {RULES[name].unobservable}" for name in only)
+        raise click.UsageError(f"nothing from outside can see this. {reasons}")
+    shown = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        return Session(config, only=only, release=release, progress=lambda result: shown.print(progress_line(result)))
+    except CloudgraftError as error:
+        _fail(error.message, code=_USAGE)
+
+
+def _judge(context: click.Context, session: Session) -> Report:
+    try:
+        interrupted = asyncio.run(_run(session))
+    except (InvalidArgumentError, PreconditionError) as error:
+        _fail(error.message, code=_USAGE)
+    except CloudgraftError as error:
+        _fail(error.message)
+    report = session.report
+    if interrupted is not None:
+        left = f"left behind: {', '.join(report.left_behind)}" if report.left_behind else "what it made is deleted"
+        click.echo(f"interrupted after {len(report.results)} checks; {clean(left)}", err=True)
+        context.exit(128 + interrupted)
+    return report
+
+
+async def _run(session: Session) -> signal.Signals | None:
+    """Judges to the end, or until a signal comes, which is answered; what was made is deleted in either case."""
+    loop, told = asyncio.get_running_loop(), list[signal.Signals]()
+    judging = asyncio.ensure_future(session.run())
+
+    def stop(number: signal.Signals) -> None:
+        if not told:  # once: a second Ctrl-C would leave machines behind
+            click.echo("interrupted: deleting what the kit made ...", err=True)
+            judging.cancel()
+        told.append(number)
+
+    for number in _ENDING:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        await judging
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        return told[0]
+    else:
+        return None
+    finally:
+        for number in _ENDING:
+            loop.remove_signal_handler(number)
+
+
+def _print_rules(only: Sequence[str], output: str) -> None:
+    table = rules_table.rows(CHECKS, only)
+    if output == "html":
+        raise click.UsageError("--list is shown as a table or as json")
+    if output == "json":
+        click.echo(rules_table.to_json(table))
+    else:
+        _print(rules_table.view(table))
+
+
+def _print_report(report: Report, output: str) -> None:
+    if output == "table":
+        _print(view(report))
+    else:
+        click.echo(to_json(report) if output == "json" else to_html(report), nl=output == "json")
+
+
+def _print(shown: RenderableType) -> None:
+    """For people; in a pipe without the spaces that fill up the lines of a table."""
+    out = console()
+    if out.is_terminal:
+        out.print(shown)
+        return
+    with out.capture() as captured:
+        out.print(shown)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        _fail(f"cannot write {path}: {error}")
+
+
+def _fail(message: str, *, code: int = 1) -> NoReturn:
+    """Ends the command."""
+    click.echo(f"error: {clean(message)}", err=True)
+    raise SystemExit(code)

@@ -1,0 +1,97 @@
+"""What a check is, and how one is written.
+
+    @check("R25", "R27", after=("groups_are_listed",))
+    async def target_grows_at_once(stage: Stage) -> None:
+        \"\"\"An increase shows in the very next NodeGroupTargetSize.\"\"\"
+        before = await stage.target()
+        ...
+        raise Violation(f"the target was {before} and is still {after}")
+
+A check passes when it returns. It raises :class:`Violation` when the server broke a rule, :class:`NotJudged` when the
+server has no such feature or the kit's config no such hook, :class:`Hindered` when something that another check is
+about stands in the way.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgraft.conformance.rules import RULES
+from cloudgraft.conformance.rules.rule import Level
+
+if TYPE_CHECKING:
+    from cloudgraft.conformance.stage import Stage
+
+__all__ = ["Check", "Hindered", "Need", "NotJudged", "Violation", "check"]
+
+_BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
+
+
+class Violation(Exception):  # noqa: N818 - it is a finding, not a fault of the kit
+    """The server broke the rule: what was expected, and what came instead."""
+
+
+class NotJudged(Exception):  # noqa: N818 - likewise
+    """The server declares the feature absent, or a hook is missing; says which."""
+
+
+class Hindered(Exception):  # noqa: N818 - likewise
+    """The check cannot begin because of a failure that another check is about."""
+
+
+class Need(enum.Enum):
+    """What a check needs of the server's author: commands in kit.yaml. The value is the key there."""
+
+    STOCK_OUT = "stockOut"
+    SLOW_CLOUD = "slowCloud"
+    RESTART = "restart"
+    LOST_MACHINE = "lostMachine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that is looked at, and the rules that it is about."""
+
+    name: str
+    title: str
+    rules: tuple[str, ...]
+    level: Level
+    run: Callable[[Stage], Awaitable[None]]
+    after: tuple[str, ...] = ()
+    """Checks that must have passed, else this one would only repeat their failure."""
+    needs: tuple[Need, ...] = ()
+    since: str = ""
+    """The first release that does what is checked here; empty for all."""
+
+
+def check(
+    *rules: str,
+    level: Level | None = None,
+    after: Sequence[str] = (),
+    needs: Sequence[Need] = (),
+    since: str = "",
+) -> Callable[[Callable[[Stage], Awaitable[None]]], Check]:
+    """Makes a :class:`Check` of a function; its level is the highest of its rules unless said otherwise."""
+    found = level or min((RULES[rule].level for rule in rules), key=_BY_WEIGHT.index)
+
+    def make(run: Callable[[Stage], Awaitable[None]]) -> Check:
+        return Check(
+            name=getattr(run, "__name__", ""),
+            title=_first_line(run.__doc__ or ""),
+            rules=rules,
+            level=found,
+            run=run,
+            after=tuple(after),
+            needs=tuple(needs),
+            since=since,
+        )
+
+    return make
+
+
+def _first_line(text: str) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join(text.strip().partition("\n\n")[0].split())

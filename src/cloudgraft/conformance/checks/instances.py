@@ -1,0 +1,177 @@
+"""NodeGroupNodes: which machines are listed, under which ids, in which states."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final
+
+from cloudgraft.conformance.calls import Listed
+from cloudgraft.conformance.check import Violation, check
+from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.stage import Stage, fake
+from cloudgraft.sdk.types import InstanceState
+
+_SOON: Final = timedelta(seconds=15)  # a queue may take so long, a boot takes longer
+_STATES: Final = frozenset(state.value for state in InstanceState)
+
+
+@check("R31", "R40", "T1", after=("increase_answers_in_time",))
+async def new_machines_are_listed(stage: Stage) -> None:
+    """Machines that were asked for are listed while they are being made, each with an id of its own."""
+    before = stage.scene.before[stage.group.id]
+    wanted = await stage.target() - before.target
+    found = 0
+
+    async def are_there() -> bool:
+        nonlocal found
+        found = len(await stage.own_live())
+        return found >= wanted
+
+    if not await stage.until(are_there, stage.config.patience.boot):
+        limit = stage.config.patience.boot.total_seconds()
+        raise Violation(
+            f"the target grew by {wanted}, but within {limit:g} s only {found} new instances without an error were "
+            f"listed (beside {len(before.ids)} that were there before)"
+        )
+
+
+@check("R31", "R64", level=Level.SHOULD, after=("new_machines_are_listed",))
+async def machines_in_creation_are_listed(stage: Stage) -> None:
+    """A machine is listed soon after IncreaseSize, and not only once it runs."""
+    await stage.make_room(1)
+    known = {listed.id for listed in await stage.instances()}
+    (await stage.increase(1)).expect("by 1")
+    new: list[Listed] = []
+
+    async def is_listed() -> bool:
+        new[:] = [listed for listed in await stage.instances() if listed.id not in known]
+        return bool(new)
+
+    if await stage.until(is_listed, _SOON) or not await stage.until(is_listed, stage.config.patience.boot):
+        return
+    if not new[0].is_creating:
+        raise Violation(
+            f"{new[0].id!r} was asked for, was not listed for {_SOON.total_seconds():g} s, and then was in state "
+            f"{new[0].state} at once: machines that never come up are never cleaned away"
+        )
+
+
+@check("R31", "T10", after=("every_group_lists_its_instances",))
+async def ids_are_unique(stage: Stage) -> None:
+    """Every instance has an id, and no two instances of all groups have the same."""
+    ids = [listed.id for group in stage.groups for listed in await stage.instances(group.id)]
+    if "" in ids:
+        raise Violation("an instance has an empty id")
+    if doubles := {id_ for id_ in ids if ids.count(id_) > 1}:
+        raise Violation(f"listed more than once: {sorted(doubles)}")
+
+
+@check("R26", "T10", after=("new_machines_are_listed", "ids_are_unique"))
+async def live_instances_are_within_the_target(stage: Stage) -> None:
+    """No more instances count than the target says, and the target is not negative."""
+    for group, before in stage.scene.before.items():
+        target, live = await stage.target(group), await stage.live(group)
+        if target < 0:
+            raise Violation(f"the target of {group!r} is {target}")
+        outside = max(0, sum(not listed.is_deleting for listed in before.instances) - before.target)
+        if len(live) > target + outside:
+            raise Violation(
+                f"{len(live)} instances of {group!r} are listed and not deleting, but its target is {target}"
+            )
+
+
+@check("R32", "R34", after=("every_group_lists_its_instances",))
+async def states_are_known(stage: Stage) -> None:
+    """Every instance is unspecified (0), running (1), creating (2) or deleting (3)."""
+    for group in stage.groups:
+        for listed in await stage.instances(group.id):
+            if listed.state not in _STATES:
+                raise Violation(f"the instance {listed.id!r} has the state {listed.state}, which no autoscaler knows")
+
+
+@check("R34", "R35", after=("new_machines_are_listed",))
+async def errors_are_told_while_creating(stage: Stage) -> None:
+    """An error comes only with the state creating, with a code, and with class 1 or 99."""
+    for group in stage.groups:
+        for listed in await stage.instances(group.id):
+            if not listed.has_error:
+                continue
+            if not listed.is_creating:
+                raise Violation(
+                    f"the instance {listed.id!r} has the error {listed.code!r} and the state {listed.state}: the "
+                    "autoscaler sees an error only with the state creating (2), and never deletes or replaces this one"
+                )
+            if not listed.code:
+                raise Violation(f"the error of {listed.id!r} has an empty errorCode, which means that there is none")
+            if listed.error_class not in (1, 99):
+                raise Violation(
+                    f"the error of {listed.id!r} has the class {listed.error_class}, and only 1 and 99 exist"
+                )
+
+
+@check("T1", "R34", after=("new_machines_are_listed", "errors_are_told_while_creating"))
+async def new_machines_have_no_error(stage: Stage) -> None:
+    """A machine that was just asked for is creating or running, without an error."""
+    own = set(await stage.machines(1))
+    for listed in await stage.instances():
+        if listed.id in own and (listed.has_error or listed.is_deleting):
+            raise Violation(f"the new instance {listed.id!r} is in state {listed.state} with the error {listed.code!r}")
+
+
+@check("R30", after=("new_machines_are_listed", "ids_are_unique"))
+async def ids_are_provider_ids(stage: Stage) -> None:
+    """The ids of machines that are there have the form of a providerID."""
+    pattern = re.compile(stage.config.provider_id)
+    ids = await stage.machines(1)
+    if not all(map(pattern.search, ids)):  # placeholders may look otherwise until the machine exists
+        ids = await stage.booted(1)
+    if wrong := [id_ for id_ in ids if not pattern.search(id_)]:
+        raise Violation(
+            f"the instance {wrong[0]!r} does not look like the providerID of a node ({stage.config.provider_id}); if "
+            "nodes of this cloud do carry such ids, say so with providerID in kit.yaml"
+        )
+
+
+@check("R30", "R31", "T10", after=("new_machines_are_listed", "ids_are_unique"))
+async def ids_do_not_change(stage: Stage) -> None:
+    """A machine that is there is listed under the same id each time, over a Refresh too."""
+    first = [listed.id for listed in await stage.live() if not listed.is_creating]
+    for _ in range(3):
+        now = {listed.id for listed in await stage.instances()}
+        if changed := [id_ for id_ in first if id_ not in now]:
+            raise Violation(
+                f"{changed} were there, nobody deleted them, and the next list has other ids: {sorted(now)}"
+            )
+        (await stage.calls.refresh()).expect()
+
+
+@check("R19", "R31", "T10", after=("ids_do_not_change",))
+async def placeholders_stay_known(stage: Stage) -> None:
+    """An id under which a machine was listed while it was made stays known after it got another one."""
+    for id_ in await stage.grow(1):
+
+        async def is_made(id_: str = id_) -> bool:
+            return not any(listed.is_creating and listed.id == id_ for listed in await stage.instances())
+
+        await stage.until(is_made, stage.config.patience.boot)
+        found = (await stage.calls.group_for_node(fake(id_))).expect(f"for {id_!r}, which was listed a moment ago")
+        if found.id != stage.group.id:
+            raise Violation(
+                f"{id_!r} was listed while the machine was made and is now said to be in {found.id or 'no group'!r}: "
+                "the autoscaler, which remembers it for two minutes, cannot clean it away"
+            )
+
+
+CHECKS: Final = (
+    ids_are_unique,
+    states_are_known,
+    new_machines_are_listed,
+    errors_are_told_while_creating,
+    machines_in_creation_are_listed,
+    live_instances_are_within_the_target,
+    new_machines_have_no_error,
+    ids_do_not_change,
+    ids_are_provider_ids,
+    placeholders_stay_known,
+)

@@ -1,0 +1,109 @@
+"""Deleting: that it happens, to that machine only, and that it may be asked for twice."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.driver.calls import known
+from cloudgraft.conformance.driver.check import driver_check
+from cloudgraft.conformance.driver.checks.answers import LISTED
+from cloudgraft.conformance.driver.stage import DriverStage, expect, ids, is_alive
+from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError
+
+__all__ = ["CHECKS"]
+
+
+@driver_check("D24", after=LISTED)
+async def a_deleted_machine_goes(stage: DriverStage) -> None:
+    """A deleted machine is absent or DELETING in every list that begins list_delay later, and is gone in the end."""
+    machine = await stage.create()
+    await stage.the_one(machine.name, time.monotonic())
+    await stage.delete(machine)
+    shown = [m for m in await stage.settled_list(time.monotonic()) if m.machine_id == machine.machine_id]
+    states = ", ".join(m.state.name for m in shown)
+    expect(
+        not any(is_alive(m) for m in shown),
+        f"delete() ended without an error, and {stage.delay:g} s (list_delay) later the list shows it as {states}",
+    )
+    seconds = stage.settings.patience.total_seconds() + stage.delay
+    is_gone = await stage.wait_for(lambda listed: all(m.machine_id != machine.machine_id for m in listed), seconds)
+    expect(is_gone, f"{seconds:g} s after it was deleted the list still shows {machine.machine_id} as {states}")
+
+
+@driver_check("D5", after=("a_deleted_machine_goes",))
+async def ids_outlive_a_deletion(stage: DriverStage) -> None:
+    """A machine keeps its id when another one is deleted."""
+    doomed, kept = await stage.create(), await stage.create()
+    await stage.the_one(kept.name, time.monotonic())
+    await stage.delete(doomed)
+    for machine in await stage.settled_list(time.monotonic()):
+        is_same = machine.name != kept.name or machine.machine_id == kept.machine_id
+        expect(
+            is_same, f"the machine_id was {kept.machine_id!r}, and is {machine.machine_id!r} now that another is gone"
+        )
+
+
+@driver_check("D25", after=("a_deleted_machine_goes", "ids_outlive_a_deletion"))
+async def only_that_machine_is_deleted(stage: DriverStage) -> None:
+    """Of several machines, only the one whose machine_id was given is deleted."""
+    machines = [await stage.create() for _ in range(3)]
+    await stage.delete(machines[1])
+    listed = {m.machine_id for m in await stage.settled_list(time.monotonic()) if is_alive(m)}
+    lost = [m for m in (machines[0], machines[2]) if m.machine_id not in listed]
+    if stage.traits.complete_list:
+        expect(not lost, f"{machines[1].machine_id} was deleted, and these are gone too: {ids(lost)}")
+
+
+@driver_check("D25", after=("only_that_machine_is_deleted",))
+async def of_two_with_one_name_one_is_deleted(stage: DriverStage) -> None:
+    """Where a second create makes a second machine of the same name, delete removes the one with that machine_id."""
+    if stage.is_idempotent:
+        raise NotJudged("the driver declares that no two machines have one name")
+    spec = stage.spec()
+    first, second = await stage.create(spec), await stage.create(spec)
+    if first.machine_id == second.machine_id:
+        raise NotJudged("a second create made no second machine")
+    await stage.delete(second)
+    listed = {m.machine_id: m for m in await stage.settled_list(time.monotonic())}
+    kept, gone = listed.get(first.machine_id), listed.get(second.machine_id)
+    expect(kept is not None and is_alive(kept), f"{second.machine_id} was deleted, and its twin {ids([first])} is gone")
+    expect(gone is None or not is_alive(gone), f"{second.machine_id} was deleted, and is still there")
+
+
+@driver_check("D23", after=("a_deleted_machine_goes",))
+async def deleting_again_is_no_error(stage: DriverStage) -> None:
+    """Deleting a machine that is being deleted, that is gone, or that never was, is nothing, or NotFoundError."""
+    machine = await stage.create()
+    await stage.the_one(machine.name, time.monotonic())
+    await stage.delete(machine)
+    await _delete_again(stage, machine, "was just deleted")
+    await stage.wait_for(
+        lambda listed: all(m.machine_id != machine.machine_id for m in listed),
+        stage.settings.patience.total_seconds() + stage.delay,
+    )
+    await _delete_again(stage, machine, "is gone")
+    never = Machine(name=stage.marks.new_name(), machine_id=f"conformance-never-was-{secrets.token_hex(8)}")
+    await _delete_again(stage, never, "never was", InvalidArgumentError)
+
+
+async def _delete_again(stage: DriverStage, machine: Machine, what: str, *fine: type[CloudgraftError]) -> None:
+    try:
+        await stage.calls.delete(known(machine))
+    except NotFoundError:
+        return
+    except CloudgraftError as error:
+        if isinstance(error, fine):
+            return
+        raise Violation(f"delete() of a machine that {what} raised {error!r}") from error
+
+
+CHECKS = (
+    a_deleted_machine_goes,
+    ids_outlive_a_deletion,
+    only_that_machine_is_deleted,
+    of_two_with_one_name_one_is_deleted,
+    deleting_again_is_no_error,
+)

@@ -1,0 +1,191 @@
+"""Calls that are given up in the middle: by cancellation, and by the end of the program that makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.driver.calls import Calls, known
+from cloudgraft.conformance.driver.check import driver_check
+from cloudgraft.conformance.driver.checks.answers import LISTED
+from cloudgraft.conformance.driver.house import shut
+from cloudgraft.conformance.driver.stage import DriverStage, expect, ids, lost_tags
+from cloudgraft.conformance.driver.stall import StallWatch
+from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
+
+__all__ = ["CHECKS"]
+
+_SOON = 5.0  # seconds within which a cancelled call must end
+_CRASHES = 2  # a program is started anew after each
+_TURNS = (1, 2, 3, 5, 8, 13)  # of the event loop
+
+_AGAIN = ("a_second_create_adds_nothing", "a_second_create_is_answered_as_declared", "two_creates_of_one_name_at_once")
+
+Moment = Callable[[], Awaitable[None]]
+
+
+def _moments(stage: DriverStage, count: int, took: float) -> list[Moment]:
+    """When to give calls up: after a few turns of the event loop, and at random times while such a call lasts."""
+
+    def after_turns(turns: int) -> Moment:
+        async def wait() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        return wait
+
+    def after_seconds(seconds: float) -> Moment:
+        return lambda: asyncio.sleep(seconds)
+
+    by_turn = [after_turns(turns) for turns in _TURNS[: (count + 1) // 2]]
+    return by_turn + [after_seconds(stage.dice.uniform(0.0, 1.1 * took)) for _ in range(count - len(by_turn))]
+
+
+async def _timed(call: Awaitable[object]) -> float:
+    began = time.monotonic()
+    await call
+    return time.monotonic() - began
+
+
+async def _cancelled(stage: DriverStage, call: Awaitable[Any], moment: Moment, verb: str) -> object:
+    """Gives the call up at that moment; what it ended with, None for cancelled."""
+    soon = min(_SOON, stage.settings.call_timeout.total_seconds() / 2)
+    task = asyncio.ensure_future(call)
+    await moment()
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=soon)
+    if not done:
+        task.cancel()  # once more: it should not outlive the check
+    expect(done, f"{verb}() was cancelled and still ran {soon:g} s later")
+    if task.cancelled():
+        return None
+    error = task.exception()
+    if isinstance(error, Violation):
+        raise error
+    return error or task.result()
+
+
+@driver_check("D19", after=LISTED)
+async def a_cancelled_call_ends(stage: DriverStage) -> None:
+    """A call that is cancelled ends within seconds, as cancelled or with what is really so."""
+    stage.is_harmed = True
+    took = await _timed(stage.create())
+    denied: list[str] = []
+    for moment in _moments(stage, 6, took):
+        spec = stage.spec()
+        end = await _cancelled(stage, stage.create_once(spec), moment, "create")
+        if isinstance(end, CloudgraftError) and end.retry is not Retry.SETTLE_FIRST:
+            denied.append(spec.name)
+        await _cancelled(stage, stage.calls.list(), moment, "list")
+    if denied:
+        await asyncio.sleep(stage.settings.late.total_seconds())
+        made = await stage.find(denied, time.monotonic())
+        expect(not made, f"cancelled creates said that nothing was done, and these machines are there: {ids(made)}")
+
+
+@driver_check("D20", after=("a_cancelled_call_ends",))
+async def it_works_after_cancelled_calls(stage: DriverStage) -> None:
+    """After creates, lists and deletes were cancelled, the driver still creates, lists and deletes."""
+    stage.is_harmed = True
+    began = time.monotonic()
+    doomed = await stage.create()
+    for moment in _moments(stage, 6, time.monotonic() - began):
+        await _cancelled(stage, stage.create_once(stage.spec()), moment, "create")
+        await _cancelled(stage, stage.calls.list(), moment, "list")
+        await _cancelled(stage, stage.calls.delete(known(doomed)), moment, "delete")
+    spec = stage.spec()
+    machine = await stage.create(spec)
+    await stage.the_one(spec.name, time.monotonic())
+    await stage.delete(machine)
+
+
+@driver_check("D21", after=("a_cancelled_call_ends", "marks_come_back", *_AGAIN))
+async def a_create_that_was_given_up_adds_one_at_most(stage: DriverStage) -> None:
+    """After a create was given up there is at most one machine, with our marks; after another create exactly one."""
+    stage.is_harmed = True
+    count = stage.settings.interruptions
+    took = await _timed(stage.create())
+    specs = [stage.spec() for _ in range(count)]
+    for spec, moment in zip(specs, _moments(stage, count, took), strict=True):
+        await _cancelled(stage, stage.create_once(spec), moment, "create")
+    await _expect_one_each(stage, specs, stage.calls)
+
+
+@driver_check("D21", after=("a_create_that_was_given_up_adds_one_at_most",))
+async def a_crash_in_mid_create_adds_one_at_most(stage: DriverStage) -> None:
+    """After the driver's program was killed in mid-create the same holds, seen by a new one."""
+    if stage.settings.crash is None:
+        raise NotJudged("no `crash` was given: how to end the driver's program at once")
+    took = await _timed(stage.create())
+    specs = [stage.spec() for _ in range(_CRASHES)]
+    for spec, moment in zip(specs, _moments(stage, _CRASHES, took), strict=True):
+        driver = await stage.another()
+        task = asyncio.create_task(stage.create_once(spec, driver))
+        await moment()
+        await stage.settings.crash(driver.driver)
+        await asyncio.wait({task}, timeout=stage.settings.call_timeout.total_seconds())
+        if not task.done() or isinstance(task.exception(), Violation):
+            task.cancel()
+            raise Violation("create() did not end with an error of the sdk after the driver's program was killed")
+        await shut(driver)
+    await _expect_one_each(stage, specs, await stage.another())
+
+
+async def _expect_one_each(stage: DriverStage, specs: Sequence[MachineSpec], calls: Calls) -> None:
+    """What the engine does after a crash: it looks, creates again what is not there, and looks again."""
+    if not stage.is_idempotent:
+        await asyncio.sleep(stage.settings.late.total_seconds())
+    found = await _at_most_one(stage, specs, calls, "after a create that was given up")
+    for spec in specs:
+        # Where a second create would double, only what is absent is created; elsewhere that must be safe for all.
+        if stage.is_idempotent or spec.name not in found:
+            try:
+                await stage.create(spec, calls)
+            except AlreadyExistsError:
+                continue
+    again = await _at_most_one(stage, specs, calls, "after another create")
+    lacking = [spec.name for spec in specs if spec.name not in again]
+    if stage.traits.complete_list:
+        expect(
+            not lacking, f"these were created again after a create that was given up, and no list has them: {lacking}"
+        )
+
+
+async def _at_most_one(
+    stage: DriverStage, specs: Sequence[MachineSpec], calls: Calls, when: str
+) -> dict[str, Sequence[Machine]]:
+    found: dict[str, list[Machine]] = {}
+    wanted = {spec.name: spec for spec in specs}
+    for machine in await stage.settled_list(time.monotonic(), calls):
+        spec = wanted.get(machine.name) or wanted.get(machine.tags.get("cloudgraft-name", ""))
+        if spec is None:
+            continue
+        twins = found.setdefault(spec.name, [])
+        twins.append(machine)
+        expect(len(twins) == 1, f"{when} there are two machines for {spec.name}: {ids(twins)}")
+        wrong = lost_tags(machine, spec.tags) if stage.traits.ownership is Ownership.TAGS else ""
+        expect(not wrong, f"{when} there is a machine without its marks, which nobody may delete: {wrong}")
+    return dict(found)
+
+
+@driver_check("D22", after=LISTED)
+async def the_event_loop_is_free(stage: DriverStage) -> None:
+    """No call keeps the event loop from doing other work meanwhile."""
+    async with StallWatch() as watch:
+        machine = await stage.create()
+        await stage.calls.list()
+        await stage.delete(machine)
+    expect(not watch.place, f"the event loop stood still for a while, at {watch.place}")
+
+
+CHECKS = (
+    the_event_loop_is_free,
+    a_cancelled_call_ends,
+    it_works_after_cancelled_calls,
+    a_create_that_was_given_up_adds_one_at_most,
+    a_crash_in_mid_create_adds_one_at_most,
+)

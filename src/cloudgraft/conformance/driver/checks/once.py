@@ -1,0 +1,132 @@
+"""One machine for one name: a second create, two at once, many at once, and after a restart of the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.driver.calls import Calls
+from cloudgraft.conformance.driver.check import driver_check
+from cloudgraft.conformance.driver.checks.answers import LISTED
+from cloudgraft.conformance.driver.stage import DriverStage, expect, ids, lost_tags
+from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError
+
+__all__ = ["CHECKS"]
+
+
+@driver_check("D13", after=LISTED)
+async def a_second_create_adds_nothing(stage: DriverStage) -> None:
+    """Where create is idempotent, the list has one machine after a second create of its name."""
+    _needs_idempotency(stage)
+    spec = stage.spec()
+    await stage.create(spec)
+    await _again(stage, spec)
+    await expect_one(stage, spec, "create() was called twice, one after the other")
+
+
+@driver_check("D14", after=("a_second_create_adds_nothing",))
+async def a_second_create_is_answered_as_declared(stage: DriverStage) -> None:
+    """A second create answers with the first machine (token), or raises AlreadyExistsError (unique name)."""
+    _needs_idempotency(stage)
+    spec = stage.spec()
+    first = await stage.create(spec)
+    second = await _again(stage, spec)
+    if stage.traits.idempotency is Idempotency.UNIQUE_NAME:
+        is_fine = isinstance(second, AlreadyExistsError)
+        expect(is_fine, f"the traits say UNIQUE_NAME, and a second create ended with {second!r}")
+    elif isinstance(second, Machine):
+        expect(
+            (second.name, second.machine_id) == (first.name, first.machine_id),
+            f"the traits say TOKEN, and a second create answered with {second.machine_id}, not {first.machine_id}",
+        )
+    else:
+        raise Violation(f"the traits say TOKEN, and a second create raised {second!r}")
+
+
+@driver_check("D15", after=("a_second_create_adds_nothing",))
+async def two_creates_of_one_name_at_once(stage: DriverStage) -> None:
+    """Where create is idempotent, two creates of one name at the same time make one machine."""
+    _needs_idempotency(stage)
+    spec = stage.spec()
+    answers = await asyncio.gather(*(_again(stage, spec) for _ in range(2)))
+    made = [answer for answer in answers if isinstance(answer, Machine)]
+    if not made:
+        raise Violation(f"of two creates of one name none answered with the machine: {answers!r}")
+    expect(len({m.machine_id for m in made}) == 1, f"two creates of one name at once made two machines: {ids(made)}")
+    await expect_one(stage, spec, "create() was called twice at once")
+
+
+@driver_check("D16", after=("a_second_create_adds_nothing", "a_new_machine_is_listed"))
+async def a_new_driver_knows_the_old_machines(stage: DriverStage) -> None:
+    """A driver that was made anew lists the machines of the old one, and creates none of them again."""
+    if not stage.settings.is_lasting:
+        raise NotJudged("is_lasting is False: the machines live in the driver, and are gone with it")
+    spec = stage.spec()
+    made = await stage.create(spec)
+    ended = time.monotonic()
+    second = await stage.another()
+    found = await stage.the_one(spec.name, ended, second)
+    expect(found.machine_id == made.machine_id, f"a new driver shows {made.machine_id} as {found.machine_id}")
+    if stage.is_idempotent:
+        await _again(stage, spec, second)
+        await expect_one(stage, spec, "create() was called again by a new driver")
+    await stage.delete(found, second)
+    left = await stage.wait_until_gone([made.machine_id], stage.delay + stage.settings.patience.total_seconds())
+    expect(not left, f"a new driver deleted {made.machine_id}, and it is still there")
+
+
+@driver_check("D17", after=("machine_ids_are_their_own", "marks_come_back"))
+async def many_creates_at_once(stage: DriverStage) -> None:
+    """Creates for different names at the same time make one machine each, with its own id, name and marks."""
+    specs = [stage.spec() for _ in range(stage.settings.at_once)]
+    made = await asyncio.gather(*(stage.create(spec) for spec in specs))
+    ended = time.monotonic()
+    for spec, machine in zip(specs, made, strict=True):
+        expect(machine.name == spec.name, f"create() of {spec.name} answered with {machine.name}")
+    expect(len({m.machine_id for m in made}) == len(specs), f"{len(specs)} creates gave the ids {ids(made)}")
+    listed = {machine.name: machine for machine in await stage.find([spec.name for spec in specs], ended)}
+    for spec, machine in zip(specs, made, strict=True):
+        shown = listed.get(spec.name)
+        if shown is None:
+            _may_be_missing(stage, spec)
+            continue
+        same = shown.machine_id == machine.machine_id
+        expect(same, f"create() said that {spec.name} is {machine.machine_id}, list() says {shown.machine_id}")
+        if stage.traits.ownership is Ownership.TAGS:
+            wrong = lost_tags(shown, spec.tags)
+            expect(not wrong, f"made with others at once, {spec.name} has wrong tags: {wrong}")
+
+
+async def _again(stage: DriverStage, spec: MachineSpec, calls: Calls | None = None) -> Machine | CloudgraftError:
+    try:
+        return await stage.create_once(spec, calls)
+    except CloudgraftError as error:
+        return error
+
+
+async def expect_one(stage: DriverStage, spec: MachineSpec, story: str) -> None:
+    """Fails unless the list comes to show exactly one machine of this name, and no second one later."""
+    found = [m for m in await stage.settled_list(time.monotonic()) if m.name == spec.name]
+    if not found:
+        _may_be_missing(stage, spec)
+    expect(len(found) <= 1, f"{story}, and there are {len(found)} machines named {spec.name}: {ids(found)}")
+
+
+def _may_be_missing(stage: DriverStage, spec: MachineSpec) -> None:
+    expect(not stage.traits.complete_list, f"no list shows {spec.name}, although its create succeeded")
+
+
+def _needs_idempotency(stage: DriverStage) -> None:
+    if not stage.is_idempotent:
+        raise NotJudged("the driver declares Idempotency.NONE: the engine never creates twice without a list between")
+
+
+CHECKS = (
+    a_second_create_adds_nothing,
+    a_second_create_is_answered_as_declared,
+    two_creates_of_one_name_at_once,
+    a_new_driver_knows_the_old_machines,
+    many_creates_at_once,
+)

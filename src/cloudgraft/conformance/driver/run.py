@@ -1,0 +1,157 @@
+"""Judging a driver: every check in order, each on a stage, and everything cleaned up in any case."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.driver.check import DriverCheck
+from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
+from cloudgraft.conformance.driver.house import House
+from cloudgraft.conformance.driver.marks import Marks
+from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
+from cloudgraft.conformance.driver.stage import DriverStage
+from cloudgraft.conformance.report import Exchange, Report, Result, Status
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    DeadlineError,
+    InvalidArgumentError,
+    OutOfStockError,
+    PermissionDeniedError,
+    QuotaExceededError,
+    RateLimitedError,
+    UnavailableError,
+)
+
+__all__ = ["judge_driver"]
+
+log = logging.getLogger("cloudgraft.conformance")
+
+_BLOCKS = (Status.FAILED, Status.BLOCKED, Status.ERROR)
+# What says more of the cloud, or of the account, than of the driver.
+_NO_FAULT_OF_THE_DRIVER = (
+    AuthenticationError,
+    DeadlineError,
+    OutOfStockError,
+    PermissionDeniedError,
+    QuotaExceededError,
+    RateLimitedError,
+    UnavailableError,
+)
+
+
+async def judge_driver(
+    make_driver: Callable[[], AnyDriver],
+    settings: DriverSettings | None = None,
+    *,
+    only: Collection[str] = (),
+    progress: Callable[[Result], None] | None = None,
+) -> Report:
+    """Judges a driver by real calls to its cloud, and deletes what that made, also when it is cancelled.
+
+    ``make_driver`` is called several times; each call gives a driver that was not started, of the same cloud.
+    ``only`` names checks or rules; the checks that they come after are made too. What could not be deleted is in the
+    report; after a cancellation it is in the log, and in a note of the exception.
+    """
+    chosen = _chosen(only)
+    house = House(make_driver, settings or DriverSettings(), Marks())
+    results: dict[str, Result] = {}
+    started = datetime.now(UTC)
+    try:
+        for check in chosen:
+            results[check.name] = await _judge(check, house, results)
+            if progress is not None:
+                progress(results[check.name])
+    except BaseException as error:
+        for name in await house.sweep():
+            log.warning("left behind: %s", name)
+            error.add_note(f"left behind: {name}")
+        raise
+    left = await house.sweep()
+    return Report(
+        server=house.name, release="", started=started, results=tuple(results.values()), left_behind=tuple(left)
+    )
+
+
+def _chosen(only: Collection[str]) -> Sequence[DriverCheck]:
+    """The checks to make, in order, with those that they come after."""
+    by_name = {check.name: check for check in DRIVER_CHECKS}
+    known = {*by_name, *(rule for check in DRIVER_CHECKS for rule in check.rules)}
+    if unknown := sorted(set(only) - known):
+        raise InvalidArgumentError(f"there is no check and no rule for drivers with the name {', '.join(unknown)}")
+    wanted = [check for check in DRIVER_CHECKS if not only or check.name in only or set(check.rules) & set(only)]
+    needed: set[str] = set()
+    while wanted:
+        check = wanted.pop()
+        needed.add(check.name)
+        wanted += [by_name[name] for name in check.after if name not in needed]
+    return [check for check in DRIVER_CHECKS if check.name in needed]
+
+
+async def _judge(check: DriverCheck, house: House, results: Mapping[str, Result]) -> Result:
+    began = time.monotonic()
+    exchanges: list[Exchange] = []
+    blocked = [name for name in check.after if name in results and results[name].status in _BLOCKS]
+    if blocked:
+        status, message = Status.BLOCKED, f"follows from {', '.join(blocked)}"
+    else:
+        status, message = await _run(check, house, exchanges)
+        await house.tidy()
+    return Result(
+        check=check.name,
+        title=check.title,
+        rules=check.rules,
+        level=check.level,
+        status=status,
+        message=_masked(message, house.settings.secrets),
+        exchanges=tuple(_masked_call(call, house.settings.secrets) for call in exchanges),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _masked(text: str, secrets: Sequence[str]) -> str:
+    """A driver may show its secrets; a report does not."""
+    for secret in secrets:
+        text = text.replace(secret, "[secret]")
+    return text
+
+
+def _masked_call(call: Exchange, secrets: Sequence[str]) -> Exchange:
+    return (
+        replace(call, sent=_masked(call.sent, secrets), answered=_masked(call.answered, secrets)) if secrets else call
+    )
+
+
+async def _run(check: DriverCheck, house: House, exchanges: list[Exchange]) -> tuple[Status, str]:
+    """Makes a check; a driver that it may have harmed is not used again."""
+    is_harmed = True
+    try:
+        async with AsyncExitStack() as stack:
+            stage = DriverStage(house, await house.driver(exchanges), exchanges, stack)
+            await check.run(stage)
+            is_harmed = stage.is_harmed
+    except NotJudged as reason:
+        is_harmed = False
+        return Status.SKIPPED, str(reason)
+    except Violation as violation:
+        return Status.FAILED, str(violation)
+    except CloudgraftError as error:
+        is_its_own = not isinstance(error, _NO_FAULT_OF_THE_DRIVER)
+        return (
+            Status.FAILED if is_its_own else Status.ERROR,
+            f"{exchanges[-1].rpc if exchanges else 'it'}() raised {error!r}",
+        )
+    except Exception as error:
+        log.exception("the kit failed in %s", check.name)
+        return Status.ERROR, f"{type(error).__name__}: {error}"
+    finally:
+        if is_harmed:
+            await house.tidy()
+            await house.retire()
+    return Status.PASSED, ""

@@ -1,0 +1,63 @@
+"""What the author of a driver tells the kit: what to create, how long things may take, how to provoke trouble."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["AnyDriver", "DriverSettings", "Trouble"]
+
+AnyDriver = Driver | BlockingDriver
+
+
+class Trouble(enum.Enum):
+    """What a cloud may be like, if the author can make it so: a fake cloud, or other options, will do."""
+
+    QUOTA = "quota"  # the account may not have one more machine
+    STOCK_OUT = "stock-out"  # the cloud has none of this kind
+    RATE_LIMIT = "rate limit"  # it asks for fewer calls
+    AUTHENTICATION = "authentication"  # it does not accept the credentials
+    AWAY = "away"  # it cannot be reached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSettings:
+    """How one driver is judged. Only ``machine`` is needed by most."""
+
+    machine: Mapping[str, object] = field(default_factory=dict)  # the `machine:` section of a group
+    # One that the cloud must refuse; by default `machine` with a shape that does not exist, if it has one.
+    wrong_machine: Mapping[str, object] | None = None
+    at_once: int = 10  # machines at a time; the account must have room for two more
+    page_size: int = 0  # of the cloud's list, to have one machine more than a page; 0: not told
+    interruptions: int = 8  # creates that are given up in the middle
+    is_lasting: bool = True  # False: the machines live in the driver, and are gone with it
+    call_timeout: timedelta = timedelta(seconds=60)  # for each call
+    patience: timedelta = timedelta(seconds=60)  # for what should happen soon, but at no time that was declared
+    boot_time: timedelta = timedelta(minutes=10)  # from create to RUNNING, at most
+    # How much later the cloud may carry out a call that was given up; waited for where create is not idempotent.
+    late: timedelta = timedelta(seconds=2)
+    secrets: Sequence[str] = field(default=(), repr=False)  # of the options that make_driver uses
+    # A driver whose cloud is in this trouble; None when that cannot be had.
+    troubled: Callable[[Trouble], AnyDriver | None] | None = None
+    # Ends the program that does the driver's work, as kill -9 would; for drivers that are processes of their own.
+    crash: Callable[[Driver], Awaitable[None]] | None = None
+    seed: int = 0  # of the moments at which calls are given up
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be judged by."""
+        if self.at_once < 2 or self.interruptions < 1 or self.page_size < 0:
+            raise InvalidArgumentError("at_once must be 2 or more, interruptions 1 or more, page_size 0 or more")
+        if min(self.call_timeout, self.patience, self.boot_time) <= timedelta(0) or self.late < timedelta(0):
+            raise InvalidArgumentError("call_timeout, patience and boot_time must be more than zero, late not negative")
+
+    def wrong(self) -> Mapping[str, object] | None:
+        """The section that must be refused; None when nobody knows one."""
+        if self.wrong_machine is None and "shape" in self.machine:
+            return {**self.machine, "shape": "conformance-no-such-shape"}
+        return self.wrong_machine

@@ -1,0 +1,100 @@
+"""The checks of drivers as a pytest class: one test for each. Needs pytest and nothing else.
+
+class TestMine(DriverConformance):
+    machine = {"shape": "small"}
+
+    def make_driver(self) -> Driver:
+        return MyDriver(MyOptions(region="north"))
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import ClassVar
+
+import pytest
+
+from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
+from cloudgraft.conformance.driver.run import judge_driver
+from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings, Trouble
+from cloudgraft.conformance.report import Result, Status
+from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.sdk.driver import Driver
+
+__all__ = ["DriverConformance", "explained"]
+
+_DEFAULT = DriverSettings()
+_LAST = 8  # calls that are shown of a failed check
+
+
+class DriverConformance:
+    """Subclass it, say how a driver is made, and each rule for drivers is a test. See DriverSettings for the rest."""
+
+    machine: ClassVar[Mapping[str, object]] = {}
+    wrong_machine: ClassVar[Mapping[str, object] | None] = None
+    at_once: ClassVar[int] = _DEFAULT.at_once
+    page_size: ClassVar[int] = _DEFAULT.page_size
+    interruptions: ClassVar[int] = _DEFAULT.interruptions
+    is_lasting: ClassVar[bool] = _DEFAULT.is_lasting
+    call_timeout: ClassVar[timedelta] = _DEFAULT.call_timeout
+    patience: ClassVar[timedelta] = _DEFAULT.patience
+    boot_time: ClassVar[timedelta] = _DEFAULT.boot_time
+    late: ClassVar[timedelta] = _DEFAULT.late
+    secrets: ClassVar[Sequence[str]] = ()
+
+    def make_driver(self) -> AnyDriver:
+        """A driver that was not started; called several times, for the same cloud."""
+        raise NotImplementedError("say how your driver is made: def make_driver(self) -> Driver")
+
+    def make_troubled(self, trouble: Trouble) -> AnyDriver | None:
+        """A driver whose cloud is in this trouble; None when that cannot be had."""
+        return None
+
+    async def crash(self, driver: Driver) -> None:
+        """Ends the program that does the driver's work, as kill -9 would; left alone when there is none."""
+
+    def settings(self) -> DriverSettings:
+        """What the attributes and methods above say."""
+        can_crash = type(self).crash is not DriverConformance.crash
+        return DriverSettings(
+            machine=self.machine,
+            wrong_machine=self.wrong_machine,
+            at_once=self.at_once,
+            page_size=self.page_size,
+            interruptions=self.interruptions,
+            is_lasting=self.is_lasting,
+            call_timeout=self.call_timeout,
+            patience=self.patience,
+            boot_time=self.boot_time,
+            late=self.late,
+            secrets=self.secrets,
+            troubled=self.make_troubled,
+            crash=self.crash if can_crash else None,
+        )
+
+    @pytest.mark.parametrize("check", [check.name for check in DRIVER_CHECKS])
+    def test_driver(self, check: str) -> None:
+        """The check, with those that it comes after, on drivers of its own."""
+        report = asyncio.run(judge_driver(self.make_driver, self.settings(), only=[check]))
+        result = next(result for result in report.results if result.check == check)
+        if report.left_behind:
+            pytest.fail(f"left behind, delete them by hand: {', '.join(report.left_behind)}", pytrace=False)
+        if result.status is Status.SKIPPED:
+            pytest.skip(result.message)
+        if result.status is Status.BLOCKED:
+            pytest.skip(f"{result.message}; see there")
+        if result.status is Status.ERROR or (result.status is Status.FAILED and result.level is not Level.NOTE):
+            pytest.fail(explained(result), pytrace=False)
+
+
+def explained(result: Result) -> str:
+    """What a failed check found, what was called, why it matters, and what to do about it."""
+    lines = [result.title, f"  {result.message}", "", "The last calls:"]
+    calls = result.exchanges[-_LAST:]
+    lines += [f"  {call.rpc}({call.sent}) -> {call.answered} [{call.seconds:.3f} s]" for call in calls]
+    for rule in (DRIVER_RULES[name] for name in result.rules):
+        lines += ["", f"{rule.id} ({rule.level}): {rule.title}", f"  why: {rule.why}", f"  fix: {rule.fix}"]
+    return "\n".join(lines)

@@ -1,0 +1,111 @@
+"""The beginning of a run: looks at the server and chooses the group under test, or says why none can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cloudgraft.conformance.calls import Calls
+from cloudgraft.conformance.kit import KitConfig
+from cloudgraft.conformance.probe import Answer
+from cloudgraft.conformance.stage import Before, Scene, foreign
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, StatusCode, UnavailableError
+from cloudgraft.sdk.types import NodeGroup
+
+__all__ = ["first_calls", "look_around"]
+
+_ROOM = 3  # machines that must fit beside what is there
+
+
+async def look_around(config: KitConfig, calls: Calls) -> Scene:
+    """What the server has. Changes nothing."""
+    await _reach(calls)
+    first = await first_calls(calls)
+    await calls.refresh()
+    listed = await calls.node_groups()
+    groups = listed.value or first[0].value or ()
+    if not groups:
+        if listed.is_ok:
+            raise PreconditionError("the server has no node groups: give it one with a maximum of at least 3 machines")
+        return Scene(groups=(), before={}, group=None, trouble=f"NodeGroups answered {listed.outcome}")
+    before = {}
+    for group in groups:
+        target, instances = await calls.target(group.id), await calls.instances(group.id)
+        if target.value is not None and instances.value is not None:
+            before[group.id] = Before(target=target.value, instances=instances.value)
+    chosen, trouble = _choose(config, groups, before)
+    return Scene(
+        groups=tuple(groups),
+        before=before,
+        group=chosen,
+        floor=_floor(config, groups, before),
+        trouble=trouble,
+        first_calls=first,
+    )
+
+
+async def _reach(calls: Calls) -> None:
+    """Raises when there is no way to the server."""
+    answer = await calls.node_groups()
+    if answer.status is StatusCode.UNAVAILABLE and (await calls.gpu_label()).status is StatusCode.UNAVAILABLE:
+        address = calls.probe.connection.config.address
+        raise UnavailableError(
+            f"cannot reach the server at {address}: {answer.error}; is it running, and is TLS right?"
+        )
+
+
+async def first_calls(calls: Calls) -> tuple[Answer[tuple[NodeGroup, ...]], *tuple[Answer[object], ...]]:
+    """What an autoscaler that starts may ask before its first Refresh (R3)."""
+    groups = await calls.node_groups()
+    more: list[Answer[object]] = [await calls.group_for_node(foreign())]
+    for group in (groups.value or ())[:1]:
+        more += [await calls.target(group.id), await calls.instances(group.id)]
+    return (groups, *more)
+
+
+def _choose(
+    config: KitConfig, groups: tuple[NodeGroup, ...], before: Mapping[str, Before]
+) -> tuple[NodeGroup | None, str]:
+    """The group under test, or why there is none although the server may be to blame."""
+    if config.group:
+        named = next((group for group in groups if group.id == config.group), None)
+        if named is None:
+            known = ", ".join(repr(group.id) for group in groups)
+            raise InvalidArgumentError(f"the server has no group {config.group!r}; it has {known}")
+        if problem := _problem(config, named, before):
+            raise PreconditionError(f"the group {named.id!r} cannot be tested: {problem}")
+        return (named, "") if named.id in before else (None, f"the group {named.id!r} does not answer")
+    problems = {group.id: _problem(config, group, before) for group in groups if group.id in before}
+    for group in groups:
+        if problems.get(group.id) == "":
+            return group, ""
+    if len(before) < len(groups):
+        return None, "the groups that could be tested do not answer"
+    told = "; ".join(f"{group!r}: {problem}" for group, problem in problems.items())
+    raise PreconditionError(f"no group of the server can be tested ({told})")
+
+
+def _problem(config: KitConfig, group: NodeGroup, before: Mapping[str, Before]) -> str:
+    """Why a group cannot be tested; empty when it can."""
+    state = before.get(group.id)
+    if state is None:
+        return ""
+    if not state.is_empty and not config.allow_existing:
+        return (
+            f"it has {len(state.instances)} machines and a target of {state.target}, and the kit would work beside "
+            "them: give it an empty group, or set allowExisting: true"
+        )
+    if group.max_size - state.target < _ROOM:
+        return f"its maximum is {group.max_size} and its target {state.target}: the kit needs room for {_ROOM} more"
+    return ""
+
+
+def _floor(config: KitConfig, groups: tuple[NodeGroup, ...], before: Mapping[str, Before]) -> NodeGroup | None:
+    """A group without machines and with a minimum; only one that the kit was given, or may choose freely."""
+    names = {config.floor_group} if config.floor_group else {config.group or group.id for group in groups}
+    if config.floor_group and config.floor_group not in {group.id for group in groups}:
+        raise InvalidArgumentError(f"the server has no group {config.floor_group!r} (floorGroup)")
+    for group in groups:
+        state = before.get(group.id)
+        if group.id in names and group.min_size > 0 and state and state.is_empty:
+            return group
+    return None

@@ -1,0 +1,69 @@
+"""What all forms of a report say in the same words.
+
+Much of a report was said by the server under test: it is shown as text, never obeyed.
+"""
+
+from __future__ import annotations
+
+from cloudgraft.conformance.report import Report, Result, Status
+from cloudgraft.conformance.rules import RULES
+from cloudgraft.conformance.rules.rule import Level, Rule
+
+__all__ = ["advice", "clean", "headline", "is_violation", "rules_of", "verdict"]
+
+
+def clean(text: str) -> str:
+    """The text with control characters escaped; line ends stay."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def headline(text: str, longest: int = 700) -> str:
+    """The text on one line, shortened."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def is_violation(result: Result) -> bool:
+    """Whether the result makes the server fail; a broken note does not."""
+    return result.status is Status.FAILED and result.level is not Level.NOTE
+
+
+def rules_of(result: Result) -> list[Rule]:
+    """The rules that a check is about, the main one first."""
+    return [RULES[rule] for rule in result.rules if rule in RULES]
+
+
+def advice(result: Result) -> Rule | None:
+    """The rule whose reason and remedy are told with a failure: the first that the check names."""
+    return next(iter(rules_of(result)), None)
+
+
+def verdict(report: Report) -> str:
+    """The outcome in one sentence."""
+    passed, skipped = report.count(Status.PASSED), report.count(Status.SKIPPED)
+    if report.is_passed:
+        return f"The server keeps the contract: {_many(passed, 'check')} passed, {skipped} skipped.{_notes(report)}"
+    troubles = []
+    if violations := [result for result in report.failures if is_violation(result)]:
+        troubles.append(f"{_many(len(violations), 'violation')} ({_levels(violations)})")
+    if blocked := report.count(Status.BLOCKED):
+        troubles.append(f"{_many(blocked, 'check')} blocked by them")
+    if errors := report.count(Status.ERROR):
+        troubles.append(f"{_many(errors, 'check')} could not be judged")
+    if report.left_behind:
+        troubles.append(f"{_many(len(report.left_behind), 'machine')} left behind")
+    return f"The server does not pass: {', '.join(troubles)}; {passed} passed, {skipped} skipped.{_notes(report)}"
+
+
+def _notes(report: Report) -> str:
+    notes = sum(result.level is Level.NOTE for result in report.failures)
+    return f" {_many(notes, 'note')} to read." if notes else ""
+
+
+def _levels(results: list[Result]) -> str:
+    counts = {level: sum(result.level is level for result in results) for level in Level}
+    return ", ".join(f"{count} {level}" for level, count in counts.items() if count)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,81 @@
+"""What a run of the conformance kit found: one result per check, with every call that led to it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+from cloudgraft.conformance.rules.rule import Level
+
+__all__ = ["Exchange", "Report", "Result", "Status"]
+
+_WEIGHT = {Level.MUST: 0, Level.SHOULD: 1, Level.NOTE: 2}
+
+
+class Status(enum.StrEnum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """The server declares the feature absent, or the kit's config does not give the hook that it needs."""
+    BLOCKED = "blocked"
+    """Follows from another failure."""
+    ERROR = "error"
+    """Could not be judged: the kit, or the way to the server, failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One call: what was sent, what came back, as text."""
+
+    rpc: str
+    sent: str
+    answered: str
+    seconds: float
+    is_failed: bool
+    """The answer was an error of any kind; often that is what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one check found."""
+
+    check: str
+    title: str
+    rules: tuple[str, ...]
+    level: Level
+    status: Status
+    message: str = ""
+    exchanges: tuple[Exchange, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All results of one run, in the order of the checks."""
+
+    server: str
+    release: str
+    started: datetime
+    results: tuple[Result, ...]
+    left_behind: tuple[str, ...] = ()
+    """Machines that the kit made and could not delete."""
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """The failed results: musts first, then in the order of the checks."""
+        failed = [result for result in self.results if result.status is Status.FAILED]
+        return tuple(sorted(failed, key=lambda result: _WEIGHT[result.level]))
+
+    @property
+    def is_passed(self) -> bool:
+        """Nothing of level must or should failed, everything could be judged, and nothing is left behind."""
+        if self.left_behind or self.count(Status.ERROR):
+            return False
+        return all(result.level is Level.NOTE for result in self.failures)
+
+    def count(self, status: Status) -> int:
+        """How many checks ended so."""
+        return sum(result.status is status for result in self.results)

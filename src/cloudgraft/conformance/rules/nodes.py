@@ -1,0 +1,166 @@
+"""Rules of nodes and instances: NodeGroupForNode (R16 to R24) and NodeGroupNodes (R30 to R42)."""
+
+from __future__ import annotations
+
+from cloudgraft.conformance.rules.rule import Level, Rule
+
+__all__ = ["RULES"]
+
+RULES = (
+    Rule(
+        id="R16",
+        title="NodeGroupForNode takes real nodes, stand-ins for listed instances, and nodes that are only planned",
+        level=Level.MUST,
+        why="An error for one of the three kinds ends the scale-up or leaves machines that never joined running.",
+        fix="Look up by providerID, then by name; need no label, no annotation and no Node object.",
+    ),
+    Rule(
+        id="R17",
+        title="A node of no group is answered with OK and no group",
+        level=Level.MUST,
+        why="Control-plane nodes are asked for in every loop; an error for one of them stops every scale-up.",
+        fix="Answer OK with the group unset, or with an empty id.",
+    ),
+    Rule(
+        id="R18",
+        title="The group answered for a node is one that NodeGroups lists",
+        level=Level.MUST,
+        why="From 1.28 on an unlisted group crashes the autoscaler; before, the node is never scaled down.",
+        fix="Answer from the same table that NodeGroups is made from.",
+    ),
+    Rule(
+        id="R19",
+        title="NodeGroupForNode knows every id that NodeGroupNodes lists: creating, failed and placeholder ones too",
+        level=Level.MUST,
+        why="An instance without a group is never cleaned up; up to 1.30 it also blocks the clean-up of all groups.",
+        fix="Look ids up in the list of instances, not only among machines that run.",
+    ),
+    Rule(
+        id="R20",
+        title="NodeGroupForNode and NodeGroupNodes agree on who belongs where",
+        level=Level.MUST,
+        why="Nodes that map to no group look like a target that was never met; after 15 minutes the target is lowered.",
+        fix="Serve both from one table.",
+    ),
+    Rule(
+        id="R21",
+        title="A node that the server does not know is never an error",
+        level=Level.MUST,
+        why="One error makes the autoscaler drop the whole scale-up, because it cannot count its quota.",
+        fix="Answer OK without a group for every node that you do not know.",
+    ),
+    Rule(
+        id="R22",
+        title="A node without providerID is found by its name",
+        level=Level.SHOULD,
+        why="A node is without providerID until the cloud controller has seen it; meanwhile it counts as foreign.",
+        fix="Know the name that each machine's node will carry, and fall back to it.",
+    ),
+    Rule(
+        id="R23",
+        title="Min and max in NodeGroupForNode are those of NodeGroups",
+        level=Level.MUST,
+        why="Scale-down takes its floor from this answer: with min 0 here it deletes below the real min.",
+        fix="Fill id, min, max and debug in both answers from one place.",
+    ),
+    Rule(
+        id="R24",
+        title="A node keeps its group while it is being deleted",
+        level=Level.SHOULD,
+        why="Without a group the running deletion fails and the node gets its pods back just before it dies.",
+        fix="Go on answering the group until the machine is gone.",
+    ),
+    Rule(
+        id="R30",
+        title="An instance's id is, byte for byte, the providerID of its node",
+        level=Level.MUST,
+        why="Otherwise every node looks as if it had never joined, and its machine is deleted after 15 minutes.",
+        fix="List the providerID that the kubelet or the cloud controller writes into the node, with its scheme.",
+    ),
+    Rule(
+        id="R31",
+        title="Instances in creation are listed; ids are unique over all groups and last as long as the instance",
+        level=Level.MUST,
+        why="A machine that is not listed is waited for in vain; an id that changes is a lost and a new machine.",
+        fix="List an instance from the moment it is ordered and keep its id.",
+    ),
+    Rule(
+        id="R32",
+        title="Running and creating mean the same unless an error is set; no status means present",
+        level=Level.NOTE,
+        why="A status outside the known ones is read as nothing in particular.",
+        fix="Say creating until the machine runs, then running.",
+    ),
+    Rule(
+        id="R33",
+        title="From the accepted deletion until it is gone, an instance is listed as deleting, or no longer listed",
+        level=Level.MUST,
+        why="Listed as running, it is waited for and deleted again in every loop.",
+        fix="Set the state in the same step that accepts the deletion.",
+    ),
+    Rule(
+        id="R34",
+        title="An error is told with the state creating and a code that is not empty",
+        level=Level.MUST,
+        why="On a running instance, or without a code, it is not seen: a dead machine is paid for ever.",
+        fix="Report a failed machine as creating with errorInfo and a code.",
+    ),
+    Rule(
+        id="R35",
+        title="The error class is 1 (out of resources: stock or quota) or 99 (anything else)",
+        level=Level.NOTE,
+        why="The class names the reason in events and metrics; a wrong one misleads whoever reads them.",
+        fix="Use 1 for missing stock and quota, 99 for the rest.",
+    ),
+    Rule(
+        id="R36",
+        title="New failed instances put the group into backoff only while a scale-up is open",
+        level=Level.NOTE,
+        why="An error told late no longer sends the pods to another group.",
+        fix="Report the failure as soon as it is known, with a new id for each failed machine.",
+        unobservable="Backoff lives in the memory of the autoscaler; no answer of the server shows it.",
+    ),
+    Rule(
+        id="R37",
+        title="Failed instances are sent to DeleteNodes in every loop, all of a group in one call",
+        level=Level.NOTE,
+        why="A server that takes offence at the repetition never gets rid of them.",
+        fix="Expect the same list again and again until it is no longer listed.",
+    ),
+    Rule(
+        id="R38",
+        title="Failed instances can be deleted at and below min; the target falls once and the error is gone at once",
+        level=Level.MUST,
+        why="Otherwise the group stays blocked by a machine that does not exist.",
+        fix="Make no min check in DeleteNodes; take the failed instance off the list or make it deleting.",
+    ),
+    Rule(
+        id="R39",
+        title="What cannot be bought is listed as a placeholder with an error",
+        level=Level.SHOULD,
+        why="Then pods go to another group in the same or the next loop, and not after 15 minutes.",
+        fix="List one instance with an id of your own, creating and with errorInfo, for each machine you cannot get.",
+    ),
+    Rule(
+        id="R40",
+        title="Placeholders without an error are fine while a slow cloud works",
+        level=Level.NOTE,
+        why="They count as instances that have not joined, which is what they are.",
+        fix="List one placeholder for each machine that is ordered and has no id yet.",
+    ),
+    Rule(
+        id="R41",
+        title="The autoscaler's picture of the instances may be two minutes old",
+        level=Level.NOTE,
+        why="It may ask to delete what went away a minute ago.",
+        fix="Treat an id that was yours and is gone as deleted.",
+        unobservable="It is a cache of the autoscaler; what the server owes to it is checked with R55 and R56.",
+    ),
+    Rule(
+        id="R42",
+        title="NodeGroupNodes never fails, and its answer stays below 4 MiB",
+        level=Level.MUST,
+        why="An error ends the loop for all groups, or empties the list so that failed machines are forgotten.",
+        fix="Answer from memory, also while the cloud is down; keep error messages short.",
+    ),
+)

@@ -1,0 +1,184 @@
+"""One run of the kit: all checks in their order, and a clean server afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.connection import Connection
+from cloudgraft.conformance.calls import Calls
+from cloudgraft.conformance.check import Check, Hindered, NotJudged, Violation
+from cloudgraft.conformance.checks import CHECKS
+from cloudgraft.conformance.cleanup import clean_up
+from cloudgraft.conformance.hooks import to_its_end
+from cloudgraft.conformance.kit import KitConfig
+from cloudgraft.conformance.prepare import look_around
+from cloudgraft.conformance.probe import Probe, expected_failures
+from cloudgraft.conformance.releases import NEWEST, Release
+from cloudgraft.conformance.report import Report, Result, Status
+from cloudgraft.conformance.rules import RULES
+from cloudgraft.conformance.stage import Stage
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode
+
+__all__ = ["Progress", "Session", "run", "run_blocking", "selected"]
+
+Progress = Callable[[Result], None]
+_OLD_DEADLINE: Final = timedelta(seconds=5)  # releases before 1.29 know no other (R6)
+_ENDINGS: Final = {Violation: Status.FAILED, NotJudged: Status.SKIPPED, Hindered: Status.BLOCKED}
+_AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second while a server shuts down
+_REASONS: Final = (Status.FAILED, Status.ERROR)
+_log = logging.getLogger("cloudgraft.conformance")
+
+
+async def run(
+    config: KitConfig, *, only: Iterable[str] = (), release: str = str(NEWEST), progress: Progress | None = None
+) -> Report:
+    """Judges a server. ``only`` are rules (R49, T6) or names of checks; ``progress`` is called after each check.
+
+    Raises an error of the sdk when nothing can be judged at all: no server, no group that may be used. When it is
+    cancelled it still deletes what it made.
+    """
+    return await Session(config, only=only, release=release, progress=progress).run()
+
+
+def run_blocking(
+    config: KitConfig, *, only: Iterable[str] = (), release: str = str(NEWEST), progress: Progress | None = None
+) -> Report:
+    """The same for programs without an event loop."""
+    return asyncio.run(run(config, only=only, release=release, progress=progress))
+
+
+def selected(only: Iterable[str]) -> tuple[Check, ...]:
+    """The checks that are named, or that are about a rule that is named; all for none."""
+    wanted = {name.strip().upper() if name.strip().upper() in RULES else name.strip() for name in only}
+    known = {*RULES, *(check.name for check in CHECKS)}
+    if unknown := sorted(wanted - known):
+        raise InvalidArgumentError(
+            f"there is no rule and no check named {', '.join(unknown)}: give R1 to R90, T1 to T10 or names of checks"
+        )
+    if not wanted:
+        return CHECKS
+    return tuple(check for check in CHECKS if check.name in wanted or wanted.intersection(check.rules))
+
+
+class Session:
+    """One run that can be looked at before its end: after Ctrl-C :attr:`report` has what was found until then."""
+
+    def __init__(
+        self,
+        config: KitConfig,
+        *,
+        only: Iterable[str] = (),
+        release: str = str(NEWEST),
+        progress: Progress | None = None,
+    ) -> None:
+        """Checks what is asked for; nothing is dialled yet."""
+        self._config = config
+        self._release = Release.parse(release)
+        self._release_name = release
+        self._checks = selected(only)
+        self._progress = progress
+        self._target = _with_deadline(config.connection(), self._release)
+        self._started = datetime.now(UTC)
+        self._results: list[Result] = []
+        self._left_behind: tuple[str, ...] = ()
+
+    @property
+    def report(self) -> Report:
+        """What was found so far."""
+        return Report(
+            server=str(self._target.address),
+            release=self._release_name,
+            started=self._started,
+            results=tuple(self._results),
+            left_behind=self._left_behind,
+        )
+
+    async def run(self) -> Report:
+        """Makes all checks and cleans up."""
+        with expected_failures():
+            async with Connection(self._target) as connection:
+                probe = Probe(connection, self._release)
+                stage = Stage(self._config, calls := Calls(probe), await look_around(self._config, calls))
+                probe.take_exchanges()
+                try:
+                    await self._make_all(stage)
+                finally:
+                    await to_its_end(self._clean_up(stage))
+        return self.report
+
+    async def _make_all(self, stage: Stage) -> None:
+        for check in self._checks:
+            result = await self._make(check, stage)
+            self._results.append(result)
+            if self._progress is not None:
+                self._progress(result)
+
+    async def _clean_up(self, stage: Stage) -> None:
+        self._left_behind = await clean_up(stage)
+        for machine in self._left_behind:
+            _log.warning("left behind on the server: %s", machine)
+
+    async def _make(self, check: Check, stage: Stage) -> Result:
+        started = time.monotonic()
+        status, message = self._foreseen(check)
+        if status is Status.PASSED:
+            status, message = await _attempt(check, stage)
+        if status is Status.BLOCKED and not any(result.status in _REASONS for result in self._results):
+            status = Status.ERROR  # nothing that was found explains it
+        return Result(
+            check=check.name,
+            title=check.title,
+            rules=check.rules,
+            level=check.level,
+            status=status,
+            message=message,
+            exchanges=stage.calls.probe.take_exchanges(),
+            seconds=time.monotonic() - started,
+        )
+
+    def _foreseen(self, check: Check) -> tuple[Status, str]:
+        """How a check ends without being made, if so; PASSED when it is to be made."""
+        if missing := [need for need in check.needs if not self._config.hooks.has(need)]:
+            keys = ", ".join(f"hooks.{need.value}" for need in missing)
+            return Status.SKIPPED, f"needs the author's help: give {keys} in kit.yaml"
+        if check.since and not self._release.is_at_least(check.since):
+            return Status.SKIPPED, f"the autoscaler does this since {check.since}, and {self._release} is judged"
+        earlier = {result.check: result.status for result in self._results}
+        for status in (Status.FAILED, Status.ERROR, Status.BLOCKED):
+            if names := [name for name in check.after if earlier.get(name) is status]:
+                return Status.BLOCKED, f"follows from {', '.join(names)}"
+        if names := [name for name in check.after if earlier.get(name) is Status.SKIPPED]:
+            return Status.SKIPPED, f"{', '.join(names)} was skipped too"
+        return Status.PASSED, ""
+
+
+async def _attempt(check: Check, stage: Stage) -> tuple[Status, str]:
+    try:
+        await check.run(stage)
+    except (Violation, NotJudged, Hindered) as finding:
+        status = next(status for kind, status in _ENDINGS.items() if isinstance(finding, kind))
+        if status is Status.FAILED and any(code.name in str(finding) for code in _AWAY) and await _is_away(stage):
+            return Status.ERROR, f"the server went away, or cannot be reached any more: {finding}"
+        return status, str(finding)
+    except CloudgraftError as error:
+        return Status.ERROR, error.message
+    except Exception as error:  # noqa: BLE001 - a fault of one check must not hide what the others find
+        _log.exception("the check %s has a fault", check.name)
+        return Status.ERROR, f"the check itself has a fault: {type(error).__name__}: {error}"
+    return Status.PASSED, ""
+
+
+async def _is_away(stage: Stage) -> bool:
+    """Whether nothing at all is answered, which says nothing about a rule."""
+    answers: Sequence[StatusCode] = [(await stage.calls.node_groups()).status, (await stage.calls.refresh()).status]
+    return all(status in _AWAY for status in answers)
+
+
+def _with_deadline(config: CloudConfig, release: Release) -> CloudConfig:
+    return config if release.is_at_least("1.29") else config.with_timeout(_OLD_DEADLINE)

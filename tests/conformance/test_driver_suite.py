@@ -1,0 +1,218 @@
+"""DriverConformance as its users meet it: as a pytest class, and as one call; and that it cleans up in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from cloudgraft.conformance.driver import (
+    DRIVER_CHECKS,
+    DRIVER_RULES,
+    DriverConformance,
+    DriverSettings,
+    Trouble,
+    judge_driver,
+)
+from cloudgraft.conformance.report import Result, Status
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
+from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
+from cloudgraft.simcloud.driver import SimulatedDriver
+from cloudgraft.simcloud.options import SimulatedOptions
+from tests.conditions import until
+from tests.conformance.driver_zoo import SETTINGS, DeletesNothing, GoodDriver, Zoo
+
+OPTIONS = SimulatedOptions(boot_time=timedelta(0), delete_time=timedelta(0), page_size=12)
+
+
+class TestSimulated(DriverConformance):
+    """The class, used as an author would."""
+
+    machine: ClassVar[Mapping[str, object]] = {"shape": "small"}
+    page_size = 12
+    is_lasting = False
+
+    def make_driver(self) -> Driver:
+        return SimulatedDriver(OPTIONS)
+
+    def make_troubled(self, trouble: Trouble) -> Driver | None:
+        return SimulatedDriver(replace(OPTIONS, quota=0)) if trouble is Trouble.QUOTA else None
+
+
+FAULTY = """
+from cloudgraft.conformance.driver import DriverConformance
+from tests.conformance.driver_zoo import Doubles, Zoo
+
+ZOO = Zoo()
+
+class TestMine(DriverConformance):
+    machine = {"shape": "small"}
+    page_size = 6
+
+    def make_driver(self):
+        return Doubles(ZOO)
+"""
+
+
+def test_a_failed_test_says_what_came_why_it_matters_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(FAULTY)
+    root = Path(__file__).parents[2]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "second_create",
+    ]
+    env = {"PYTHONPATH": str(root), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "1 failed, 1 skipped" in done.stdout  # the other follows from it
+    for part in (
+        "test_driver[a_second_create_adds_nothing]",
+        "create() was called twice, one after the other, and there are 2 machines named conformance-",
+        "D13 (must): Where create is idempotent",
+        "why: After a lost answer the engine creates again",
+        "fix: Send the name as the cloud's client token",
+        "The last calls:",
+    ):
+        assert part in done.stdout
+
+
+async def test_progress_is_told_check_by_check_in_order() -> None:
+    cloud, told = Zoo(), list[Result]()
+    report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS, progress=told.append)
+    assert tuple(told) == report.results
+    assert [result.check for result in told] == [check.name for check in DRIVER_CHECKS]
+    assert (report.server, report.release) == ("GoodDriver", "")
+
+
+async def test_only_some_rules_bring_the_checks_that_they_build_on() -> None:
+    cloud = Zoo()
+    report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS, only=["D4"])
+    assert [result.check for result in report.results] == [
+        "traits_are_declared",
+        "list_makes_sense",
+        "create_answers_with_the_machine",
+        "a_new_machine_is_listed",
+    ]
+    with pytest.raises(InvalidArgumentError, match="D99"):
+        await judge_driver(lambda: GoodDriver(cloud), SETTINGS, only=["D99"])
+
+
+async def test_every_call_of_a_check_is_in_its_result() -> None:
+    cloud = Zoo()
+    report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS, only=["D23"])
+    (result,) = [result for result in report.results if result.check == "deleting_again_is_no_error"]
+    assert [call.rpc for call in result.exchanges if call.rpc != "list"] == ["create", *["delete"] * 4]
+    assert all(call.seconds >= 0 and not call.is_failed for call in result.exchanges)
+
+
+async def test_a_cloud_that_is_away_is_no_verdict_on_the_driver() -> None:
+    report = await judge_driver(lambda: GoodDriver(Zoo(), Trouble.AWAY), SETTINGS)
+    assert not report.is_passed
+    assert not report.failures
+    assert report.results[0].status is Status.ERROR
+    assert "UnavailableError('the zoo is closed')" in report.results[0].message
+
+
+async def test_a_driver_that_does_not_start_is_no_verdict_either() -> None:
+    class Shut(GoodDriver):
+        async def start(self) -> None:
+            raise UnavailableError("the zoo is closed")
+
+    report = await judge_driver(lambda: Shut(Zoo()), SETTINGS, only=["D1"])
+    assert [(result.status, result.exchanges[-1].rpc) for result in report.results] == [(Status.ERROR, "start")]
+
+
+class Waiting(GoodDriver):
+    """The third create waits, with its machine made."""
+
+    created = 0
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        machine = await super().create(spec)
+        type(self).created += 1
+        if type(self).created == 3:
+            await asyncio.sleep(60)
+        return machine
+
+
+async def test_a_run_that_is_cancelled_deletes_what_it_made() -> None:
+    cloud = Zoo()
+    Waiting.created = 0
+    run = asyncio.create_task(judge_driver(lambda: Waiting(cloud), SETTINGS))
+    await until(lambda: Waiting.created == 3)
+    assert cloud.animals
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert cloud.animals == {}
+
+
+async def test_what_a_cancelled_run_leaves_is_named_in_the_exception() -> None:
+    class Both(DeletesNothing, Waiting):
+        pass
+
+    cloud = Zoo()
+    Both.created = 0
+    run = asyncio.create_task(judge_driver(lambda: Both(cloud), replace(SETTINGS, patience=timedelta(seconds=1))))
+    await until(lambda: Both.created == 3)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await run
+    notes = "".join(getattr(raised.value, "__notes__", ()))
+    assert all(animal.ident in notes for animal in cloud.animals.values())
+
+
+async def test_machines_that_are_not_ours_survive_every_check() -> None:
+    cloud = Zoo()
+    stranger = cloud.add("database", {"owner": "somebody"})
+    report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS)
+    assert report.is_passed
+    assert list(cloud.animals.values()) == [stranger]
+
+
+async def test_a_driver_whose_list_need_not_show_everything_is_judged_by_what_it_shows() -> None:
+    class Partial(GoodDriver):
+        traits = replace(GoodDriver.traits, complete_list=False)
+
+        async def list(self) -> Sequence[Machine]:
+            return [*await super().list()][::2]
+
+    cloud = Zoo()
+    report = await judge_driver(lambda: Partial(cloud), SETTINGS)
+    assert not report.failures
+    assert cloud.animals == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"at_once": 1}, {"interruptions": 0}, {"page_size": -1}, {"patience": timedelta(0)}, {"late": timedelta(-1)}],
+)
+def test_settings_that_cannot_be_judged_by_are_refused(wrong: Mapping[str, int | timedelta]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        DriverSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_page_for_authors_has_every_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "test-your-driver.md").read_text()
+    rows = re.findall(r"^\| (D\d+) \| (\w+) \| (.+) \|$", page, re.MULTILINE)
+    assert rows == [(rule.id, rule.level, rule.title) for rule in DRIVER_RULES.values()]
+
+
+def test_secrets_are_not_shown_by_the_settings_themselves() -> None:
+    assert "hush-hush" not in repr(DriverSettings(secrets=["hush-hush"]))
