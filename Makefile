@@ -3,6 +3,8 @@
 #   make test     the tests: no network, no service to start by hand
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write and around every cloud call; minutes
+#   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
+#   make e2e-matrix  the same for every release; resumable, for hours
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make bench    speed against a bare gRPC server, as ratios
 #   make run ARGS="serve --config cloudgraft.yaml"
@@ -18,7 +20,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test test-docs test-crash check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-docs test-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,6 +41,12 @@ test-crash: $(DEV)
 	@if command -v strace >/dev/null; then $(BIN)/python -m tests.store.trace_fsync; \
 	else echo "strace is not installed: that the disk has a change before it is answered was not watched" >&2; fi
 	@$(BIN)/python -m tests.crash $(ARGS_CRASH)
+
+e2e: $(DEV)
+	@$(BIN)/python -m e2e $(ARGS_E2E)
+
+e2e-matrix: $(DEV)
+	@$(BIN)/python -m e2e.matrix $(ARGS_E2E)
 
 check: lint types layers proto-check docs
 

@@ -1,0 +1,157 @@
+"""A Kubernetes control plane on loopback: no container, no kubelet, started in seconds."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.error import URLError
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from e2e.processes import Program, free_ports
+from e2e.waiting import until
+
+__all__ = ["ControlPlane", "control_plane"]
+
+_SECONDS_TO_START: Final = 90.0
+# Nodes are played by the simulated cloud, which renews leases and takes the taint of a new node off by itself. On a
+# busy machine these would find nodes silent that are only slow.
+_WITHOUT: Final = ("node-lifecycle-controller", "taint-eviction-controller")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """One that is up."""
+
+    kubeconfig: Path
+    server: str
+    programs: Sequence[Program]
+
+    def check(self) -> None:
+        """Raises ProgramError when a part of it has ended."""
+        for program in self.programs:
+            program.check()
+
+
+@contextmanager
+def control_plane(binaries: Mapping[str, Path], directory: Path) -> Iterator[ControlPlane]:
+    """Starts it, and stops it whatever happens. Everything it writes is in ``directory``, its logs too."""
+    directory.mkdir(parents=True)
+    etcd_port, peer_port, port = free_ports(3)
+    server = f"https://127.0.0.1:{port}"
+    token = _credentials(directory)
+    with ExitStack() as stack:
+        started: list[Program] = []
+
+        def start(name: str, arguments: Sequence[str]) -> Program:
+            program = Program(name, [binaries[name], *arguments], directory / f"{name}.log")
+            stack.callback(program.stop)
+            program.start()
+            started.append(program)
+            return program
+
+        start("etcd", _etcd(directory, etcd_port, peer_port))
+        api = start("kube-apiserver", _api_server(directory, etcd_port, port))
+        what = f"the API server is ready ({api.log})"
+        until(lambda: _is_ready(server), what, seconds=_SECONDS_TO_START, check=api.check)
+        kubeconfig = _kubeconfig(directory, server, token)
+        start("kube-scheduler", [*_of_the_api(kubeconfig)])
+        start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory)])
+        plane = ControlPlane(kubeconfig=kubeconfig, server=server, programs=tuple(started))
+        plane.check()
+        yield plane
+
+
+def _credentials(directory: Path) -> str:
+    """A key that signs service accounts' tokens, and one token for everybody who takes part."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    _write_secret(directory / "service-accounts.key", pem)
+    token = secrets.token_hex(16)
+    _write_secret(directory / "tokens.csv", f'{token},admin,1,"system:masters"\n'.encode())
+    return token
+
+
+def _write_secret(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(data)
+
+
+def _etcd(directory: Path, port: int, peer_port: int) -> Sequence[str]:
+    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    return (
+        f"--data-dir={directory / 'etcd'}",
+        "--unsafe-no-fsync",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--log-level=warn",
+    )
+
+
+def _api_server(directory: Path, etcd_port: int, port: int) -> Sequence[str]:
+    key = directory / "service-accounts.key"
+    return (
+        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={directory / 'certificates'}",
+        f"--token-auth-file={directory / 'tokens.csv'}",
+        "--authorization-mode=RBAC",
+        "--disable-admission-plugins=ServiceAccount",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--service-cluster-ip-range=10.0.0.0/24",
+    )
+
+
+def _of_the_api(kubeconfig: Path) -> Sequence[str]:
+    # The usual 20 to 50 calls a second are for a cluster that is shared by many.
+    limits = ("--kube-api-qps=500", "--kube-api-burst=1000")
+    return (f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0", *limits)
+
+
+def _controllers(directory: Path) -> Sequence[str]:
+    controllers = ",".join(["*", *(f"-{name}" for name in _WITHOUT)])
+    key = directory / "service-accounts.key"
+    return (f"--controllers={controllers}", f"--service-account-private-key-file={key}")
+
+
+def _is_ready(server: str) -> bool:
+    # Its certificate is made while it starts, and may not be there yet; this question anybody may ask.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(f"{server}/readyz", timeout=5.0, context=context) as answer:
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False
+
+
+def _kubeconfig(directory: Path, server: str, token: str) -> Path:
+    authority = str(directory / "certificates" / "apiserver.crt")
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": {"server": server, "certificate-authority": authority}}],
+        "users": [{"name": "e2e", "user": {"token": token}}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+        "current-context": "e2e",
+    }
+    path = directory / "kubeconfig"
+    _write_secret(path, yaml.safe_dump(document).encode())
+    return path

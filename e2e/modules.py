@@ -1,0 +1,97 @@
+"""What is built from which Go module and version: the one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "AUTOSCALERS",
+    "AUTOSCALER_MODULE",
+    "CONTROL_PLANES",
+    "ETCD_MODULE",
+    "KUBERNETES_MODULE",
+    "NEWEST_CONTROL_PLANE",
+    "NEWEST_RELEASE",
+    "ControlPlaneVersion",
+    "Release",
+    "minor",
+]
+
+AUTOSCALER_MODULE: Final = "k8s.io/autoscaler/cluster-autoscaler"
+KUBERNETES_MODULE: Final = "k8s.io/kubernetes"
+ETCD_MODULE: Final = "go.etcd.io/etcd/server/v3"
+
+
+def minor(name: str) -> tuple[int, int]:
+    """``1.37``, ``1.36.2`` and ``1.36-dev`` as numbers that can be compared."""
+    major, _, rest = name.partition(".")
+    return int(major), int(rest.split(".")[0].split("-")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A Cluster Autoscaler. It has no tags as a Go module: a release is named by the pseudo-version of its commit."""
+
+    name: str  # as in --release
+    patch: str  # for people
+    version: str
+    other_apis: str = ""
+
+    @property
+    def apis(self) -> str:
+        """The version of the nested module ``apis``: of the same commit, unless only an older one was published."""
+        return self.other_apis or self.version
+
+    def is_at_least(self, name: str) -> bool:
+        """Whether this is that minor release or a later one."""
+        return minor(self.name) >= minor(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlaneVersion:
+    """A Kubernetes control plane with its etcd."""
+
+    name: str  # as in --control-plane
+    kubernetes: str
+    etcd: str
+
+    @property
+    def staging(self) -> str:
+        """The version of the modules that live in the tree of Kubernetes itself: v1.34.4 has v0.34.4."""
+        return self.kubernetes.replace("v1.", "v0.", 1)
+
+
+_APIS: Final = "v0.0.0-20240627115740-d52e4b9665d7"
+AUTOSCALERS: Final = {
+    release.name: release
+    for release in (
+        Release(name="1.25", patch="1.25.0", version="v0.0.0-20220902140806-e8d3e9b1d986"),
+        Release(name="1.26", patch="1.26.4", version="v0.0.0-20230726125619-4256b234be90"),
+        Release(name="1.27", patch="1.27.3", version="v0.0.0-20230726094419-ea4976f31c79"),
+        Release(name="1.28", patch="1.28.2", version="v0.0.0-20231205124312-4c3ee59647e8"),
+        Release(name="1.29", patch="1.29.0", version="v0.0.0-20231227135154-33fb7885a6f6"),
+        Release(name="1.30", patch="1.30.1", version="v0.0.0-20240528100613-7d1f87fcfd64", other_apis=_APIS),
+        Release(name="1.31", patch="1.31.5", version="v0.0.0-20251008212302-f0fb6c4b57c8"),
+        Release(name="1.32", patch="1.32.7", version="v0.0.0-20260213083200-f645beb1ec47"),
+        Release(name="1.33", patch="1.33.0", version="v0.0.0-20250613073258-1959f5f61f6c", other_apis=_APIS),
+        Release(name="1.34", patch="1.34.5", version="v0.0.0-20260722070747-cb2123ed1314"),
+        Release(name="1.35", patch="1.35.2", version="v0.0.0-20260722212750-2d42588803c7"),
+        Release(
+            name="1.36-dev", patch="the tree of 2026-04-01, before 1.36", version="v0.0.0-20260401120615-2ceb540e2a0b"
+        ),
+        Release(name="1.36", patch="1.36.1", version="v0.0.0-20260722070747-35e8a280425c"),
+        Release(name="1.37", patch="1.37, as its branch was cut", version="v0.0.0-20260730100515-c0e41acd9bec"),
+    )
+}
+NEWEST_RELEASE: Final = "1.37"
+
+CONTROL_PLANES: Final = {
+    version.name: version
+    for version in (
+        ControlPlaneVersion(name="1.31", kubernetes="v1.31.14", etcd="v3.6.16"),
+        ControlPlaneVersion(name="1.34", kubernetes="v1.34.4", etcd="v3.6.16"),
+        ControlPlaneVersion(name="1.36", kubernetes="v1.36.3", etcd="v3.6.16"),
+    )
+}
+NEWEST_CONTROL_PLANE: Final = "1.36"

@@ -1,0 +1,41 @@
+"""Every scenario, by number."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from e2e.scenarios import (
+    changed_config,
+    cloud_down,
+    crashes,
+    crowd,
+    expanders,
+    mutual_tls,
+    never_joins,
+    options,
+    scale_down,
+    scale_up,
+    slow_cloud,
+    stock_out,
+)
+from e2e.scenarios.scenario import Scenario
+
+__all__ = ["SCENARIOS", "Scenario"]
+
+SCENARIOS: Final = {
+    module.SCENARIO.number: module.SCENARIO
+    for module in (
+        scale_up,
+        scale_down,
+        stock_out,
+        crashes,
+        never_joins,
+        slow_cloud,
+        expanders,
+        options,
+        mutual_tls,
+        cloud_down,
+        changed_config,
+        crowd,
+    )
+}

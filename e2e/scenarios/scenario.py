@@ -1,0 +1,19 @@
+"""What a scenario is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from e2e.stage import Stage
+
+__all__ = ["Scenario"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A story with asserts. ``run`` raises AssertionError when something is not as it must be."""
+
+    number: int
+    title: str
+    run: Callable[[Stage], None]
