@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from e2e.command_line import binaries_option, exit_code, stop_in_order, tell
-from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_RELEASE
+from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE
 from e2e.runner import Outcome, Result, Runner
 from e2e.scenarios import SCENARIOS
 
@@ -43,7 +43,9 @@ def _scenarios(_context: click.Context, _option: click.Parameter, value: str) ->
 )
 @click.option("--scenario", callback=_scenarios, default="", metavar="1,2", help="Which ones. All by default.")
 @binaries_option
-@click.option("--control-plane", type=click.Choice(list(CONTROL_PLANES)), default="1.34", show_default=True)
+@click.option(
+    "--control-plane", type=click.Choice(list(CONTROL_PLANES)), default=NEWEST_CONTROL_PLANE, show_default=True
+)
 @click.option("--list", "is_list", is_flag=True, help="Only say what there is.")
 @click.option("--keep", is_flag=True, help="Keep all logs, also when everything passes.")
 def main(

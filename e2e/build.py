@@ -20,7 +20,7 @@ from typing import Final
 
 from e2e.modules import AUTOSCALER_MODULE, ETCD_MODULE, KUBERNETES_MODULE, ControlPlaneVersion, Release
 
-__all__ = ["CannotBuildError", "Recipe", "build", "cache_directory", "go_mod", "recipes_for", "replacements"]
+__all__ = ["CannotBuildError", "Recipe", "Tell", "build", "cache_directory", "go_mod", "recipes_for", "replacements"]
 
 Tell = Callable[[str], None]
 _KNOWN_SUMS: Final = Path(__file__).with_name("known.sum")  # of modules that not every checksum database has

@@ -22,7 +22,7 @@ from e2e.waiting import until
 __all__ = ["GROUP_LABEL", "Cluster", "Workload", "connected"]
 
 GROUP_LABEL: Final = "e2e.example/group"  # every group of every scenario gives its nodes this label
-_SECONDS_TO_CLEAN: Final = 60.0
+_SECONDS_TO_CLEAN: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

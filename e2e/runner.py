@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.build import CannotBuildError, build, recipes_for
+from e2e.build import CannotBuildError, Tell, build, recipes_for
 from e2e.control_plane import ControlPlane, control_plane
 from e2e.modules import ControlPlaneVersion, Release
 from e2e.processes import ProgramError
 from e2e.scenarios import Scenario
-from e2e.stage import Tell, stage
+from e2e.stage import stage
 
 __all__ = ["Outcome", "Result", "Runner"]
 
@@ -103,7 +103,6 @@ class Runner:
                 binary=binary,
                 directory=directory,
                 namespace=f"scenario-{self._count}",
-                tell=self._tell,
             ) as world:
                 scenario.run(world)
         except Exception as error:  # noqa: BLE001 - a mistake in a scenario must not hide how the others end

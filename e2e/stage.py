@@ -19,10 +19,9 @@ from e2e.modules import Release
 from e2e.processes import Program
 from e2e.waiting import eventually, until
 
-__all__ = ["Stage", "Tell", "stage"]
+__all__ = ["Stage", "stage"]
 
 T = TypeVar("T")
-Tell = Callable[[str], None]
 PATIENCE: Final = 180.0  # seconds; on a busy machine of two cores
 
 
@@ -35,7 +34,6 @@ class Stage:
     plane: ControlPlane
     cluster: Cluster
     directory: Path
-    tell: Tell
     stack: ExitStack
     clouds: dict[str, Simcloud]
     _server: CloudgraftServer | None = None
@@ -156,24 +154,22 @@ class Stage:
 
 
 @contextmanager
-def stage(
-    plane: ControlPlane, *, release: Release, binary: Path, directory: Path, namespace: str, tell: Tell
-) -> Iterator[Stage]:
-    """Sets up one scenario's world, and takes all of it away again."""
+def stage(plane: ControlPlane, *, release: Release, binary: Path, directory: Path, namespace: str) -> Iterator[Stage]:
+    """Sets up one scenario's world, and takes all of it away again.
+
+    After a failure the processes are stopped, and the cluster is left as it is: it is of no more use.
+    """
     directory.mkdir(parents=True)
     with connected(plane.kubeconfig, namespace) as cluster:
         cluster.prepare()
-        try:
-            with ExitStack() as stack:
-                yield Stage(
-                    release=release,
-                    binary=binary,
-                    plane=plane,
-                    cluster=cluster,
-                    directory=directory,
-                    tell=tell,
-                    stack=stack,
-                    clouds={},
-                )
-        finally:
-            cluster.clean()
+        with ExitStack() as stack:
+            yield Stage(
+                release=release,
+                binary=binary,
+                plane=plane,
+                cluster=cluster,
+                directory=directory,
+                stack=stack,
+                clouds={},
+            )
+        cluster.clean()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -70,8 +72,18 @@ async def test_the_simulated_cloud_in_this_process(idempotency: Idempotency) -> 
     passed(report, *skipped, NO_PROCESS, "a_new_driver_knows_the_old_machines")
 
 
-# A call that connects while the driver is closed leaves its socket to the garbage collector.
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """Garbage of a test is collected with it: a call that connects while the driver is closed leaves its socket."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("simulated"):
+            thread.join(timeout=30)
+    gc.collect()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize(
     ("idempotency", "lag"),
     [(Idempotency.TOKEN, 0), (Idempotency.UNIQUE_NAME, 0), (Idempotency.NONE, 0), (Idempotency.TOKEN, 100)],

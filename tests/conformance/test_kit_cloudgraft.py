@@ -74,7 +74,7 @@ async def test_the_engine_passes_everything_with_every_hook(tmp_path: Path) -> N
         ]
         server = {"listen": address, "ops": "127.0.0.1:0"}
         file = tmp_path / "cloudgraft.yaml"
-        text = json.loads(configuration({"sim": simulated(cloud.url)}, groups))
+        text = json.loads(configuration({"sim": simulated(cloud.url, {"observeEvery": "50ms"})}, groups))
         file.write_text(json.dumps({**text, "server": server}))
         chaos = [sys.executable, str(Path(__file__).with_name("kit_chaos.py")), cloud.url]
         with restartable(file) as restart:
@@ -92,20 +92,14 @@ async def test_the_engine_passes_everything_with_every_hook(tmp_path: Path) -> N
             )
             report = await run(kit)
             assert report.is_passed, told(report)
-            # No TLS, and a simulated machine's id does not tell its node's name.
-            assert skipped(report) == {
-                "http2_is_agreed_on",
-                "fresh_nodes_are_found_by_name",
-                "nodes_are_deleted_by_name",
-            }
+            # No TLS, and a simulated machine's id does not tell its node's name, though its placeholder may.
+            by_name = {"fresh_nodes_are_found_by_name", "nodes_are_deleted_by_name"}
+            assert skipped(report) - by_name == {"http2_is_agreed_on"}
             await until(lambda: not cloud.live(), what="every machine that the kit made is gone from the cloud")
         assert cloud.made() > 10
         assert not cloud.doubles()
 
 
-@pytest.mark.xfail(
-    reason="R53: a node deleted by its name alone shows in the target only after the next look", strict=True
-)
 async def test_the_proxy_passes_what_the_server_behind_it_passes(tmp_path: Path) -> None:
     async with serving(MemoryProvider(MemoryOptions(groups=GROUPS))) as behind:
         file = tmp_path / "proxy.yaml"

@@ -9,6 +9,7 @@ import pytest
 
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.conformance import KitConfig, Report, Result, Session, Status, run
+from cloudgraft.conformance.rules.rule import Level
 from cloudgraft.sdk import (
     CloudgraftError,
     InstanceState,
@@ -22,7 +23,7 @@ from cloudgraft.sdk import (
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, serving
 from tests.conditions import until
 
-SHORT = {"boot": "2s", "delete": "2s", "cleanup": "2s"}
+SHORT = {"boot": "2s", "delete": "2s", "restart": "500ms", "cleanup": "2s"}
 
 
 def provider(*groups: MemoryGroup, kind: type[MemoryProvider] = MemoryProvider) -> MemoryProvider:
@@ -170,7 +171,7 @@ async def test_a_cancelled_run_deletes_what_it_made_and_keeps_what_it_found() ->
     assert session.report.left_behind == ()
 
 
-async def test_a_server_that_goes_away_is_an_error_and_no_violation() -> None:
+async def test_a_server_that_goes_away_fails_where_it_went_and_nothing_more_is_asked() -> None:
     stop = asyncio.Event()
     inner = provider()
 
@@ -192,9 +193,12 @@ async def test_a_server_that_goes_away_is_an_error_and_no_violation() -> None:
 
     report = await judge()
     await server
-    assert found(report, Status.ERROR)
-    assert not report.failures
-    assert not report.is_passed
+    [failure] = report.failures
+    assert "the server broke the connection in answer to" in failure.message
+    assert failure.level is Level.MUST
+    assert found(report, Status.BLOCKED)
+    assert not found(report, Status.ERROR)
+    assert all(not result.exchanges for result in report.results if result.status is Status.BLOCKED)
 
 
 async def test_the_server_is_as_it_was_when_a_run_has_ended() -> None:

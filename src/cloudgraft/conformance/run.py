@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,19 +18,19 @@ from cloudgraft.conformance.cleanup import clean_up
 from cloudgraft.conformance.hooks import to_its_end
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.prepare import look_around
+from cloudgraft.conformance.presence import comes_back, with_crash
 from cloudgraft.conformance.probe import Probe, expected_failures
 from cloudgraft.conformance.releases import NEWEST, Release
 from cloudgraft.conformance.report import Report, Result, Status
 from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.stage import Stage
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
 __all__ = ["Progress", "Session", "run", "run_blocking", "selected"]
 
 Progress = Callable[[Result], None]
 _OLD_DEADLINE: Final = timedelta(seconds=5)  # releases before 1.29 know no other (R6)
 _ENDINGS: Final = {Violation: Status.FAILED, NotJudged: Status.SKIPPED, Hindered: Status.BLOCKED}
-_AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second while a server shuts down
 _REASONS: Final = (Status.FAILED, Status.ERROR)
 _log = logging.getLogger("cloudgraft.conformance")
 
@@ -87,6 +87,7 @@ class Session:
         self._started = datetime.now(UTC)
         self._results: list[Result] = []
         self._left_behind: tuple[str, ...] = ()
+        self._away_since = ""  # the check in which it went, and did not come back
 
     @property
     def report(self) -> Report:
@@ -114,10 +115,14 @@ class Session:
 
     async def _make_all(self, stage: Stage) -> None:
         for check in self._checks:
-            result = await self._make(check, stage)
+            made = await self._make(check, stage)
+            result = with_crash(check, made)
             self._results.append(result)
             if self._progress is not None:
                 self._progress(result)
+            if result is not made and not await comes_back(stage):
+                self._away_since = check.name
+            stage.calls.probe.take_exchanges()
 
     async def _clean_up(self, stage: Stage) -> None:
         self._left_behind = await clean_up(stage)
@@ -144,6 +149,8 @@ class Session:
 
     def _foreseen(self, check: Check) -> tuple[Status, str]:
         """How a check ends without being made, if so; PASSED when it is to be made."""
+        if self._away_since:
+            return Status.BLOCKED, f"the server has been away since {self._away_since}"
         if missing := [need for need in check.needs if not self._config.hooks.has(need)]:
             keys = ", ".join(f"hooks.{need.value}" for need in missing)
             return Status.SKIPPED, f"needs the author's help: give {keys} in kit.yaml"
@@ -162,22 +169,13 @@ async def _attempt(check: Check, stage: Stage) -> tuple[Status, str]:
     try:
         await check.run(stage)
     except (Violation, NotJudged, Hindered) as finding:
-        status = next(status for kind, status in _ENDINGS.items() if isinstance(finding, kind))
-        if status is Status.FAILED and any(code.name in str(finding) for code in _AWAY) and await _is_away(stage):
-            return Status.ERROR, f"the server went away, or cannot be reached any more: {finding}"
-        return status, str(finding)
+        return next(status for kind, status in _ENDINGS.items() if isinstance(finding, kind)), str(finding)
     except CloudgraftError as error:
         return Status.ERROR, error.message
     except Exception as error:  # noqa: BLE001 - a fault of one check must not hide what the others find
         _log.exception("the check %s has a fault", check.name)
         return Status.ERROR, f"the check itself has a fault: {type(error).__name__}: {error}"
     return Status.PASSED, ""
-
-
-async def _is_away(stage: Stage) -> bool:
-    """Whether nothing at all is answered, which says nothing about a rule."""
-    answers: Sequence[StatusCode] = [(await stage.calls.node_groups()).status, (await stage.calls.refresh()).status]
-    return all(status in _AWAY for status in answers)
 
 
 def _with_deadline(config: CloudConfig, release: Release) -> CloudConfig:

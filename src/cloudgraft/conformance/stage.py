@@ -221,9 +221,13 @@ class Stage:
                 await self.delete([self.real(id_)], group)
 
     async def _wait_for_boot(self, group: str) -> None:
+        asked_before = self.scene.before[group].target
+
         async def are_final() -> bool:
-            own = set(await self.own_live(group))
-            return not any(each.is_creating and each.id in own for each in await self.instances(group))
+            listed = await self.instances(group)
+            own = [each for each in listed if each.id in self._share(group).own and not each.is_deleting]
+            asked = await self.target(group) - asked_before
+            return len(own) >= asked and not any(each.is_creating and not each.has_error for each in own)
 
         if self._boots:
             self._boots = await self.until(are_final, self.config.patience.boot)

@@ -178,9 +178,13 @@ class SnapshotProvider(Provider):
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
         """Passed on; the machines show as being deleted at once.
 
-        Up to ten of these come at a time (R49), one after the other here: what they change is known without a look.
+        Up to ten of these come at a time (R49), one after the other here: what they change is known without a look,
+        unless a node came by its name alone or by an earlier id, and only the server behind knows which machine it is.
         """
-        await self._change(group, self._inner.delete_nodes(group, nodes), _without(self._view(group), nodes))
+        view = self._view(group)
+        await self._change(group, self._inner.delete_nodes(group, nodes), _without(view, nodes))
+        if not {node.provider_id or node.name for node in nodes} <= {instance.id for instance in view.instances}:
+            await self._look_at(group)
         self._wake.set()
 
     async def decrease_target_size(self, group: str, delta: int) -> None:

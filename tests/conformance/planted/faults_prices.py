@@ -59,11 +59,3 @@ class GpuLabelFails(SoundServer):
 
     async def gpu_label(self, request: pb.GPULabelRequest) -> pb.GPULabelResponse:
         raise Refusal("no GPUs here", grpc.StatusCode.UNIMPLEMENTED)
-
-
-@fault("R80", "R8", check="gpu_types_are_answered")
-class GpuTypesFail(SoundServer):
-    """GetAvailableGPUTypes answers code 12 instead of an empty map."""
-
-    async def gpu_types(self, request: pb.GetAvailableGPUTypesRequest) -> pb.GetAvailableGPUTypesResponse:
-        raise Refusal("no GPUs here", grpc.StatusCode.UNIMPLEMENTED)

@@ -11,6 +11,12 @@ from cloudgraft.conformance.prepare import first_calls
 from cloudgraft.conformance.stage import Stage, foreign
 from cloudgraft.sdk.errors import StatusCode
 
+_SINGLE_READS: Final = (
+    "every_group_has_a_target",
+    "every_group_lists_its_instances",
+    "foreign_nodes_belong_to_no_group",
+)
+
 
 @check("R3", "T9")
 async def calls_work_before_refresh(stage: Stage) -> None:
@@ -90,7 +96,7 @@ async def http2_is_agreed_on(stage: Stage) -> None:
         raise Violation(f"the server did not agree on h2 by ALPN, but on {agreed!r}")
 
 
-@check("R6", "R76", "R89")
+@check("R6", "R76", "R89", after=_SINGLE_READS)
 async def calls_may_come_at_the_same_time(stage: Stage) -> None:
     """Many reads at once are all answered, and targets alike."""
     group = stage.group.id
