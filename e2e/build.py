@@ -165,14 +165,16 @@ def replacements(lines: Sequence[Mapping[str, Mapping[str, str]]], local: str) -
     """``replace`` lines as ``go mod edit -json`` shows them, for another main module.
 
     A directory of the module's own tree (``./apis``, ``./staging/src/…``) becomes the module of that name at the
-    version ``local``.
+    version ``local``; without one it is not replaced, and the version that is required anyway is taken.
     """
     found = {}
     for line in lines:
         old, new = line["Old"], line["New"]
         left = f"{old['Path']} {old['Version']}" if old.get("Version") else old["Path"]
-        is_directory = new["Path"].startswith((".", "/"))
-        found[left] = f"{old['Path']} {local}" if is_directory else f"{new['Path']} {new['Version']}"
+        if not new["Path"].startswith((".", "/")):
+            found[left] = f"{new['Path']} {new['Version']}"
+        elif local:
+            found[left] = f"{old['Path']} {local}"
     return found
 
 

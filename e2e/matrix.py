@@ -20,7 +20,7 @@ from typing import Final
 import click
 
 from e2e.build import cache_directory
-from e2e.command_line import binaries_option, exit_code, stop_in_order, tell
+from e2e.command_line import NOT_RUN, binaries_option, exit_code, stop_in_order, tell
 from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE
 from e2e.runner import Outcome, Result, Runner
 from e2e.scenarios import SCENARIOS
@@ -148,6 +148,9 @@ def main(
 ) -> None:
     """Judge every release in every scenario that is planned for it, and write the table.
 
+    The exit code is 0 when all that is wanted has passed by now, 1 when something failed in this sitting, and 3 when
+    something could not be built or the time was up.
+
     \b
     Examples: python -m e2e.matrix --minutes 50 --table docs/reference/compatibility.md
               python -m e2e.matrix --release 1.28 --redo
@@ -168,7 +171,7 @@ def main(
         if page is not None:
             text = page.read_text("utf-8") if page.exists() else ""
             page.write_text(with_table(text, table(state)), "utf-8")
-    sys.exit(exit_code(results))
+    sys.exit(exit_code(results) or (NOT_RUN if len(results) < len(missing) else 0))
 
 
 def _judge(missing: Sequence[Cell], state: State, binary: Mapping[str, Path], deadline: float) -> list[Result]:

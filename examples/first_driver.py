@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 
 from cloudgraft.plugin import serve
 from cloudgraft.sdk import BlockingDriver, DriverTraits, Idempotency, Machine, MachineSpec, OutOfStockError, Ownership
@@ -25,21 +26,27 @@ class LabDriver(BlockingDriver):
 
     def __init__(self, options: LabOptions) -> None:
         self.options = options
+        self.lock = RLock()  # calls come from several threads
         options.directory.mkdir(exist_ok=True)
 
     def create(self, spec: MachineSpec) -> Machine:
         path = self.options.directory / spec.name
-        if not path.exists():  # a second call for the same name makes no second machine
-            if len(self.list()) >= self.options.room_for:
-                raise OutOfStockError(f"the lab has room for {self.options.room_for} machines")
-            path.write_text(json.dumps(dict(spec.tags)))
-        return self.machine(path)
+        with self.lock:
+            if not path.exists():  # a second call for the same name makes no second machine
+                if len(self.list()) >= self.options.room_for:
+                    raise OutOfStockError(f"the lab has room for {self.options.room_for} machines")
+                whole = path.with_name(f".{spec.name}")
+                whole.write_text(json.dumps(dict(spec.tags)))
+                whole.rename(path)  # killed at any moment, it leaves no half machine
+            return self.machine(path)
 
     def delete(self, machine: Machine) -> None:
-        (self.options.directory / machine.name).unlink(missing_ok=True)
+        with self.lock:
+            (self.options.directory / machine.name).unlink(missing_ok=True)
 
     def list(self) -> Sequence[Machine]:
-        return [self.machine(path) for path in sorted(self.options.directory.iterdir())]
+        with self.lock:
+            return [self.machine(path) for path in sorted(self.options.directory.glob("[!.]*"))]
 
     def machine(self, path: Path) -> Machine:
         return Machine(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -53,6 +54,7 @@ class FileDriver(BlockingDriver):
 
     def __init__(self, options: FileOptions) -> None:
         self._options = options
+        self._lock = threading.RLock()  # calls come from several threads
 
     def start(self) -> None:
         self._options.directory.mkdir(parents=True, exist_ok=True)
@@ -60,20 +62,24 @@ class FileDriver(BlockingDriver):
     def create(self, spec: MachineSpec) -> Machine:
         if spec.settings.get("shape") not in SHAPES:
             raise InvalidArgumentError(f"machine.shape must be one of {', '.join(SHAPES)}")
-        if len(self.list()) >= self._options.room_for:
-            raise OutOfStockError(f"the directory has no room for more than {self._options.room_for} machines")
-        try:
-            with self._path(spec.name).open("x") as file:
-                json.dump({"tags": dict(spec.tags)}, file)
-        except FileExistsError:
-            raise AlreadyExistsError(f"there is a machine {spec.name!r} already") from None
-        return self._machine(self._path(spec.name))
+        path = self._path(spec.name)
+        with self._lock:
+            if path.exists():
+                raise AlreadyExistsError(f"there is a machine {spec.name!r} already")
+            if len(self.list()) >= self._options.room_for:
+                raise OutOfStockError(f"the directory has no room for more than {self._options.room_for} machines")
+            whole = path.with_suffix(".new")
+            whole.write_text(json.dumps({"tags": dict(spec.tags)}))
+            whole.rename(path)  # killed at any moment, it leaves no half machine
+            return self._machine(path)
 
     def delete(self, machine: Machine) -> None:
-        self._path(machine.name).unlink(missing_ok=True)
+        with self._lock:
+            self._path(machine.name).unlink(missing_ok=True)
 
     def list(self) -> Sequence[Machine]:
-        return [self._machine(path) for path in sorted(self._options.directory.glob("*.json"))]
+        with self._lock:
+            return [self._machine(path) for path in sorted(self._options.directory.glob("*.json"))]
 
     def shapes(self) -> Sequence[Shape]:
         return [

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import gc
+import importlib.util
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,7 +22,7 @@ from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
-from tests.plugins.plugin_programs import TIMING, with_packages
+from tests.plugins.plugin_programs import ROOT, TIMING, with_packages
 from tests.simcloud.sim_process import SimcloudProcess
 
 NOWHERE = "http://127.0.0.1:9"  # nothing listens on the port that only discards
@@ -72,18 +73,6 @@ async def test_the_simulated_cloud_in_this_process(idempotency: Idempotency) -> 
     passed(report, *skipped, NO_PROCESS, "a_new_driver_knows_the_old_machines")
 
 
-@pytest.fixture
-def collected() -> Iterator[None]:
-    """Garbage of a test is collected with it: a call that connects while the driver is closed leaves its socket."""
-    yield
-    for thread in threading.enumerate():
-        if thread.name.startswith("simulated"):
-            thread.join(timeout=30)
-    gc.collect()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("collected")
 @pytest.mark.parametrize(
     ("idempotency", "lag"),
     [(Idempotency.TOKEN, 0), (Idempotency.UNIQUE_NAME, 0), (Idempotency.NONE, 0), (Idempotency.TOKEN, 100)],
@@ -152,3 +141,26 @@ async def test_a_driver_in_a_process_of_its_own_also_when_it_is_killed(tmp_path:
         report = await judge_driver(lambda: RemoteDriver.plugin(spec, timing=TIMING), settings)
         passed(report, NO_TWINS, "trouble_is_called_by_its_name", "a_cloud_that_is_away_has_no_list")
         assert all(entry["deletes"] for entry in cloud.ledger())
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "machine"),
+    [("first_driver", "LabDriver", {}), ("plugin_driver", "FileDriver", {"shape": "small"})],
+)
+async def test_the_drivers_of_the_documentation(
+    program: str, name: str, machine: dict[str, str], tmp_path: Path
+) -> None:
+    kind = getattr(module(ROOT / "examples" / f"{program}.py"), name)
+    options = kind.Options(directory=tmp_path / "machines", room_for=40)
+    report = await judge_driver(lambda: kind(options), replace(SETTINGS, machine=machine, page_size=12))
+    assert report.is_passed, [(failure.check, failure.message) for failure in report.failures]
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[made.__name__] = made
+    spec.loader.exec_module(made)
+    return made

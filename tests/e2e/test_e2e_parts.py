@@ -54,6 +54,12 @@ def test_replaced_directories_become_modules_of_their_own() -> None:
     }
 
 
+def test_without_a_version_for_it_a_directory_is_not_replaced() -> None:
+    """The modules of etcd require each other by version."""
+    lines = [{"Old": {"Path": "go.etcd.io/etcd/api/v3"}, "New": {"Path": "../api"}}]
+    assert replacements(lines, "") == {}
+
+
 def test_the_building_module_requires_the_exact_version() -> None:
     (recipe,) = recipes_for(AUTOSCALERS["1.28"])
     text = go_mod(recipe, "1.20", {"k8s.io/api": "k8s.io/api v0.28.4"})

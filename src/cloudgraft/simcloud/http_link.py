@@ -123,6 +123,7 @@ class HttpLink:
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
         if connection is None:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+            connection.auto_open = 0  # one that was closed meanwhile must not open itself again
             self._own.connection = connection
             with self._lock:
                 if self._closed:
@@ -138,7 +139,16 @@ class HttpLink:
                     f"no simulated cloud answers at {self._url} ({error.strerror or error}): is `cloudgraft simcloud` "
                     "running there?"
                 ) from error
+            self._check_open(connection)
         return connection
+
+    def _check_open(self, connection: http.client.HTTPConnection) -> None:
+        """Closes what was opened while :meth:`close` went through the connections: nobody else would."""
+        with self._lock:
+            if not self._closed:
+                return
+        connection.close()
+        raise UnavailableError("the driver of the simulated cloud is closed")
 
     # -- what errors mean ----------------------------------------------------------------------------------------------
 

@@ -72,6 +72,16 @@ class SecondDeletionLowersAgain(_Miscounting):
         return await super().delete_nodes(request)
 
 
+@fault("R53", "R55", check="a_node_named_twice_counts_once")
+class NodeNamedTwiceCountsTwice(_Miscounting):
+    """DeleteNodes lowers the target by the nodes of the call, without looking whether one is there twice."""
+
+    async def delete_nodes(self, request: pb.NodeGroupDeleteNodesRequest) -> pb.NodeGroupDeleteNodesResponse:
+        falling = self.falling(request)
+        self.surplus[request.id] -= len(falling) - len({machine.id for machine in falling})
+        return await super().delete_nodes(request)
+
+
 @fault("R53", "R27", "T6", "T3", check="deleted_machines_are_not_replaced")
 class DeletedMachinesAreReplaced(SoundServer):
     """DeleteNodes leaves the group's own size alone, so that each Refresh makes up for the machines that went."""

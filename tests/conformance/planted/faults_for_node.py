@@ -43,6 +43,19 @@ class EveryNodeIsMine(SoundServer):
         return await super().group_for_node(request)
 
 
+@fault("R17", "R20", check="labels_make_no_node_ours")
+class LabelsMakeANodeMine(SoundServer):
+    """NodeGroupForNode goes by labels, so that a node of another cloud with the same labels is taken for its own."""
+
+    async def group_for_node(self, request: pb.NodeGroupForNodeRequest) -> pb.NodeGroupForNodeResponse:
+        found = await super().group_for_node(request)
+        given = {key: value for key, value in request.node.labels.items() if key != "kubernetes.io/hostname"}
+        for group in self.world.groups:
+            if given and not found.nodeGroup.id and given == dict(self.node_template(group).labels):
+                found.nodeGroup.CopyFrom(group_message(group))
+        return found
+
+
 @fault("R30", "R16", "R20", "R22", "T2", check="registered_nodes_belong_to_their_group")
 class MatchesByNameOnly(_Selective):
     """NodeGroupForNode looks at the node's name and not at its providerID."""

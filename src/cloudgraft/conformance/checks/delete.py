@@ -97,6 +97,16 @@ async def deletion_may_be_repeated(stage: Stage) -> None:
             raise Violation(f"deleting {own!r} a second time changed the target from {before} to {after}")
 
 
+@check("R53", "R55", after=("deletion_may_be_repeated", "deletions_may_come_at_the_same_time"))
+async def a_node_named_twice_counts_once(stage: Stage) -> None:
+    """A node that is in one DeleteNodes twice lowers the target by one."""
+    own = (await stage.machines(3))[0]
+    before = await stage.target()
+    (await stage.delete([stage.real(own), stage.real(own)])).expect("of one node, named twice")
+    if (after := await stage.target()) != before - 1:
+        raise Violation(f"one machine, named twice in one call, changed the target from {before} to {after}")
+
+
 @check("R33", after=("deleted_machines_are_deleting",))
 async def deleted_machines_leave_the_list(stage: Stage) -> None:
     """A deleted machine is gone from the list after some time."""
@@ -229,6 +239,7 @@ CHECKS: Final = (
     deleted_machines_are_not_replaced,
     stand_ins_are_deleted,
     deletions_may_come_at_the_same_time,
+    a_node_named_twice_counts_once,
     deletion_goes_below_min,
 )
 CHECKS_BY_NAME: Final = (nodes_are_deleted_by_name,)

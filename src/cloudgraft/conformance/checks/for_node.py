@@ -6,6 +6,7 @@ from typing import Final
 
 from cloudgraft.conformance.check import NotJudged, Violation, check
 from cloudgraft.conformance.releases import CrashError
+from cloudgraft.conformance.rules.rule import Level
 from cloudgraft.conformance.stage import Stage, fake, foreign
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import NodeRef
@@ -28,6 +29,21 @@ async def foreign_nodes_belong_to_no_group(stage: Stage) -> None:
             raise Violation(
                 f"NodeGroupForNode says that {node.name!r} with providerID {node.provider_id!r}, which exists nowhere, "
                 f"belongs to {group.id!r}"
+            )
+
+
+@check("R17", "R20", level=Level.SHOULD, after=("foreign_nodes_belong_to_no_group", "planned_nodes_are_no_error"))
+async def labels_make_no_node_ours(stage: Stage) -> None:
+    """A node that the server never made belongs to no group, even if its labels are those of a group's template."""
+    for group in stage.groups:
+        stranger = foreign()
+        labels = {**await _template_labels(stage, group.id), "kubernetes.io/hostname": stranger.name}
+        node = NodeRef(name=stranger.name, provider_id=stranger.provider_id, labels=labels)
+        found = (await stage.calls.group_for_node(node)).expect(f"for the unknown node {node.name!r}")
+        if found.id:
+            raise Violation(
+                f"NodeGroupForNode says that {node.name!r}, which this server never made, belongs to {found.id!r} "
+                "because it has the labels of the template: such a node is counted but never listed"
             )
 
 
@@ -128,7 +144,7 @@ async def _template_labels(stage: Stage, group: str) -> dict[str, str]:
         return {}
 
 
-CHECKS: Final = (foreign_nodes_belong_to_no_group, planned_nodes_are_no_error)
+CHECKS: Final = (foreign_nodes_belong_to_no_group, planned_nodes_are_no_error, labels_make_no_node_ours)
 CHECKS_WITH_MACHINES: Final = (
     the_answered_group_is_the_listed_one,
     listed_instances_belong_to_their_group,
