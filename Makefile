@@ -1,6 +1,7 @@
 # Everything a newcomer or CI needs, on a machine with nothing but Python 3.11+ and make.
 #   make demo     the main job, live in the terminal, on embedded defaults
 #   make test     the tests: no network, no service to start by hand
+#   make test-thorough  those of which make test has a sample
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write and around every cloud call; minutes
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
@@ -20,7 +21,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test test-docs test-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-thorough test-docs test-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -32,7 +33,10 @@ run: $(CORE)
 	@$(BIN)/cloudgraft $(ARGS)
 
 test: $(DEV)
-	@$(BIN)/python -m pytest -n auto --dist loadgroup --ignore=tests/docs $(ARGS_TEST)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup --ignore=tests/docs -m "not thorough" $(ARGS_TEST)
+
+test-thorough: $(DEV)
+	@$(BIN)/python -m pytest -n auto -m thorough $(ARGS_TEST)
 
 test-docs: $(DEV)
 	@$(BIN)/python -m pytest -n auto tests/docs $(ARGS_TEST)

@@ -75,8 +75,12 @@ async def test_the_simulated_cloud_in_this_process(idempotency: Idempotency) -> 
 
 @pytest.mark.parametrize(
     ("idempotency", "lag"),
-    [(Idempotency.TOKEN, 0), (Idempotency.UNIQUE_NAME, 0), (Idempotency.NONE, 0), (Idempotency.TOKEN, 100)],
-    ids=["token", "unique name", "none", "lag"],
+    [
+        pytest.param(Idempotency.TOKEN, 0, id="token"),
+        pytest.param(Idempotency.UNIQUE_NAME, 0, id="unique name", marks=pytest.mark.thorough),
+        pytest.param(Idempotency.NONE, 0, id="none"),
+        pytest.param(Idempotency.TOKEN, 100, id="lag", marks=pytest.mark.thorough),
+    ],
 )
 async def test_the_simulated_cloud_over_http(idempotency: Idempotency, lag: int, tmp_path: Path) -> None:
     arguments = ("--idempotency", idempotency.value, "--list-lag", f"{lag}ms")
