@@ -70,7 +70,7 @@ AUTOSCALERS: Final = {
         Release(name="1.26", patch="1.26.4", version="v0.0.0-20230726125619-4256b234be90"),
         Release(name="1.27", patch="1.27.3", version="v0.0.0-20230726094419-ea4976f31c79"),
         Release(name="1.28", patch="1.28.2", version="v0.0.0-20231205124312-4c3ee59647e8"),
-        Release(name="1.29", patch="1.29.0", version="v0.0.0-20231227135154-33fb7885a6f6"),
+        Release(name="1.29", patch="1.29.4", version="v0.0.0-20240715152710-043b0c187eab"),
         Release(name="1.30", patch="1.30.1", version="v0.0.0-20240528100613-7d1f87fcfd64", other_apis=_APIS),
         Release(name="1.31", patch="1.31.5", version="v0.0.0-20251008212302-f0fb6c4b57c8"),
         Release(name="1.32", patch="1.32.7", version="v0.0.0-20260213083200-f645beb1ec47"),

@@ -57,15 +57,14 @@ class Runner:
         self._stack = ExitStack()
 
     def run_one(self, release: Release, scenario: Scenario) -> Result:
-        """Runs one, and tells how it ended. What cannot be built is not run."""
+        """Runs one, and tells how it ended. What cannot be built is not run, and why is told once."""
         try:
             planes = self._binaries(self._version)
             given = self._given.get(release.name)
             binary = given or self._binaries(release)["cluster-autoscaler"]
         except CannotBuildError as error:
-            result = self._result(release, scenario, Outcome.NOT_RUN, message=str(error))
-        else:
-            result = self._play(planes, binary, release, scenario)
+            return self._result(release, scenario, Outcome.NOT_RUN, message=str(error))
+        result = self._play(planes, binary, release, scenario)
         took = f" ({result.seconds:.0f} s)" if result.seconds else ""
         why = f": {result.message}" if result.message else ""
         what = f"{release.name} on {self._version.name}: scenario {scenario.number}"
@@ -88,6 +87,7 @@ class Runner:
                 found |= build(recipe, self._tell)
         except CannotBuildError as error:
             self._cannot[key] = str(error)
+            self._tell(f"not run: {error}")
             raise
         return found
 
