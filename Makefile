@@ -50,7 +50,7 @@ e2e: $(DEV)
 	@$(BIN)/python -m e2e $(ARGS_E2E)
 
 e2e-matrix: $(DEV)
-	@$(BIN)/python -m e2e.matrix $(ARGS_E2E)
+	@$(BIN)/python -m e2e.matrix --table docs/reference/compatibility.md $(ARGS_E2E)
 
 check: lint types layers proto-check docs
 

@@ -10,42 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from cloudgraft.conformance.driver import (
     DRIVER_CHECKS,
     DRIVER_RULES,
-    DriverConformance,
     DriverSettings,
     Trouble,
     judge_driver,
 )
 from cloudgraft.conformance.report import Result, Status
-from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
+from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
-from cloudgraft.simcloud.driver import SimulatedDriver
-from cloudgraft.simcloud.options import SimulatedOptions
 from tests.conditions import until
 from tests.conformance.driver_zoo import SETTINGS, DeletesNothing, GoodDriver, Zoo
-
-OPTIONS = SimulatedOptions(boot_time=timedelta(0), delete_time=timedelta(0), page_size=12)
-
-
-class TestSimulated(DriverConformance):
-    """The class, used as an author would."""
-
-    machine: ClassVar[Mapping[str, object]] = {"shape": "small"}
-    page_size = 12
-    is_lasting = False
-
-    def make_driver(self) -> Driver:
-        return SimulatedDriver(OPTIONS)
-
-    def make_troubled(self, trouble: Trouble) -> Driver | None:
-        return SimulatedDriver(replace(OPTIONS, quota=0)) if trouble is Trouble.QUOTA else None
-
 
 FAULTY = """
 from cloudgraft.conformance.driver import DriverConformance
