@@ -1,7 +1,7 @@
 # Everything a newcomer or CI needs, on a machine with nothing but Python 3.11+ and make.
 #   make demo     the main job, live in the terminal, on embedded defaults
 #   make test     the tests: no network, no service to start by hand
-#   make test-thorough  those of which make test has a sample
+#   make test-thorough  long ones, and those of which make test has a sample
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write and around every cloud call; minutes
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.thorough  # no part of the product hangs on it
+
 ROOT = Path(__file__).resolve().parents[2]
 SIDE = {"p50_micros", "p99_micros", "calls_per_second", "cpu_micros_per_call"}
 

@@ -78,7 +78,7 @@ async def test_the_simulated_cloud_in_this_process(idempotency: Idempotency) -> 
     [
         pytest.param(Idempotency.TOKEN, 0, id="token"),
         pytest.param(Idempotency.UNIQUE_NAME, 0, id="unique name", marks=pytest.mark.thorough),
-        pytest.param(Idempotency.NONE, 0, id="none"),
+        pytest.param(Idempotency.NONE, 0, id="none", marks=pytest.mark.thorough),
         pytest.param(Idempotency.TOKEN, 100, id="lag", marks=pytest.mark.thorough),
     ],
 )
@@ -130,6 +130,7 @@ PLUGIN = "from cloudgraft.plugin import serve; from cloudgraft.simcloud.driver i
 
 
 @pytest.mark.timeout(240)  # a dozen processes are started, one after the other
+@pytest.mark.thorough
 async def test_a_driver_in_a_process_of_its_own_also_when_it_is_killed(tmp_path: Path) -> None:
     async def crash(driver: Driver) -> None:
         assert isinstance(driver, RemoteDriver)

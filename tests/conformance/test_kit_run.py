@@ -193,9 +193,10 @@ async def test_a_server_that_goes_away_fails_where_it_went_and_nothing_more_is_a
 
     report = await judge()
     await server
-    [failure] = report.failures
-    assert "the server broke the connection in answer to" in failure.message
-    assert failure.level is Level.MUST
+    # While it stops it may answer some calls and not others, so that there may be more than one.
+    assert report.failures
+    assert all("the server broke the connection in answer to" in failure.message for failure in report.failures)
+    assert all(failure.level is Level.MUST for failure in report.failures)
     assert found(report, Status.BLOCKED)
     assert not found(report, Status.ERROR)
     assert all(not result.exchanges for result in report.results if result.status is Status.BLOCKED)

@@ -56,7 +56,8 @@ class IdsChangeWithEachList(SoundServer):
         return super().find(plain)
 
 
-@fault("R31", "R19", "T2", "T10", check="placeholders_stay_known")
+# Whether a machine runs between a list and the question for its group is a matter of time.
+@fault("R31", "R19", "T2", "T10", check="placeholders_stay_known", or_check="listed_instances_belong_to_their_group")
 class PlaceholderIdIsForgotten(SoundServer):
     """Lists a machine under a made-up id until it runs, and knows that id no longer afterwards."""
 
