@@ -19,7 +19,8 @@ __all__ = ["comes_back", "is_away", "with_crash"]
 _AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second while a server shuts down
 # gRPC's own words for a connection that broke or could not be made: a server that answers UNAVAILABLE says others.
 _BROKEN: Final = r"failed to connect|connection (reset|refused)|socket closed|broken pipe|GOAWAY"
-_CUT: Final = re.compile(rf"^UNAVAILABLE: .*({_BROKEN})", re.IGNORECASE)
+# The second is what is left of a call when a server shuts down; the kit's own cancellations are told otherwise.
+_CUT: Final = re.compile(rf"^UNAVAILABLE: .*({_BROKEN})|^CANCELLED: CANCELLED$", re.IGNORECASE)
 _PAUSE: Final = 0.1
 
 
