@@ -57,12 +57,12 @@ _QUICK_ENGINE = EnginePlan(
 def main(  # noqa: PLR0913 - one for each option
     *, rounds: int, calls: int, mtls: bool, client: str, engine: bool, quick: bool, check: bool, output: str
 ) -> None:
-    r"""Measure what cloudgraft adds to a bare gRPC server that answers a constant; or the engine, busy against idle.
+    """Measure what cloudgraft adds to a bare gRPC server that answers a constant; or the engine, busy against idle.
 
     \b
     Examples: python -m bench --client raw --check
               python -m bench --engine
-    """
+    """  # noqa: D301 - click wants the character itself
     if engine:
         plan = _QUICK_ENGINE if quick else EnginePlan(rounds=rounds, calls=calls, client=client)
         _engine(replace(plan, client=client), check=check, output=output)

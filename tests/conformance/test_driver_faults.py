@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from cloudgraft.conformance.driver import DRIVER_CHECKS, DRIVER_RULES, judge_driver
 from cloudgraft.conformance.report import Status
 from cloudgraft.sdk.driver import Driver
 from tests.conformance import driver_zoo as zoo
 from tests.conformance.driver_zoo import SETTINGS, GoodDriver, Zoo
+from tests.sampling import sampled
 
 FAULTS: dict[type[GoodDriver], str] = {
     zoo.ChangingTraits: "traits_are_declared",
@@ -69,15 +69,7 @@ FAULTS: dict[type[GoodDriver], str] = {
 NEEDS_HELP = {"a_crash_in_mid_create_adds_one_at_most"}  # of the author: see test_driver_processes.py
 
 
-_EVERY = 4  # is in the sample
-
-
-def _sampled(number: int, kind: type[GoodDriver]) -> ParameterSet:
-    marks = () if number % _EVERY == 0 else (pytest.mark.thorough,)
-    return pytest.param(kind, id=kind.__name__, marks=marks)
-
-
-@pytest.mark.parametrize("kind", [_sampled(number, kind) for number, kind in enumerate(FAULTS)])
+@pytest.mark.parametrize("kind", sampled(FAULTS, lambda kind: kind.__name__))
 async def test_the_check_that_names_the_mistake_fails_first(kind: type[GoodDriver]) -> None:
     cloud = Zoo()
     settings = zoo.settings_for(kind, cloud)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
@@ -18,8 +17,8 @@ from tests.conformance.planted.fault import Fault
 from tests.conformance.planted.served import Served, served
 from tests.conformance.planted.sound import PatientServer, SoundServer
 from tests.conformance.planted.table import FAULTS
+from tests.sampling import sampled
 
-_EVERY = 4  # is in the sample
 _ENOUGH_FAULTS = 30
 _GO_BY_THE_CLOCK = {"options_are_answered_from_memory"}  # a busy machine breaks that note without any mistake
 
@@ -93,12 +92,7 @@ async def test_a_server_without_a_mistake_passes_everything(kind: type[SoundServ
     assert [result.check for result in report.results if result.status is Status.SKIPPED] == ["http2_is_agreed_on"]
 
 
-def _sampled(number: int, fault: Fault) -> ParameterSet:
-    marks = () if number % _EVERY == 0 else (pytest.mark.thorough,)
-    return pytest.param(fault, id=fault.name, marks=marks)
-
-
-@pytest.mark.parametrize("fault", [_sampled(number, fault) for number, fault in enumerate(FAULTS)])
+@pytest.mark.parametrize("fault", sampled(FAULTS, lambda fault: fault.name))
 async def test_the_check_that_names_the_mistake_is_listed_first(fault: Fault, tmp_path: Path) -> None:
     report = await judged(fault, tmp_path)
     assert report.failures, f"not caught: {fault.mistake}\n{told(report)}"

@@ -11,6 +11,7 @@ import pytest
 
 from cloudgraft.sdk import PreconditionError, Taint, UnavailableError
 from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.ledger import Ledger
 from cloudgraft.simcloud.options import MachineSettings, ShapeOptions, SimulatedOptions
 from cloudgraft.simcloud.records import Order
 from tests.simcloud.sim_world import World, an_order
@@ -125,3 +126,8 @@ def test_a_closed_cloud_says_so() -> None:
     world.cloud.close()
     with pytest.raises(UnavailableError, match="closed"):
         world.create()
+
+
+def test_only_its_owner_reads_the_ledger_of_a_simulated_cloud(tmp_path: Path) -> None:
+    Ledger(tmp_path / "cloud.db", ident="x").close()
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())

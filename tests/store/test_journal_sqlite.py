@@ -18,6 +18,7 @@ import pytest
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.store import sqlite
 from cloudgraft.store.database import Access, Mode
+from cloudgraft.store.filelock import FileLock
 from cloudgraft.store.journal import (
     EventQuery,
     JournalBrokenError,
@@ -335,3 +336,13 @@ async def test_5000_machines_and_100000_events_load_in_well_under_a_second(journ
     of_group = await journal.events(EventQuery(group="g-7"))
     assert time.process_time() - began < 1.0
     assert (len(contents.machines), len(history), len(of_group)) == (5000, 20, 100)
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+    """What it holds is replaced: it must not be somebody's file."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "journal.db.lock").symlink_to(victim)
+    with pytest.raises(JournalBrokenError):
+        FileLock(tmp_path / "journal.db.lock", what="journal").acquire()
+    assert victim.read_text() == "precious"

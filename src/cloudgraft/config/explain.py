@@ -15,10 +15,10 @@ from pydantic_core import ErrorDetails
 from cloudgraft.config.document import Document
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.schema import follow, keys_of
+from cloudgraft.config.secrecy import may_name_a_secret
 
 __all__ = ["did_you_mean", "explain", "unknown_key"]
 
-_SECRET = re.compile(r"(?i)pass|token|secret|credential|private|key|pin$")
 _NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
 _OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
 _OF_A_KEY = "[key]"  # pydantic's word for a key of a mapping that is wrong itself
@@ -159,7 +159,7 @@ def did_you_mean(given: str, known: Sequence[str]) -> str:
 def _may_hold_secret(path: KeyPath) -> bool:
     if path[:1] == ("clouds",) and len(path) > 2 and path[2] not in _OURS_IN_A_CLOUD:
         return True
-    return any(isinstance(part, str) and (part in _NEVER_SHOWN or _SECRET.search(part)) for part in path)
+    return any(isinstance(part, str) and (part in _NEVER_SHOWN or may_name_a_secret(part)) for part in path)
 
 
 def _kind(value: Any) -> str:

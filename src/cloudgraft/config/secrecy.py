@@ -7,10 +7,18 @@ from collections.abc import Mapping
 
 from cloudgraft.sdk.secrecy import hide
 
-__all__ = ["hide_secrets"]
+__all__ = ["hide_secrets", "may_name_a_secret"]
 
+# Wide: a value below such a key is not repeated in a message. Narrow: it is hidden wherever it turns up, so that a word
+# that only might be one must not be among them.
+_PERHAPS = re.compile(r"(?i)pass|token|secret|credential|private|key|pin$")
 _SECRET = re.compile(r"(?i)passw|passphrase|token|secret|credential|(api|access|private|auth)[-_]?key")
 _HARMLESS = re.compile(r"(?i)(file|path|dir|name|id|url|ref)$")  # tells where a secret is, or which
+
+
+def may_name_a_secret(key: str) -> bool:
+    """Whether what stands below such a key had better not be repeated."""
+    return _PERHAPS.search(key) is not None
 
 
 def hide_secrets(options: object) -> None:

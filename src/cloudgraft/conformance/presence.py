@@ -14,7 +14,7 @@ from cloudgraft.conformance.rules.rule import Level
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.errors import StatusCode
 
-__all__ = ["comes_back", "is_away", "with_crash"]
+__all__ = ["comes_back", "with_crash"]
 
 _AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second while a server shuts down
 # gRPC's own words for a connection that broke or could not be made: a server that answers UNAVAILABLE says others.
@@ -33,7 +33,7 @@ def with_crash(check: Check, result: Result) -> Result:
     return replace(result, status=Status.FAILED, level=Level.MUST, message=message)
 
 
-async def is_away(stage: Stage) -> bool:
+async def _is_away(stage: Stage) -> bool:
     """Whether nothing at all is answered."""
     answers = [(await stage.calls.node_groups()).status, (await stage.calls.refresh()).status]
     return all(status in _AWAY for status in answers)
@@ -42,7 +42,7 @@ async def is_away(stage: Stage) -> bool:
 async def comes_back(stage: Stage) -> bool:
     """Waits a while for a server that is away; whether it answers again."""
     end = time.monotonic() + stage.config.patience.restart.total_seconds()
-    while await is_away(stage):
+    while await _is_away(stage):
         if time.monotonic() >= end:
             return False
         await asyncio.sleep(_PAUSE)

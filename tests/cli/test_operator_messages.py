@@ -1,4 +1,4 @@
-"""What an operator is told when something is not as usual, and who can read what a server leaves on the disk."""
+"""What an operator is told when something is not as usual."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from cloudgraft.cli.serve import command as serve
 from cloudgraft.cli.status_view import view
 from cloudgraft.cli.wiring import make_engine
 from cloudgraft.config import load
-from cloudgraft.simcloud.ledger import Ledger
-from cloudgraft.store.filelock import FileLock
-from cloudgraft.store.journal import JournalBrokenError
 from tests.cli.operator_rig import Operator, operating
 from tests.engine.rig import Rig, group
 
@@ -95,18 +92,3 @@ async def test_a_changed_webhook_is_said_to_need_a_restart(tmp_path: Path, caplo
         await reloader.reload()
     assert "a change of these needs a restart: engine.webhook" in caplog.text
     assert "hunter2" not in caplog.text
-
-
-def test_only_its_owner_reads_the_ledger_of_a_simulated_cloud(tmp_path: Path) -> None:
-    Ledger(tmp_path / "cloud.db", ident="x").close()
-    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
-
-
-def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
-    """What it holds is replaced: it must not be somebody's file."""
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    (tmp_path / "journal.db.lock").symlink_to(victim)
-    with pytest.raises(JournalBrokenError):
-        FileLock(tmp_path / "journal.db.lock", what="journal").acquire()
-    assert victim.read_text() == "precious"
