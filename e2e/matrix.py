@@ -1,11 +1,13 @@
 """The command ``python -m e2e.matrix``, or ``make e2e-matrix``: every release, cell by cell, in several sittings.
 
 Each cell (a control plane, a release, a scenario) that was judged is written down at once, in a file outside the tree.
-The next sitting goes on with what is missing. At the end of each, the table is written.
+The next sitting goes on with what is missing, and two may sit side by side, with a control plane each. At the end of
+each, the table is written.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 import tempfile
@@ -31,6 +33,11 @@ _ALWAYS: Final = (1, 2, 3, 8)
 _IN_FULL: Final = ("1.28", "1.31", NEWEST_RELEASE)
 _PLANES: Final = ("1.31", NEWEST_CONTROL_PLANE)
 _SHOWN: Final = {Outcome.PASSED: "passed", Outcome.FAILED: "**failed**", Outcome.NOT_RUN: "not built"}
+_GIVEN: Final = " \\*"
+_LEGEND: Final = (
+    "A release marked \\* was not to be had as a Go module where this was run: its binary was built from the source of "
+    "that release, and given with `--binary`. An empty field is not planned, or still to be judged."
+)
 BEGIN: Final = "<!-- The table below is written by `make e2e-matrix`. -->"
 END: Final = "<!-- The end of that table. -->"
 
@@ -62,7 +69,11 @@ class State:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._found: dict[str, dict[str, object]] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        self._found = self._read()
+
+    def _read(self) -> dict[str, dict[str, object]]:
+        found: dict[str, dict[str, object]] = json.loads(self._path.read_text("utf-8")) if self._path.exists() else {}
+        return found
 
     def outcome(self, cell: Cell) -> Outcome | None:
         """How it ended, or None when it is still to be judged. Another version of the same release is another thing."""
@@ -75,14 +86,20 @@ class State:
         """When that was."""
         return str(self._found[cell.key]["date"])
 
-    def note(self, cell: Cell, result: Result, now: datetime) -> None:
-        """Writes a result down."""
-        entry = {**asdict(result), "version": _version(cell), "date": now.strftime("%Y-%m-%d")}
-        self._found[cell.key] = entry
+    def is_given(self, cell: Cell) -> bool:
+        """Whether its autoscaler was built by somebody else."""
+        return bool(self._found[cell.key].get("given"))
+
+    def note(self, cell: Cell, result: Result, now: datetime, *, is_given: bool = False) -> None:
+        """Writes a result down, beside what another sitting has written meanwhile."""
+        entry = {**asdict(result), "version": _version(cell), "date": now.strftime("%Y-%m-%d"), "given": is_given}
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_suffix(".new")
-        unfinished.write_text(json.dumps(self._found, indent=1), "utf-8")
-        unfinished.replace(self._path)
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._found = {**self._read(), cell.key: entry}
+            unfinished = self._path.with_suffix(".new")
+            unfinished.write_text(json.dumps(self._found, indent=1), "utf-8")
+            unfinished.replace(self._path)
 
 
 def _version(cell: Cell) -> str:
@@ -102,10 +119,12 @@ def table(state: State) -> str:
         if not any(outcomes.values()):
             continue
         dates = [state.date(cell) for cell in judged if outcomes[cell.scenario] is not None]
-        first = [AUTOSCALERS[release].patch, CONTROL_PLANES[plane].kubernetes.removeprefix("v")]
+        is_given = any(state.is_given(cell) for cell in judged if outcomes[cell.scenario] is not None)
+        patch = AUTOSCALERS[release].patch + (_GIVEN if is_given else "")
+        first = [patch, CONTROL_PLANES[plane].kubernetes.removeprefix("v")]
         lines.append(_row([*first, *(_shown(outcomes.get(number)) for number in SCENARIOS), max(dates)]))
     legend = [f"{scenario.number}. {scenario.title}" for scenario in SCENARIOS.values()]
-    return "\n".join([*lines, "", "The scenarios:", "", *legend, ""])
+    return "\n".join([*lines, "", _LEGEND, "", "The scenarios:", "", *legend, ""])
 
 
 def _row(words: Sequence[str]) -> str:
@@ -185,7 +204,7 @@ def _judge(missing: Sequence[Cell], state: State, binary: Mapping[str, Path], de
                     tell("the time is up; run it again to go on")
                     return results
                 result = runner.run_one(AUTOSCALERS[cell.release], SCENARIOS[cell.scenario])
-                state.note(cell, result, datetime.now(UTC))
+                state.note(cell, result, datetime.now(UTC), is_given=cell.release in binary)
                 results.append(result)
         finally:
             runner.close()
