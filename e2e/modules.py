@@ -89,7 +89,7 @@ NEWEST_RELEASE: Final = "1.37"
 CONTROL_PLANES: Final = {
     version.name: version
     for version in (
-        ControlPlaneVersion(name="1.31", kubernetes="v1.31.12", etcd="v3.6.16"),
+        ControlPlaneVersion(name="1.31", kubernetes="v1.31.4", etcd="v3.6.16"),
         ControlPlaneVersion(name="1.34", kubernetes="v1.34.4", etcd="v3.6.16"),
         ControlPlaneVersion(name="1.36", kubernetes="v1.36.3", etcd="v3.6.16"),
     )

@@ -19,6 +19,7 @@ from cloudgraft.sdk import (
     MachineState,
     Ownership,
     Price,
+    ProviderIdBy,
     Quantity,
     Shape,
 )
@@ -61,6 +62,7 @@ def test_a_spec_survives_and_its_whole_numbers_stay_whole(spec: MachineSpec) -> 
         tags=tags,
         created_at=st.none() | times,
         reason=texts,
+        addresses=st.lists(texts, max_size=3).map(tuple),
     )
 )
 def test_a_machine_survives_and_no_provider_id_is_not_an_empty_one(machine: Machine) -> None:
@@ -77,6 +79,8 @@ def test_a_machine_survives_and_no_provider_id_is_not_an_empty_one(machine: Mach
         complete_list=st.booleans(),
         provider_id=st.just("")
         | st.builds("{}{{name}}{}".format, *[texts.filter(lambda t: not set(t) & set("{}"))] * 2),
+        provider_id_by=st.sampled_from(ProviderIdBy),
+        user_data_limit=st.none() | st.integers(0, 2**40),
     )
 )
 def test_traits_survive(traits: DriverTraits) -> None:
@@ -87,6 +91,8 @@ def test_traits_survive(traits: DriverTraits) -> None:
 def test_a_driver_of_before_the_provider_id_does_not_know_it_beforehand() -> None:
     old = pb.DescribeResponse(ownership="tags", idempotency="none", complete_list=True)
     assert wire.traits_from_pb(old).provider_id == ""
+    assert wire.traits_from_pb(old).provider_id_by is ProviderIdBy.CLOUDGRAFT
+    assert wire.traits_from_pb(old).user_data_limit is None
 
 
 def test_shapes_and_prices_survive() -> None:

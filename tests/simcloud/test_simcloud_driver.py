@@ -17,7 +17,6 @@ from cloudgraft.sdk import (
     AlreadyExistsError,
     CloudgraftError,
     DeadlineError,
-    DriverTraits,
     Idempotency,
     InternalError,
     InvalidArgumentError,
@@ -27,6 +26,7 @@ from cloudgraft.sdk import (
     OutOfStockError,
     Ownership,
     PreconditionError,
+    ProviderIdBy,
     QuotaExceededError,
     RateLimitedError,
     UnavailableError,
@@ -333,7 +333,7 @@ async def test_latency_can_be_slept_by_another_clock() -> None:
 
 async def test_without_options_it_is_a_cloud_of_its_own() -> None:
     driver = SimulatedDriver()
-    assert driver.traits == DriverTraits(ownership=Ownership.TAGS, idempotency=Idempotency.TOKEN)
+    assert (driver.traits.ownership, driver.traits.idempotency) == (Ownership.TAGS, Idempotency.TOKEN)
     await driver.start()
     await driver.create(a_spec())
     assert len(await driver.list()) == 1
@@ -368,8 +368,9 @@ async def test_a_driver_that_is_not_started_says_so() -> None:
 
 def test_traits_say_what_the_options_say() -> None:
     options = SimulatedOptions(idempotency=Idempotency.NONE, list_lag=timedelta(seconds=30))
-    expected = DriverTraits(idempotency=Idempotency.NONE, list_delay=timedelta(seconds=30))
-    assert SimulatedDriver(options).traits == expected
+    traits = SimulatedDriver(options).traits
+    assert (traits.idempotency, traits.list_delay) == (Idempotency.NONE, timedelta(seconds=30))
+    assert traits.provider_id_by is ProviderIdBy.KUBELET
 
 
 # -- over HTTP ---------------------------------------------------------------------------------------------------------

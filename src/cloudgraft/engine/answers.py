@@ -35,7 +35,15 @@ def check_machine(answer: object, call: str) -> Machine:
         raise _nonsense(answer, call, "tags", "is not a mapping")
     if answer.created_at is not None and not _is_time(answer.created_at):
         raise _nonsense(answer, call, "created_at", "is neither None nor a datetime that this system can count")
+    if answer.addresses and not _is_texts(answer.addresses):
+        raise _nonsense(answer, call, "addresses", "is not a sequence of str")
     return answer
+
+
+def _is_texts(value: object) -> bool:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return False
+    return all(isinstance(one, str) for one in value)
 
 
 def is_storable(text: str) -> bool:

@@ -10,6 +10,7 @@ from cloudgraft.sdk.driver import (
     MachineState,
     Ownership,
     Price,
+    ProviderIdBy,
     Shape,
 )
 from cloudgraft.sdk.errors import (
@@ -83,6 +84,7 @@ __all__ = [
     "PreconditionError",
     "Price",
     "Provider",
+    "ProviderIdBy",
     "Quantity",
     "QuotaExceededError",
     "RateLimitedError",

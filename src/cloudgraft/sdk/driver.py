@@ -21,6 +21,7 @@ __all__ = [
     "MachineState",
     "Ownership",
     "Price",
+    "ProviderIdBy",
     "Shape",
 ]
 
@@ -41,6 +42,14 @@ class Idempotency(enum.Enum):
     NONE = "none"  # the cloud makes a second machine
 
 
+class ProviderIdBy(enum.Enum):
+    """Who writes a machine's providerID on its node, so that the autoscaler takes the two for one (R30)."""
+
+    KUBELET = "kubelet"  # the machine's own, started with it by user data or by the image
+    CLOUD_CONTROLLER = "cloud_controller"  # the cloud's cloud-controller-manager
+    CLOUDGRAFT = "cloudgraft"  # cloudgraft, when the node has joined: for that it must reach the cluster
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverTraits:
     """What a driver declares about its cloud, as data."""
@@ -51,9 +60,13 @@ class DriverTraits:
     complete_list: bool = True  # False: absence from list() proves nothing
     # Such as "acme://{name}", when a node's providerID is known before its machine exists; empty: it is not.
     provider_id: str = ""
+    provider_id_by: ProviderIdBy = ProviderIdBy.CLOUDGRAFT
+    user_data_limit: int | None = None  # bytes of user data that the cloud takes at most; None: no limit is known
 
     def __post_init__(self) -> None:
         """Refuses a format that would give two machines one providerID, or that nobody here can fill in."""
+        if self.user_data_limit is not None and self.user_data_limit < 0:
+            raise InvalidArgumentError(f"user_data_limit is {self.user_data_limit}: it is a number of bytes, or None")
         filled = self.provider_id.replace("{name}", "")
         if self.provider_id and (filled == self.provider_id or "{" in filled or "}" in filled):
             raise InvalidArgumentError(
@@ -94,6 +107,7 @@ class Machine:
     tags: Mapping[str, str] = field(default_factory=dict)
     created_at: datetime | None = None
     reason: str = ""  # why it is in this state, for a person
+    addresses: Sequence[str] = ()  # under which its node may be known: IP addresses and host names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership, Price, Shape
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership, Price, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.simcloud import options as schema
 from cloudgraft.simcloud.cloud import SimulatedCloud
@@ -99,4 +99,5 @@ def _traits(options: schema.SimulatedOptions) -> DriverTraits:
         idempotency=options.idempotency,
         list_delay=options.list_lag,
         complete_list=True,
+        provider_id_by=ProviderIdBy.KUBELET,  # the simulated one, when there is a cluster
     )

@@ -24,6 +24,7 @@ from cloudgraft.sdk.driver import (
     MachineState,
     Ownership,
     Price,
+    ProviderIdBy,
     Shape,
 )
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
@@ -58,6 +59,8 @@ def traits_to_pb(traits: DriverTraits) -> pb.DescribeResponse:
         idempotency=traits.idempotency.value,
         complete_list=traits.complete_list,
         provider_id=traits.provider_id,
+        provider_id_by=traits.provider_id_by.value,
+        user_data_limit=traits.user_data_limit,
     )
     message.list_delay.FromTimedelta(traits.list_delay)
     return message
@@ -72,6 +75,8 @@ def traits_from_pb(message: pb.DescribeResponse) -> DriverTraits:
             list_delay=_duration(message.list_delay),
             complete_list=message.complete_list,
             provider_id=message.provider_id,
+            provider_id_by=_word(ProviderIdBy, message.provider_id_by or "cloudgraft", "provider_id_by"),
+            user_data_limit=message.user_data_limit if message.HasField("user_data_limit") else None,
         )
     except InvalidArgumentError as error:  # the driver's mistake, not ours
         raise InternalError(f"the driver describes itself wrongly: {error.message}") from error
@@ -140,6 +145,7 @@ def machine_to_pb(machine: Machine) -> pb.Machine:
         tags=machine.tags,
         created_at=_timestamp(machine.created_at),
         reason=machine.reason,
+        addresses=machine.addresses,
     )
 
 
@@ -154,6 +160,7 @@ def machine_from_pb(message: pb.Machine) -> Machine:
         tags=dict(message.tags),
         created_at=_time(message.created_at) if message.HasField("created_at") else None,
         reason=message.reason,
+        addresses=tuple(message.addresses),
     )
 
 

@@ -44,6 +44,8 @@ class DescribeResponse(google.protobuf.message.Message):
     LIST_DELAY_FIELD_NUMBER: builtins.int
     COMPLETE_LIST_FIELD_NUMBER: builtins.int
     PROVIDER_ID_FIELD_NUMBER: builtins.int
+    PROVIDER_ID_BY_FIELD_NUMBER: builtins.int
+    USER_DATA_LIMIT_FIELD_NUMBER: builtins.int
     ownership: builtins.str
     """"tags", "name" or "inventory" """
     idempotency: builtins.str
@@ -51,6 +53,10 @@ class DescribeResponse(google.protobuf.message.Message):
     complete_list: builtins.bool
     provider_id: builtins.str
     """such as "acme://{name}": known before the machine exists; empty: it is not"""
+    provider_id_by: builtins.str
+    """"kubelet", "cloud_controller" or "cloudgraft"; empty: "cloudgraft" """
+    user_data_limit: builtins.int
+    """bytes that the cloud takes at most; absent: no limit is known"""
     @property
     def list_delay(self) -> google.protobuf.duration_pb2.Duration: ...
     def __init__(
@@ -61,9 +67,12 @@ class DescribeResponse(google.protobuf.message.Message):
         list_delay: google.protobuf.duration_pb2.Duration | None = ...,
         complete_list: builtins.bool = ...,
         provider_id: builtins.str = ...,
+        provider_id_by: builtins.str = ...,
+        user_data_limit: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["list_delay", b"list_delay"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["complete_list", b"complete_list", "idempotency", b"idempotency", "list_delay", b"list_delay", "ownership", b"ownership", "provider_id", b"provider_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "list_delay", b"list_delay", "user_data_limit", b"user_data_limit"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "complete_list", b"complete_list", "idempotency", b"idempotency", "list_delay", b"list_delay", "ownership", b"ownership", "provider_id", b"provider_id", "provider_id_by", b"provider_id_by", "user_data_limit", b"user_data_limit"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_user_data_limit", b"_user_data_limit"]) -> typing.Literal["user_data_limit"] | None: ...
 
 Global___DescribeResponse: typing_extensions.TypeAlias = DescribeResponse
 
@@ -219,6 +228,7 @@ class Machine(google.protobuf.message.Message):
     TAGS_FIELD_NUMBER: builtins.int
     CREATED_AT_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    ADDRESSES_FIELD_NUMBER: builtins.int
     name: builtins.str
     machine_id: builtins.str
     provider_id: builtins.str
@@ -231,6 +241,10 @@ class Machine(google.protobuf.message.Message):
     def tags(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    @property
+    def addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """IP addresses and host names under which its node may be known"""
+
     def __init__(
         self,
         *,
@@ -241,9 +255,10 @@ class Machine(google.protobuf.message.Message):
         tags: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         created_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         reason: builtins.str = ...,
+        addresses: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_provider_id", b"_provider_id", "created_at", b"created_at", "provider_id", b"provider_id"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_provider_id", b"_provider_id", "created_at", b"created_at", "machine_id", b"machine_id", "name", b"name", "provider_id", b"provider_id", "reason", b"reason", "state", b"state", "tags", b"tags"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_provider_id", b"_provider_id", "addresses", b"addresses", "created_at", b"created_at", "machine_id", b"machine_id", "name", b"name", "provider_id", b"provider_id", "reason", b"reason", "state", b"state", "tags", b"tags"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_provider_id", b"_provider_id"]) -> typing.Literal["provider_id"] | None: ...
 
 Global___Machine: typing_extensions.TypeAlias = Machine

@@ -1,0 +1,1 @@
+"""Drivers of clouds, one package or module each; found by their names through entry points."""
