@@ -72,11 +72,11 @@ AUTOSCALERS: Final = {
         Release(name="1.28", patch="1.28.2", version="v0.0.0-20231205124312-4c3ee59647e8"),
         Release(name="1.29", patch="1.29.4", version="v0.0.0-20240715152710-043b0c187eab"),
         Release(name="1.30", patch="1.30.1", version="v0.0.0-20240528100613-7d1f87fcfd64", other_apis=_APIS),
-        Release(name="1.31", patch="1.31.5", version="v0.0.0-20251008212302-f0fb6c4b57c8"),
-        Release(name="1.32", patch="1.32.7", version="v0.0.0-20260213083200-f645beb1ec47"),
+        Release(name="1.31", patch="1.31.1", version="v0.0.0-20241016053703-cda090fd9985"),
+        Release(name="1.32", patch="1.32.1", version="v0.0.0-20250314154347-68fefc9fee70"),
         Release(name="1.33", patch="1.33.0", version="v0.0.0-20250613073258-1959f5f61f6c", other_apis=_APIS),
-        Release(name="1.34", patch="1.34.5", version="v0.0.0-20260722070747-cb2123ed1314"),
-        Release(name="1.35", patch="1.35.2", version="v0.0.0-20260722212750-2d42588803c7"),
+        Release(name="1.34", patch="1.34.3", version="v0.0.0-20260123184929-7a1c0e21cc0c"),
+        Release(name="1.35", patch="1.35.0", version="v0.0.0-20260205183032-25fc5c74f6b0"),
         Release(
             name="1.36-dev", patch="the tree of 2026-04-01, before 1.36", version="v0.0.0-20260401120615-2ceb540e2a0b"
         ),
