@@ -37,7 +37,8 @@ class TestMine(ProviderConformance):
     release = "1.28"
 
     @pytest.fixture(scope="class")
-    def kit(self):
+    @classmethod
+    def kit(cls):
         return KitConfig.model_validate({"group": "small", "patience": {"cleanup": "5s"}})
 
     def provider(self):
@@ -63,6 +64,7 @@ def outcome(tmp_path: Path, text: str) -> tuple[int, str]:
 def test_a_good_provider_gets_one_passed_test_for_each_check(tmp_path: Path) -> None:
     code, text = outcome(tmp_path, GOOD)
     assert code == 0, text
+    assert "PytestRemovedIn" not in text
     assert all(f"test_conformance[{check.name}]" in text for check in CHECKS)
     assert "test_nothing_is_left_behind PASSED" in text
     assert "needs the author's help: give hooks.restart" in text

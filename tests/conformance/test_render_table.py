@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
 from cloudgraft.conformance.render.table import progress_line, view
 from cloudgraft.conformance.report import Report, Status
 from cloudgraft.conformance.rules import RULES, Level
+from cloudgraft.conformance.rules.drivers import DRIVER_RULES
 from tests.conformance.sample_report import exchange, of_every_kind, report, result
 
 
@@ -43,6 +45,15 @@ def test_a_failure_says_the_rule_what_was_sent_what_came_back_why_and_what_to_do
     ]
     assert [part for part in expected if part not in text] == []
     assert RULES["R25"].why not in text
+
+
+def test_a_failure_of_a_driver_says_its_rule_why_and_what_to_do() -> None:
+    failed = replace(result("named", Status.FAILED, message="it is named other"), rules=("D3",))
+    text = shown(replace(report(failed), release=""))
+    rule = DRIVER_RULES["D3"]
+    assert [part for part in (f"D3: {rule.title}", rule.why, rule.fix) if part not in text] == []
+    assert "The driver does not pass" in text
+    assert "as the engine calls it" in text
 
 
 def test_only_the_last_calls_are_shown_and_the_number_of_the_others() -> None:

@@ -9,7 +9,8 @@ A server that the tests start themselves, or a kit.yaml, comes by the fixture ``
 
     class TestMine(ProviderConformance):
         @pytest.fixture(scope="class")
-        def kit(self):
+        @classmethod
+        def kit(cls):
             with my_server() as address:
                 yield KitConfig(address=address, group="small")
 
@@ -58,14 +59,16 @@ class ProviderConformance:
         return None
 
     @pytest.fixture(scope="class")
-    def kit(self) -> KitConfig:
+    @classmethod
+    def kit(cls) -> KitConfig:
         """The kit's configuration; with a provider its address is filled in."""
-        return KitConfig(address=self.address)
+        return KitConfig(address=cls.address)
 
     @pytest.fixture(scope="class")
-    def conformance_report(self, kit: KitConfig) -> Report:
+    @classmethod
+    def conformance_report(cls, kit: KitConfig) -> Report:
         """What one run found; shared by all tests of the class."""
-        return asyncio.run(_judged(kit, self.provider(), self.release))
+        return asyncio.run(_judged(kit, cls().provider(), cls.release))
 
     @pytest.mark.parametrize("check", [check.name for check in CHECKS])
     def test_conformance(self, check: str, conformance_report: Report) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgraft.conformance.driver.rules import DRIVER_RULES
+from cloudgraft.conformance.rules.drivers import DRIVER_RULES
 from cloudgraft.conformance.rules.rule import Level
 
 if TYPE_CHECKING:

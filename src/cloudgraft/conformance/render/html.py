@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Final
 
-from cloudgraft.conformance.render.words import advice, clean, headline, rules_of, verdict
+from cloudgraft.conformance.render.words import advice, as_called, clean, headline, rules_of, verdict
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.rules.rule import Level
@@ -63,7 +63,7 @@ def to_html(report: Report) -> str:
         *_reasons("Blocked: these follow from a failure above", report, Status.BLOCKED),
         *_reasons("Skipped", report, Status.SKIPPED),
         *_all_checks(report),
-        *_unseen(),
+        *(_unseen() if report.release else ()),  # the rules of a server
         "</body>\n</html>\n",
     ]
     return "".join(parts)
@@ -79,7 +79,7 @@ def _title(report: Report) -> Iterator[str]:
     yield f"<h1>Conformance of {_text(headline(report.server))}</h1>\n"
     yield f'<p class="verdict {word}">{_text(verdict(report))}</p>\n'
     started = f"{report.started:%Y-%m-%d %H:%M:%S %Z}".strip()
-    yield f'<p class="soft">Called as the autoscaler {_text(report.release)} does, {_text(started)}.</p>\n'
+    yield f'<p class="soft">{_text(as_called(report))}, {_text(started)}.</p>\n'
 
 
 def _summary(report: Report) -> Iterator[str]:

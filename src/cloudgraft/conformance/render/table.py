@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cloudgraft.conformance.render.words import advice, clean, headline, is_violation, rules_of, verdict
+from cloudgraft.conformance.render.words import advice, as_called, clean, headline, is_violation, rules_of, verdict
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.conformance.rules.rule import Level
 
@@ -114,7 +114,7 @@ def _summary(report: Report) -> Iterator[RenderableType]:
         rows.append([Text(level, style=_LEVEL_STYLES[level]), *(_count(results, status) for status in Status)])
     yield _table(["LEVEL", *(status.upper() for status in Status)], rows, "Checks by level")
     started = f"{report.started:%Y-%m-%d %H:%M:%S %Z}".strip()
-    yield Text(f"{headline(report.server)}, as the autoscaler {report.release} calls it, {started}", style="dim")
+    yield Text(f"{as_called(report)}, {started}", style="dim")
     yield Text(verdict(report), style="bold green" if report.is_passed else "bold red")
 
 

@@ -5,11 +5,16 @@ Much of a report was said by the server under test: it is shown as text, never o
 
 from __future__ import annotations
 
+from typing import Final
+
 from cloudgraft.conformance.report import Report, Result, Status
 from cloudgraft.conformance.rules import RULES
+from cloudgraft.conformance.rules.drivers import DRIVER_RULES
 from cloudgraft.conformance.rules.rule import Level, Rule
 
-__all__ = ["advice", "clean", "headline", "is_violation", "rules_of", "verdict"]
+__all__ = ["advice", "as_called", "clean", "headline", "is_violation", "rules_of", "verdict"]
+
+_ALL: Final = {**RULES, **DRIVER_RULES}
 
 
 def clean(text: str) -> str:
@@ -30,7 +35,7 @@ def is_violation(result: Result) -> bool:
 
 def rules_of(result: Result) -> list[Rule]:
     """The rules that a check is about, the main one first."""
-    return [RULES[rule] for rule in result.rules if rule in RULES]
+    return [_ALL[rule] for rule in result.rules if rule in _ALL]
 
 
 def advice(result: Result) -> Rule | None:
@@ -38,11 +43,20 @@ def advice(result: Result) -> Rule | None:
     return next(iter(rules_of(result)), None)
 
 
+def as_called(report: Report) -> str:
+    """What was judged, and by whose calls: only a server is called by an autoscaler of some release."""
+    name = headline(report.server)
+    return (
+        f"{name}, as the autoscaler {report.release} calls it" if report.release else f"{name}, as the engine calls it"
+    )
+
+
 def verdict(report: Report) -> str:
     """The outcome in one sentence."""
+    who = "server" if report.release else "driver"
     passed, skipped = report.count(Status.PASSED), report.count(Status.SKIPPED)
     if report.is_passed:
-        return f"The server keeps the contract: {_many(passed, 'check')} passed, {skipped} skipped.{_notes(report)}"
+        return f"The {who} keeps the contract: {_many(passed, 'check')} passed, {skipped} skipped.{_notes(report)}"
     troubles = []
     if violations := [result for result in report.failures if is_violation(result)]:
         troubles.append(f"{_many(len(violations), 'violation')} ({_levels(violations)})")
@@ -52,7 +66,7 @@ def verdict(report: Report) -> str:
         troubles.append(f"{_many(errors, 'check')} could not be judged")
     if report.left_behind:
         troubles.append(f"{_many(len(report.left_behind), 'machine')} left behind")
-    return f"The server does not pass: {', '.join(troubles)}; {passed} passed, {skipped} skipped.{_notes(report)}"
+    return f"The {who} does not pass: {', '.join(troubles)}; {passed} passed, {skipped} skipped.{_notes(report)}"
 
 
 def _notes(report: Report) -> str:
