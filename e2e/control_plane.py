@@ -16,6 +16,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from cloudgraft.certs.authority import Bundle, create_bundle
 from e2e.processes import Program, free_ports
 from e2e.waiting import until
 
@@ -33,6 +34,7 @@ class ControlPlane:
 
     kubeconfig: Path
     server: str
+    authority: Path  # the certificate of the CA that has signed the server's, and signs those of kubelets
     programs: Sequence[Program]
 
     def check(self) -> None:
@@ -48,6 +50,8 @@ def control_plane(binaries: Mapping[str, Path], directory: Path) -> Iterator[Con
     etcd_port, peer_port, port = free_ports(3)
     server = f"https://127.0.0.1:{port}"
     token = _credentials(directory)
+    certificates = Bundle.at(directory / "certificates")
+    create_bundle(certificates.directory, hosts=["127.0.0.1", "localhost"])
     with ExitStack() as stack:
         started: list[Program] = []
 
@@ -59,13 +63,15 @@ def control_plane(binaries: Mapping[str, Path], directory: Path) -> Iterator[Con
             return program
 
         start("etcd", _etcd(directory, etcd_port, peer_port))
-        api = start("kube-apiserver", _api_server(directory, etcd_port, port))
+        api = start("kube-apiserver", _api_server(directory, certificates, etcd_port, port))
         what = f"the API server is ready ({api.log})"
         until(lambda: _is_ready(server), what, seconds=_SECONDS_TO_START, check=api.check)
-        kubeconfig = _kubeconfig(directory, server, token)
+        kubeconfig = _kubeconfig(directory, certificates, server, token)
         start("kube-scheduler", [*_of_the_api(kubeconfig)])
-        start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory)])
-        plane = ControlPlane(kubeconfig=kubeconfig, server=server, programs=tuple(started))
+        start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory, certificates)])
+        plane = ControlPlane(
+            kubeconfig=kubeconfig, server=server, authority=certificates.ca_cert, programs=tuple(started)
+        )
         plane.check()
         yield plane
 
@@ -101,15 +107,19 @@ def _etcd(directory: Path, port: int, peer_port: int) -> Sequence[str]:
     )
 
 
-def _api_server(directory: Path, etcd_port: int, port: int) -> Sequence[str]:
+def _api_server(directory: Path, certificates: Bundle, etcd_port: int, port: int) -> Sequence[str]:
     key = directory / "service-accounts.key"
     return (
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        f"--cert-dir={directory / 'certificates'}",
+        f"--tls-cert-file={certificates.server_cert}",
+        f"--tls-private-key-file={certificates.server_key}",
+        f"--client-ca-file={certificates.ca_cert}",
         f"--token-auth-file={directory / 'tokens.csv'}",
-        "--authorization-mode=RBAC",
+        "--enable-bootstrap-token-auth",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
         "--disable-admission-plugins=ServiceAccount",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={key}",
@@ -124,10 +134,16 @@ def _of_the_api(kubeconfig: Path) -> Sequence[str]:
     return (f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0", *limits)
 
 
-def _controllers(directory: Path) -> Sequence[str]:
-    controllers = ",".join(["*", *(f"-{name}" for name in _WITHOUT)])
+def _controllers(directory: Path, certificates: Bundle) -> Sequence[str]:
+    # The two about bootstrap tokens are off unless they are named.
+    controllers = ",".join(["*", "bootstrapsigner", "tokencleaner", *(f"-{name}" for name in _WITHOUT)])
     key = directory / "service-accounts.key"
-    return (f"--controllers={controllers}", f"--service-account-private-key-file={key}")
+    return (
+        f"--controllers={controllers}",
+        f"--service-account-private-key-file={key}",
+        f"--cluster-signing-cert-file={certificates.ca_cert}",
+        f"--cluster-signing-key-file={certificates.ca_key}",
+    )
 
 
 def _is_ready(server: str) -> bool:
@@ -142,8 +158,8 @@ def _is_ready(server: str) -> bool:
         return False
 
 
-def _kubeconfig(directory: Path, server: str, token: str) -> Path:
-    authority = str(directory / "certificates" / "apiserver.crt")
+def _kubeconfig(directory: Path, certificates: Bundle, server: str, token: str) -> Path:
+    authority = str(certificates.ca_cert)
     document = {
         "apiVersion": "v1",
         "kind": "Config",
