@@ -166,3 +166,11 @@ def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: str) -
     result = run("driver", "--directory", tmp_path / "x", "--", name)
     assert isinstance(result.exception, InvalidArgumentError)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_receiver_is_one_file_that_runs(tmp_path: Path) -> None:
+    path = tmp_path / "receiver.py"
+    assert run("receiver", path).exit_code == 0
+    asked = [sys.executable, str(path), "--help"]
+    assert "--listen" in subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert isinstance(run("receiver", path).exception, AlreadyExistsError)

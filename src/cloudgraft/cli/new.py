@@ -1,4 +1,4 @@
-"""`cloudgraft new`: a driver or provider package to start from, which installs, passes its tests and serves."""
+"""`cloudgraft new`: something to start from: a driver or provider package, or a receiver for the driver `http`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from string import Template
 import click
 
 from cloudgraft._version import __version__
+from cloudgraft.drivers.http.receiver import write_receiver
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
 
 __all__ = ["command"]
@@ -26,7 +27,10 @@ _OWN = {
     "{kind}.py.tmpl": "src/{package}/{kind}.py",
     "test.py.tmpl": "tests/test_{kind}.py",
 }
-_EXAMPLE = "\b\nExample:\n  cloudgraft new driver acme\n  cloudgraft new provider acme --directory ~/src/acme"
+_EXAMPLE = (
+    "\b\nExample:\n  cloudgraft new driver acme\n  cloudgraft new provider acme --directory ~/src/acme\n"
+    "  cloudgraft new receiver"
+)
 
 _name = click.argument("name")
 _directory = click.option(
@@ -38,9 +42,10 @@ _directory = click.option(
 
 @click.group("new", epilog=_EXAMPLE)
 def command() -> None:
-    """Write a new package to start from: installable, tested, and ready to serve.
+    """Write something new to start from, which works as it is.
 
-    Write a driver when your cloud knows machines, and a provider when it knows node groups of its own.
+    Write a driver when your cloud knows machines, and a provider when it knows node groups of its own. A receiver is
+    the other side of the driver `http`, for clouds that are reached by three HTTPS endpoints.
     """
 
 
@@ -58,6 +63,16 @@ def _driver(name: str, directory: Path | None) -> None:
 def _provider(name: str, directory: Path | None) -> None:
     """Write a provider package: the node groups of the cloud NAME."""
     _write_package("provider", name, directory)
+
+
+@command.command(
+    "receiver", epilog="\b\nExample:\n  cloudgraft new receiver\n  cloudgraft new receiver lab/receiver.py"
+)
+@click.argument("path", type=click.Path(path_type=Path, dir_okay=False), default=Path("receiver.py"))
+def _receiver(path: Path) -> None:
+    """Write a receiver for the driver `http` to PATH (default: receiver.py): one file, in plain Python."""
+    write_receiver(path)
+    click.echo(f"Wrote {path}. It keeps its machines in a file, so it works at once: python {path} --help")
 
 
 def _write_package(kind: str, name: str, directory: Path | None) -> None:

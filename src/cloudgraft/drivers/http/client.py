@@ -1,0 +1,171 @@
+"""Calls to a receiver: signed, bounded in time and size, tried again when the receiver says when."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx2
+
+from cloudgraft.drivers.http import contract
+from cloudgraft.drivers.http.connections import Connections
+from cloudgraft.drivers.http.failures import failure
+from cloudgraft.drivers.http.options import Options
+from cloudgraft.drivers.http.progress import Progress
+from cloudgraft.drivers.http.refusals import SUCCESSES, refusal
+from cloudgraft.drivers.http.secret_files import SecretFile
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, RateLimitedError, UnavailableError
+
+__all__ = ["Call", "Client", "Reply"]
+
+_AGENT: Final = "cloudgraft"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request. ``target`` is below the base URL, encoded; ``what`` is for messages."""
+
+    what: str
+    method: str
+    target: str
+    until: float  # on the event loop's clock
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)  # holds secrets
+    # Statuses that are no error to this call, beside those of success.
+    welcome: frozenset[int] = frozenset()
+
+    @property
+    def is_change(self) -> bool:
+        """Whether something may be different afterwards."""
+        return self.method != "GET"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A whole answer."""
+
+    status: int
+    body: bytes = field(repr=False)
+
+
+class Client:
+    """Of one receiver. Use it from one event loop."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._connections = Connections(options)
+        self._running: set[asyncio.Task[Reply]] = set()
+        self._is_closed = False
+        self._hmac_key = _secret(options, "hmac_key_file", "hmacKeyFile", contract.SHORTEST_KEY)
+        self._token = _secret(options, "token_file", "tokenFile", 1)
+
+    async def call(self, call: Call) -> Reply:
+        """The answer, when it is a success or welcome; else the error that it means."""
+        if self._is_closed:
+            raise UnavailableError(f"{call.what}: the driver is closed")
+        # A task of its own: so that close() can end it without ending who waits for it.
+        task = asyncio.create_task(self._patiently(call))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not self._is_closed or _is_cancelled():
+                raise
+            raise DeadlineError(f"{call.what}: the driver was closed in the middle") from None
+
+    async def close(self) -> None:
+        """Gives up the calls that are under way, and closes all connections."""
+        self._is_closed = True
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+        await self._connections.close()
+
+    async def _patiently(self, call: Call) -> Reply:
+        """Comes again when the receiver says when, and there is time for it."""
+        loop = asyncio.get_running_loop()
+        left = self._options.retries
+        while True:
+            try:
+                return await self._attempt(call)
+            except (RateLimitedError, UnavailableError) as error:
+                # Both say that nothing was done. Without a word on when to come again, the engine knows best.
+                wait = error.retry_after
+                if wait is None or not left or loop.time() + wait >= call.until:
+                    raise
+            left -= 1
+            await asyncio.sleep(wait)
+
+    async def _attempt(self, call: Call) -> Reply:
+        progress = Progress()
+        try:
+            async with asyncio.timeout_at(call.until):
+                return await self._exchange(call, progress)
+        except CloudgraftError:
+            raise
+        except (TimeoutError, httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError) as error:
+            # Without its cause, which may show what was sent.
+            raise failure(call.what, error, is_change=call.is_change, was_sent=progress.was_sent) from None
+        finally:
+            await progress.end()
+
+    async def _exchange(self, call: Call, progress: Progress) -> Reply:
+        async with self._connections.lent() as http:
+            request = self._request(http, call)
+            request.extensions["trace"] = progress.note
+            answer = await http.send(request, stream=True)
+            try:
+                body = await self._body(call, answer)
+            finally:
+                await answer.aclose()
+        status = answer.status_code
+        if status in SUCCESSES or status in call.welcome:
+            return Reply(status=status, body=body)
+        is_delete = call.method == "DELETE"
+        raise refusal(call.what, status, answer.headers, body, is_change=call.is_change, is_delete=is_delete)
+
+    def _request(self, http: httpx2.AsyncClient, call: Call) -> httpx2.Request:
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT, **call.headers}
+        if call.body:
+            headers["Content-Type"] = "application/json"
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.read()}"
+        request = http.build_request(call.method, self._options.base + call.target, content=call.body, headers=headers)
+        if self._hmac_key is not None:
+            key, target = self._hmac_key.read().encode(), request.url.raw_path.decode("ascii")
+            at, nonce = int(time.time()), secrets.token_hex(16)
+            request.headers[contract.SIGNATURE] = contract.sign(key, call.method, target, call.body, at=at, nonce=nonce)
+        return request
+
+    async def _body(self, call: Call, answer: httpx2.Response) -> bytes:
+        """All of it. It is not unpacked: a few bytes may be packed gigabytes."""
+        most = self._options.max_body
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise InternalError(f"{call.what}: the receiver answered in an encoding that was not asked for")
+        body = bytearray()
+        async for chunk in answer.aiter_raw():
+            body += chunk
+            if len(body) > most:
+                raise InternalError(
+                    f"{call.what}: the receiver's answer has more than {most} bytes (maxBody); let it answer in pages"
+                )
+        return bytes(body)
+
+
+def _secret(options: Options, name: str, option: str, shortest: int) -> SecretFile | None:
+    path = getattr(options, name)
+    return SecretFile(path=path, option=option, shortest=shortest) if path is not None else None
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that runs here was cancelled itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,188 @@
+"""The driver ``http``: every verb is one call to a receiver; nothing is kept here."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import quote
+
+from cloudgraft.drivers import machine_json
+from cloudgraft.drivers.http import contract
+from cloudgraft.drivers.http import options as schema
+from cloudgraft.drivers.http.refusals import GONE, NOT_OFFERED
+from cloudgraft.drivers.json_fields import Fields
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    InternalError,
+    InvalidArgumentError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from cloudgraft.drivers.http.client import Client, Reply
+
+__all__ = ["HttpDriver"]
+
+T = TypeVar("T")
+_MOST_PAGES: Final = 10_000
+_LONG: Final = 1 << 16  # bytes of an answer that is understood in a thread
+_SHORTEST_LINE: Final = 6  # characters of a line of user data that no message may repeat
+
+
+class HttpDriver(Driver):
+    """A cloud behind three HTTPS endpoints: create, delete and list; and two more for shapes and prices."""
+
+    Options = schema.Options
+
+    def __init__(self, options: schema.Options) -> None:
+        """No call is made, and no file is read, before they are needed."""
+        self._options = options
+        self.traits = options.traits()
+        self._client: Client | None = None
+
+    async def start(self) -> None:
+        """Makes ready; a receiver that is not there is met by the first call."""
+        if self._client is not None:
+            return
+        if find_spec("httpx2") is None:
+            raise PreconditionError("to call HTTPS endpoints, cloudgraft needs httpx2: pip install 'cloudgraft[http]'")
+        # Here and not above: an extra, and slow to import.
+        from cloudgraft.drivers.http.client import Client  # noqa: PLC0415
+
+        self._client = Client(self._options)
+
+    async def close(self) -> None:
+        """Gives up calls that are under way, and closes the connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Orders a machine: its name is in the path, and is the idempotency key."""
+        what = f"create of {spec.name}"
+        body = machine_json.dump_json(machine_json.spec_to_json(spec))
+        headers = {contract.IDEMPOTENCY_KEY: spec.name}
+        try:
+            reply = await self._call("PUT", f"/machines/{_segment(spec.name, 'name')}", what, body, headers=headers)
+            data = machine_json.parse_json(reply.body, _answer(what))
+            return machine_json.created_from_json(data, spec.name, _answer(what))
+        except CloudgraftError as error:
+            raise _without(spec.user_data, error) from None
+
+    async def delete(self, machine: Machine) -> None:
+        """Asks for its deletion, by its id; one that is gone is not an error."""
+        target = (
+            f"/machines/{_segment(machine.machine_id, 'machine id')}?{contract.NAME}={quote(machine.name, safe='')}"
+        )
+        await self._call("DELETE", target, f"delete of {machine.name or machine.machine_id}", welcome=GONE)
+
+    async def list(self) -> Sequence[Machine]:
+        """Every machine, of all pages, within one time limit."""
+        until = self._until()
+        found: dict[str, Machine] = {}
+        seen = {""}
+        token = ""
+        for _ in range(_MOST_PAGES):
+            machines, token = await self._page(token, until)
+            for machine in machines:
+                if machine.machine_id in found:
+                    raise UnavailableError(
+                        f"list: two pages have the machineID {machine.machine_id!r}: the list changed while it was read"
+                    )
+                found[machine.machine_id] = machine
+            if not token:
+                return list(found.values())
+            if token in seen:
+                raise InternalError("list: the receiver's page token leads back to a page that was read already")
+            seen.add(token)
+        raise InternalError(f"list: the receiver's list has more than {_MOST_PAGES} pages")
+
+    async def shapes(self) -> Sequence[Shape]:
+        """The machine types, if the receiver knows them."""
+        return await self._offers("shapes", machine_json.shapes_from_json)
+
+    async def prices(self) -> Sequence[Price]:
+        """Their prices, if the receiver knows them."""
+        return await self._offers("prices", machine_json.prices_from_json)
+
+    async def _page(self, token: str, until: float) -> tuple[Sequence[Machine], str]:
+        query = f"?{contract.PAGE_TOKEN}={quote(token, safe='')}" if token else ""
+        reply = await self._call("GET", f"/machines{query}", "list", until=until)
+        return await _understood(functools.partial(_read_page, reply.body), reply.body)
+
+    async def _offers(self, name: str, read: Callable[[object, str], Sequence[T]]) -> Sequence[T]:
+        try:
+            reply = await self._call("GET", f"/{name}", name, welcome=NOT_OFFERED)
+        except UnsupportedError:
+            raise UnsupportedError(f"the receiver does not tell {name}") from None
+        if reply.status in NOT_OFFERED:
+            raise UnsupportedError(f"the receiver does not tell {name}: it answered {reply.status}")
+        return read(machine_json.parse_json(reply.body, _answer(name)), _answer(name))
+
+    async def _call(
+        self,
+        method: str,
+        target: str,
+        what: str,
+        body: bytes = b"",
+        *,
+        headers: dict[str, str] | None = None,
+        welcome: frozenset[int] = frozenset(),
+        until: float | None = None,
+    ) -> Reply:
+        from cloudgraft.drivers.http.client import Call  # noqa: PLC0415 - see start()
+
+        if self._client is None:
+            raise PreconditionError(f"{what}: the driver is not started, or is closed")
+        return await self._client.call(
+            Call(
+                what=what,
+                method=method,
+                target=target,
+                until=self._until() if until is None else until,
+                headers=headers or {},
+                body=body,
+                welcome=welcome,
+            )
+        )
+
+    def _until(self) -> float:
+        return asyncio.get_running_loop().time() + self._options.timeout.total_seconds()
+
+
+def _segment(text: str, what: str) -> str:
+    """One part of a path. What a proxy would take for "here" or "above" is refused: it would name other things."""
+    if text in ("", ".", ".."):
+        raise InvalidArgumentError(f"the {what} {text!r} cannot be put into a path")
+    return quote(text, safe="")
+
+
+def _answer(what: str) -> str:
+    return f"{what}: the receiver's answer"
+
+
+async def _understood(read: Callable[[], T], body: bytes) -> T:
+    """In a thread, when it takes a while."""
+    return await asyncio.to_thread(read) if len(body) > _LONG else read()
+
+
+def _read_page(body: bytes) -> tuple[Sequence[Machine], str]:
+    data = machine_json.parse_json(body, _answer("list"))
+    token = Fields(data, _answer("list")).optional_text("nextPageToken") or ""
+    rest = {key: value for key, value in data.items() if key != "nextPageToken"} if isinstance(data, dict) else data
+    return machine_json.machines_from_json(rest, _answer("list")), token
+
+
+def _without(user_data: str, error: CloudgraftError) -> CloudgraftError:
+    """The error without lines of the user data, which a receiver may have quoted; they hold secrets."""
+    message = error.message
+    for line in user_data.splitlines():
+        if len(line.strip()) >= _SHORTEST_LINE:
+            message = message.replace(line.strip(), "[user data]")
+    return error if message == error.message else type(error)(message, retry_after=error.retry_after)

@@ -1,0 +1,106 @@
+"""What a configuration file may say about a cloud that is behind HTTPS endpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.hosts import is_loopback_host
+
+__all__ = ["Options"]
+
+_FORM: Final = "write it like https://machines.example:8443/v1"
+_LARGEST_BODY: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One receiver: where it is, how both sides know each other, how patient to be, and what its cloud is like."""
+
+    url: str  # below which the endpoints are, such as https://machines.example:8443/v1
+    insecure: bool = (
+        False  # True: http:// to another host than this one, which everybody on the way can read and change
+    )
+    ca_file: Path | None = None  # who signed the receiver's certificate; None: an authority that the system trusts
+    cert_file: Path | None = None  # our certificate, and with it the key: mTLS
+    key_file: Path | None = None
+    hmac_key_file: Path | None = None  # a key that both sides know, with which every call is signed
+    token_file: Path | None = None  # sent as a Bearer token
+    connect_timeout: timedelta = timedelta(seconds=5)
+    timeout: timedelta = timedelta(seconds=50)  # for one call with its retries; for a list, with all its pages
+    retries: int = 3  # of a call that was answered with 429 or 503, and with when to come again
+    max_body: int = 16 * 1024 * 1024  # bytes of one answer
+    ownership: Ownership = Ownership.TAGS
+    idempotency: Idempotency = Idempotency.TOKEN
+    list_delay: timedelta = timedelta(0)
+    complete_list: bool = True
+    providerID: str = ""  # noqa: N815 - the key in the file is spelt as Kubernetes spells it
+    providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - the same
+    user_data_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work, and what would send secrets in the clear."""
+        _check_url(self.url, insecure=self.insecure)
+        if (self.cert_file is None) != (self.key_file is None):
+            raise InvalidArgumentError("certFile and keyFile belong together: give both, or neither")
+        if not self.is_encrypted and (self.cert_file or self.ca_file):
+            raise InvalidArgumentError("caFile and certFile are for https: the url is http, where they do nothing")
+        for key, value in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
+            if value <= timedelta(0):
+                raise InvalidArgumentError(f"{key} must be more than zero")
+        if self.retries < 0 or self.list_delay < timedelta(0):
+            raise InvalidArgumentError("retries and listDelay must not be negative")
+        if not 1024 <= self.max_body <= _LARGEST_BODY:
+            raise InvalidArgumentError(f"maxBody must be between 1024 and {_LARGEST_BODY} bytes")
+        self.traits()
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether calls are made over TLS."""
+        return self.url.lower().startswith("https:")
+
+    @property
+    def base(self) -> str:
+        """The URL without the slash at its end."""
+        return self.url.rstrip("/")
+
+    def traits(self) -> DriverTraits:
+        """What the file says of the cloud, as a driver declares it."""
+        return DriverTraits(
+            ownership=self.ownership,
+            idempotency=self.idempotency,
+            list_delay=self.list_delay,
+            complete_list=self.complete_list,
+            provider_id=self.providerID,
+            provider_id_by=self.providerIDBy,
+            user_data_limit=self.user_data_limit,
+        )
+
+
+def _check_url(url: str, *, insecure: bool) -> None:
+    """Without repeating it: somebody may have put a password into it."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidArgumentError(f"url is not an address; {_FORM}") from None
+    if parts.scheme not in ("http", "https") or not host or port == 0 or not _is_plain(url):
+        raise InvalidArgumentError(f"url is not the address of a receiver; {_FORM}")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidArgumentError("url must be without credentials: put them into a file, see tokenFile")
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise InvalidArgumentError(f"url must be without a query and a fragment; {_FORM}")
+    if parts.scheme == "http" and not insecure and not is_loopback_host(host):
+        raise InvalidArgumentError(
+            "url is http to another host: user data, which holds secrets, would be readable on the way. Use https, or "
+            "say `insecure: true` if that is really what you want"
+        )
+
+
+def _is_plain(url: str) -> bool:
+    return url.isascii() and url.isprintable() and " " not in url
