@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the three lock files anew from pyproject.toml: exact versions with hashes, and no word on where they come from.
+# Writes the four lock files anew from pyproject.toml: exact versions with hashes, and no word on where they come from.
 # Needs uv on the PATH. Run it when a dependency changes, then commit what it wrote.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,5 +10,6 @@ lock() {
     --no-annotate --custom-compile-command "requirements/compile.sh" --output-file "requirements/$out" "$@"
 }
 lock core.txt pyproject.toml --group build
+lock image.txt pyproject.toml --group build --extra http --extra kubernetes --extra postgresql
 lock dev.txt pyproject.toml --group dev
 lock proto.txt --group proto

@@ -18,6 +18,7 @@ from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.render import rules_table
+from cloudgraft.doctor.page import findings_page
 from cloudgraft.drivers.http.description import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
 from cloudgraft.engine.events import KINDS, happened
@@ -206,6 +207,7 @@ PAGES: dict[str, Callable[[], str]] = {  # below docs/reference
     "commands.md": commands_page,
     "configuration.md": config_reference.markdown,
     "conformance.md": conformance_page,
+    "doctor.md": findings_page,
     "errors.md": errors_page,
     "events.md": events_page,
     "machine-states.md": states_page,

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,67 +16,14 @@ import yaml
 from cloudgraft._version import __version__
 from cloudgraft.certs.authority import create_bundle
 from cloudgraft.certs.inspect import inspect_path
-from cloudgraft.client import CloudConfig
 from cloudgraft.sdk.duration import parse_duration
+from tests.deploy.manifests import AUTOSCALER, CLOUD_CONFIG, CLOUDGRAFT, DEPLOY, REPLICAS, ROOT, Manifests
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-DEPLOY = ROOT / "deploy"
 PAGE = (ROOT / "docs/how-to/serve-the-autoscaler.md").read_text()
 REPLICAS_PAGE = (ROOT / "docs/how-to/run-several-replicas.md").read_text()
 SERVERS = ("cloudgraft", "cloudgraft-replicas")  # one of them is applied
 each = pytest.mark.parametrize("name", [*SERVERS, "cluster-autoscaler"])
 each_server = pytest.mark.parametrize("name", SERVERS)
-
-
-@dataclass(frozen=True)
-class Manifests:
-    """The objects of one file."""
-
-    objects: list[dict[str, Any]]
-
-    @classmethod
-    def of(cls, name: str) -> Manifests:
-        return cls([found for found in yaml.safe_load_all((DEPLOY / f"{name}.yaml").read_text()) if found])
-
-    def one(self, kind: str) -> dict[str, Any]:
-        (found,) = [found for found in self.objects if found["kind"] == kind]
-        return found
-
-    @property
-    def pod(self) -> dict[str, Any]:
-        template: dict[str, Any] = self.one("Deployment")["spec"]["template"]
-        return template
-
-    @property
-    def container(self) -> dict[str, Any]:
-        container: dict[str, Any]
-        (container,) = self.pod["spec"]["containers"]
-        return container
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """cloudgraft.yaml."""
-        config: dict[str, Any] = yaml.safe_load(self.one("ConfigMap")["data"]["cloudgraft.yaml"])
-        return config
-
-    def mount(self, path: str) -> dict[str, Any]:
-        """The mount in which a file of the container lies."""
-        mount: dict[str, Any]
-        (mount,) = [each for each in self.container["volumeMounts"] if each["mountPath"] == str(Path(path).parent)]
-        return mount
-
-    def mounted(self, path: str) -> dict[str, Any]:
-        """The volume of that mount."""
-        name = self.mount(path)["name"]
-        volume: dict[str, Any]
-        (volume,) = [volume for volume in self.pod["spec"]["volumes"] if volume["name"] == name]
-        return volume
-
-
-CLOUDGRAFT = Manifests.of("cloudgraft")
-AUTOSCALER = Manifests.of("cluster-autoscaler")
-REPLICAS = Manifests.of("cloudgraft-replicas")
-CLOUD_CONFIG = CloudConfig.parse(AUTOSCALER.one("ConfigMap")["data"]["cloud-config.yaml"])
 
 
 def _flags(container: dict[str, Any]) -> dict[str, str]:
@@ -208,7 +154,7 @@ def test_the_ports_agree(name: str) -> None:
     assert ports == {"grpc": _port(server["listen"]), "ops": _port(server["ops"])}
     (served,) = manifests.one("Service")["spec"]["ports"]
     assert (served["targetPort"], served["port"]) == ("grpc", int(CLOUD_CONFIG.address.port))
-    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+    for probe, path in (("startupProbe", "/healthz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
         assert manifests.container[probe]["httpGet"] == {"path": path, "port": "ops"}
     assert manifests.pod["metadata"]["annotations"]["prometheus.io/port"] == str(ports["ops"])
     assert all(not server[key].startswith("127.") for key in ("listen", "ops"))
@@ -288,10 +234,11 @@ def test_keys_can_be_read_by_the_group_only_and_are_renewed_in_place(name: str) 
 
 
 @each_server
-def test_cloudgraft_has_no_token_for_the_kubernetes_api(name: str) -> None:
+def test_only_cloudgrafts_own_pod_gets_the_token_of_its_account(name: str) -> None:
     manifests = Manifests.of(name)
     assert manifests.one("ServiceAccount")["automountServiceAccountToken"] is False
-    assert manifests.pod["spec"]["automountServiceAccountToken"] is False
+    assert manifests.pod["spec"]["automountServiceAccountToken"] is True
+    assert "inCluster: true" in manifests.one("ConfigMap")["data"]["cloudgraft.yaml"]  # what it is for
 
 
 @each
@@ -314,7 +261,8 @@ def test_the_dockerfile_and_the_page_build_the_image_that_is_deployed() -> None:
     assert build in PAGE
     user = CLOUDGRAFT.pod["spec"]["securityContext"]
     assert f"USER {user['runAsUser']}:{user['runAsGroup']}" in dockerfile.splitlines()
-    sources = [word for line in re.findall(r"^COPY (.+)$", dockerfile, re.MULTILINE) for word in line.split()[:-1]]
+    copied = re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE)
+    sources = [word for line in copied for word in line.split()[:-1]]
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 

@@ -17,6 +17,7 @@ VERBS = {
     "serve": "Serve the autoscaler: the providers of a configuration file.",
     "status": "Show how a running server stands: groups, machines, clouds, guards.",
     "explain": "Explain why a group did or did not scale, or what happened to a machine.",
+    "doctor": "Find what is wrong with server, autoscaler and cluster, and what mends it.",
     "pause": "Pause a node group, or all of a cloud.",
     "resume": "Resume what was paused.",
     "adopt": "Take machines that are running already into a node group.",
@@ -27,7 +28,7 @@ VERBS = {
     "db": "Look after the journal: check, upgrade, export and import it.",
     "simcloud": "Run a simulated cloud, with its own ledger and with faults to order.",
     "drivers": "List the drivers and providers that are installed.",
-    "new": "Write a new driver or provider package to start from.",
+    "new": "Write a driver, provider or receiver to start from.",
 }
 
 

@@ -1,0 +1,108 @@
+"""The running server: journal, leadership, groups, clouds, guards, machines that are not where they should be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from cloudgraft.doctor.catalog import found
+from cloudgraft.doctor.findings import Finding
+from cloudgraft.doctor.picture import Cloud, Group, Machine, Picture, Server
+from cloudgraft.sdk.errors import AuthenticationError, ErrorClass, PermissionDeniedError
+
+__all__ = ["check"]
+
+_REFUSED: Final = frozenset({AuthenticationError.slug, PermissionDeniedError.slug})
+_ODD: Final = {
+    "unknown": "orphans",
+    "unmarked": "orphans",
+    "released": "orphans",
+    "missing": "machine-missing",
+    "unproven": "machine-unproven",
+    "stuck": "machine-stuck",
+}
+
+
+def check(picture: Picture) -> Iterator[Finding]:
+    """All of it; nothing when no server answered."""
+    server = picture.server
+    if server is None:
+        return
+    if server.leader_trouble:
+        yield found("not-leader", where="server", what=server.leader_trouble)
+    if server.journal_trouble:
+        yield found("journal-not-writable", where="journal", what=server.journal_trouble)
+    if server.config_trouble:
+        file = picture.config_file or "FILE"
+        fix = f"cloudgraft serve --config {file} --check says what is wrong with it"
+        yield found("config-not-taken", where=file, what=server.config_trouble, fix=fix)
+    for group in server.groups:
+        yield from _group(group)
+    for cloud in server.clouds:
+        yield from _cloud(cloud)
+    yield from _failures(server)
+    yield from _guards(server)
+    yield from _oddities(server)
+
+
+def _group(group: Group) -> Iterator[Finding]:
+    where, explain = f"group {group.id}", f"cloudgraft explain {group.id}"
+    if group.left_out:
+        yield found("group-left-out", where=where, what=group.left_out, fix=explain)
+    if group.stale:
+        yield found("group-stale", where=where, what=group.stale, fix=explain)
+    if group.paused:
+        yield found("paused", where=where, what=group.paused, fix=f"cloudgraft resume {group.id}")
+
+
+def _cloud(cloud: Cloud) -> Iterator[Finding]:
+    where = f"cloud {cloud.name}"
+    if cloud.error_code in _REFUSED:
+        yield found("cloud-credentials-refused", where=where, what=cloud.error)
+    elif cloud.error:
+        yield found("cloud-down", where=where, what=cloud.error)
+    elif not cloud.is_up:
+        yield found("cloud-never-listed", where=where, what="the first list has not come back yet")
+    if cloud.blocked:
+        yield found("cloud-blocked", where=where, what=cloud.blocked)
+    if cloud.paused:
+        yield found("paused", where=where, what=cloud.paused, fix=f"cloudgraft resume --cloud {cloud.name}")
+
+
+def _failures(server: Server) -> Iterator[Finding]:
+    """One finding for each group and each reason, not one for each machine."""
+    failed: dict[tuple[str, bool, str], list[Machine]] = defaultdict(list)
+    for machine in server.machines:
+        if machine.state == "failed":
+            no_room = machine.error_class == ErrorClass.OUT_OF_RESOURCES
+            failed[machine.group, no_room, machine.error_code].append(machine)
+    for (group, no_room, code), machines in failed.items():
+        last = machines[-1]
+        what = f"{len(machines)} failed with {code}, the last, {last.name}, with: {last.error_message}"
+        if no_room:
+            yield found("quota-reached", where=f"group {group}", what=what)
+        else:
+            yield found("machines-fail", where=f"group {group}", what=what, fix=f"cloudgraft explain {group}")
+
+
+def _guards(server: Server) -> Iterator[Finding]:
+    for guard in server.guards:
+        if guard.used >= guard.limit:
+            where = f"guards.{guard.name}" + (f" of cloud {guard.scope}" if guard.scope else "")
+            what = f"{guard.used:g} of {guard.limit:g} {guard.unit}".rstrip() + " are used"
+            yield found("guard-reached", where=where, what=what)
+
+
+def _oddities(server: Server) -> Iterator[Finding]:
+    """Several machines of one name are a double; the rest is told by its kind."""
+    names: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for odd in server.oddities:
+        names[odd.cloud, odd.name].add(odd.machine_id)
+    known = {machine.name for machine in server.machines}
+    for odd in server.oddities:
+        twice = bool(odd.name) and _ODD.get(odd.kind) == "orphans"
+        twice = twice and (odd.name in known or len(names[odd.cloud, odd.name]) > 1)
+        id_ = "machine-twice" if twice else _ODD.get(odd.kind, "orphans")
+        what = f"{odd.name or odd.machine_id} ({odd.machine_id}): {odd.detail}"
+        yield found(id_, where=f"cloud {odd.cloud}", what=what, fix=f"cloudgraft orphans {odd.hint}")

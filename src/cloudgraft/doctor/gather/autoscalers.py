@@ -1,0 +1,155 @@
+"""The autoscaler's Deployments: flags, mounts, cloud-config, priorities, and what their account may do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from cloudgraft.doctor.checks.autoscaler import mount_of
+from cloudgraft.doctor.flags import Flags
+from cloudgraft.doctor.gather.api_reader import ApiReader
+from cloudgraft.doctor.gather.way_in import parse_cloud_config
+from cloudgraft.doctor.picture import Autoscaler, CloudConfigSeen, Mount
+from cloudgraft.doctor.release import needed_rights
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["look_at_autoscalers"]
+
+_PRIORITIES: Final = "cluster-autoscaler-priority-expander"
+_AT_ONCE: Final = 8  # questions for rights
+_Json = Mapping[str, Any]
+
+
+async def look_at_autoscalers(reader: ApiReader, deployments: Sequence[_Json], *, is_named: bool) -> list[Autoscaler]:
+    """Those that use externalgrpc; else whatever is a cluster autoscaler, for its flags may be the mistake."""
+    containers = [(deployment, one) for deployment in deployments for one in _containers(deployment)]
+    found = [(d, c) for d, c in containers if _flags(c).text("cloud-provider") == "externalgrpc"]
+    if not found:
+        found = [(d, c) for d, c in containers if "cluster-autoscaler" in c.get("image", "")]
+    if not found and is_named:
+        found = containers[:1]
+    return [await _look(reader, deployment, container) for deployment, container in found]
+
+
+async def _look(reader: ApiReader, deployment: _Json, container: _Json) -> Autoscaler:
+    meta, spec = deployment["metadata"], deployment["spec"]
+    pod = spec["template"]["spec"]
+    seen = Autoscaler(
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        image=container.get("image", ""),
+        flags=_flags(container),
+        replicas=spec.get("replicas", 1),
+        mounts=tuple(_mounts(pod, container)),
+    )
+    seen = replace(seen, cloud_config=await _cloud_config(reader, seen, pod, container))
+    if "priority" in seen.flags.text("expander").split(","):
+        seen = await _with_priorities(reader, seen)
+    return await _with_rights(reader, seen, pod.get("serviceAccountName", "default"))
+
+
+def _containers(deployment: _Json) -> Sequence[_Json]:
+    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+    return pod.get("containers") or ()
+
+
+def _flags(container: _Json) -> Flags:
+    return Flags.parse([*(container.get("command") or ()), *(container.get("args") or ())])
+
+
+# -- what is mounted ---------------------------------------------------------------------------------------------------
+
+
+def _mounts(pod: _Json, container: _Json) -> Iterator[Mount]:
+    volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
+    for mount in container.get("volumeMounts") or ():
+        yield Mount(
+            path=mount["mountPath"],
+            source=_source(volumes.get(mount["name"], {})),
+            has_sub_path=bool(mount.get("subPath") or mount.get("subPathExpr")),
+        )
+
+
+def _source(volume: _Json) -> str:
+    if "configMap" in volume:
+        return f"ConfigMap {volume['configMap'].get('name', '')}"
+    if "secret" in volume:
+        return f"Secret {volume['secret'].get('secretName', '')}"
+    return next((key for key in volume if key != "name"), "unknown")
+
+
+async def _cloud_config(reader: ApiReader, seen: Autoscaler, pod: _Json, container: _Json) -> CloudConfigSeen | None:
+    """The text that --cloud-config names, when it is in a ConfigMap; a Secret is not read."""
+    path = seen.flags.text("cloud-config")
+    mount = mount_of(seen.mounts, path) if path else None
+    if mount is None or not mount.source.startswith("ConfigMap "):
+        return None
+    name = mount.source.removeprefix("ConfigMap ")
+    where = f"ConfigMap {seen.namespace}/{name}"
+    try:
+        data = await reader.config_map(seen.namespace, name)
+    except CloudgraftError:
+        return None  # who may not read it knows nothing of it
+    if data is None:
+        return CloudConfigSeen(where=where, trouble="there is no such ConfigMap")
+    key = _key(pod, container, mount, path)
+    if key not in data:
+        return CloudConfigSeen(where=where, trouble=f"it has no key {key}, which --cloud-config={path} needs")
+    return parse_cloud_config(data[key], where)
+
+
+def _key(pod: _Json, container: _Json, mount: Mount, path: str) -> str:
+    """Under which key of its ConfigMap a file is."""
+    raw = next(one for one in container["volumeMounts"] if one["mountPath"] == mount.path)
+    inside = PurePosixPath(path).relative_to(mount.path)
+    name = str(PurePosixPath(raw.get("subPath", "")) / inside)
+    volume = next(volume for volume in pod["volumes"] if volume["name"] == raw["name"])
+    items: dict[str, str] = {item["path"]: item["key"] for item in volume["configMap"].get("items") or ()}
+    return items.get(name, name)
+
+
+# -- priorities and rights ---------------------------------------------------------------------------------------------
+
+
+async def _with_priorities(reader: ApiReader, seen: Autoscaler) -> Autoscaler:
+    try:
+        data = await reader.config_map(seen.namespace, _PRIORITIES)
+    except CloudgraftError as error:
+        return replace(seen, priorities_trouble=error.message)
+    return replace(seen, priorities=data.get("priorities") if data is not None else None)
+
+
+async def _with_rights(reader: ApiReader, seen: Autoscaler, account: str) -> Autoscaler:
+    needed = needed_rights(seen.release, with_devices=seen.flags.is_true("enable-dynamic-resource-allocation"))
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(right: tuple[str, str, str]) -> bool:
+        async with gate:
+            return await reader.may((seen.namespace, account), right)
+
+    asked: dict[tuple[str, str, str], asyncio.Task[bool]] = {}
+    trouble = ""
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked.update({right: group.create_task(ask(right)) for right in needed})
+    except* CloudgraftError as errors:
+        trouble = _first(errors)
+    if trouble:
+        return replace(seen, rights_trouble=trouble)
+    missing = [right for right, task in asked.items() if not task.result()]
+    return replace(seen, missing_rights=tuple(_written(right) for right in missing))
+
+
+def _first(errors: BaseExceptionGroup[CloudgraftError]) -> str:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error.message if isinstance(error, CloudgraftError) else str(error)
+
+
+def _written(right: tuple[str, str, str]) -> str:
+    group, resource, verb = right
+    return f"{verb} {resource}.{group}" if group else f"{verb} {resource}"

@@ -1,0 +1,98 @@
+"""The configuration file, as far as doctor needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudgraft.config import Config, ConfigError, Group, load
+from cloudgraft.config.join import Join
+from cloudgraft.config.kubernetes import ZONE_LABEL
+from cloudgraft.doctor.picture import GroupSettings, NodeCare, Settings
+from cloudgraft.sdk.types import NodeTemplate
+
+__all__ = ["ConfigSeen", "read_config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSeen:
+    """The file, or what is wrong with it."""
+
+    config: Config | None = None
+    settings: Settings | None = None
+    problems: tuple[str, ...] = ()
+    kubeconfig: Path | None = None  # of its section kubernetes
+    is_in_cluster: bool = False
+
+
+def read_config(path: Path) -> ConfigSeen:
+    """Reads and checks the file as `serve` would."""
+    try:
+        config = load(path)
+    except ConfigError as error:
+        return ConfigSeen(problems=tuple(str(problem) for problem in error.problems))
+    kubernetes = config.kubernetes
+    return ConfigSeen(
+        config=config,
+        settings=_settings(config, str(path)),
+        kubeconfig=kubernetes.kubeconfig if kubernetes is not None else None,
+        is_in_cluster=kubernetes is not None and kubernetes.in_cluster,
+    )
+
+
+def _settings(config: Config, file: str) -> Settings:
+    tls, engine = config.server.tls, config.engine
+    return Settings(
+        file=file,
+        has_tls=tls is not None,
+        is_insecure=config.server.insecure,
+        allowed_clients=tls.allowed_clients if tls is not None else (),
+        deadline=config.server.deadline,
+        force_options=config.server.force_options,
+        create_deadline=engine.create_deadline,
+        join_deadline=engine.join_deadline,
+        has_own_deadlines=bool({"create_deadline", "join_deadline"} & engine.model_fields_set),
+        groups=tuple(_group(group) for group in config.groups()),
+        node_care=_node_care(config),
+    )
+
+
+def _group(group: Group) -> GroupSettings:
+    template = group.template
+    zone = {ZONE_LABEL: group.zone} if group.zone else {}
+    return GroupSettings(
+        id=group.id,
+        cloud=group.cloud,
+        min_size=group.min_size,
+        max_size=group.max_size,
+        options=group.options,
+        has_price=group.price is not None,
+        declared=NodeTemplate(
+            labels={**template.labels, **zone},
+            taints=tuple(taint.as_taint() for taint in template.taints),
+            capacity=template.capacity,
+            allocatable=template.allocatable,
+        ),
+    )
+
+
+def _node_care(config: Config) -> NodeCare | None:
+    kubernetes = config.kubernetes
+    if kubernetes is None:
+        return None
+    return NodeCare(
+        sets_provider_id=kubernetes.set_provider_id,
+        labels_nodes=kubernetes.label_nodes,
+        removes_nodes=kubernetes.remove_nodes,
+        match_by=kubernetes.match_by,
+        mints_tokens=any(_mints(join) for join in config.joins().values()),
+    )
+
+
+def _mints(join: Join) -> bool:
+    """Whether machines get tokens of their own. Of a template of somebody's own it is taken from what the file says."""
+    try:
+        values = join.as_plan({}).values
+    except ConfigError:
+        return False
+    return "token" not in values and (join.template is not None or join.token is not None)

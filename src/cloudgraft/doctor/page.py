@@ -1,0 +1,40 @@
+"""The reference page of all findings, from the table in the code."""
+
+from __future__ import annotations
+
+from cloudgraft.doctor.catalog import SECTIONS
+from cloudgraft.doctor.findings import Entry
+
+__all__ = ["findings_page"]
+
+
+def findings_page() -> str:
+    """The page, as Markdown."""
+    lines = [
+        "# Findings of `cloudgraft doctor`",
+        "",
+        "What [doctor](../how-to/find-what-is-wrong-with-doctor.md) can find. An *error* does not work, or does harm;",
+        "a *warning* works until something else happens; a *note* is worth knowing. An id never changes.",
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+        "| 0 | nothing was found, or notes only |",
+        "| 1 | at least one warning |",
+        "| 2 | wrong usage of the command |",
+        "| 3 | at least one error |",
+        "",
+    ]
+    for title, entries in SECTIONS.items():
+        lines += [f"## {title}", "", "| id | | what | why it hurts | what mends it |", "|---|---|---|---|---|"]
+        lines += [_row(entry) for entry in entries]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(entry: Entry) -> str:
+    cells = (f"`{entry.id}`", entry.severity.value, *map(_cell, (entry.title, entry.why, entry.fix)))
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,205 @@
+"""What doctor sees of a real API, real files and a real server; and what it says when it cannot see."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.certs.authority import create_bundle
+from cloudgraft.doctor.examine import examine
+from cloudgraft.doctor.gather.everything import Sources, gather
+from tests.doctor.small_api import DEPLOYMENT, SmallApi, node, serving, with_autoscaler
+
+CONFIG = """
+cluster: prod
+server:
+  listen: 127.0.0.1:0
+  tls: {cert: certs/server.crt, key: certs/server.key, clientCA: certs/ca.crt,
+        allowedClients: [cluster-autoscaler-grpc-client]}
+providers: [{type: memory}]
+"""
+
+
+@pytest.fixture
+def api() -> Iterator[SmallApi]:
+    with serving(SmallApi()) as found:
+        found.put("api/v1/nodes/control-plane", node("control-plane"))
+        yield found
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    create_bundle(tmp_path / "certs", hosts=["cloudgraft.kube-system.svc"])
+    path = tmp_path / "cloudgraft.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def rewrite(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+async def ids(sources: Sources) -> set[str]:
+    return {finding.entry.id for finding in examine(await gather(sources))}
+
+
+async def test_a_clean_cluster_has_no_findings_and_is_only_read(api: SmallApi, config: Path, tmp_path: Path) -> None:
+    with_autoscaler(api)
+    assert await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path))) == set()
+    assert api.methods == {"GET", "POST"}  # questions for rights are posted, and change nothing
+
+
+async def test_flags_mounts_rights_and_release_of_a_real_deployment_are_seen(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    with_autoscaler(
+        api, "--expander=priority", "--scale-down-enabled=false", image="v1.35.1", cloud_config="address: other:8086\n"
+    )
+    api.denied = {("watch", "volumeattachments"), ("create", "pods/eviction")}
+    sources = Sources(config=config, kubeconfig=api.kubeconfig(tmp_path))
+    findings = examine(await gather(sources))
+    assert {finding.entry.id for finding in findings} == {
+        "expander-priority-no-configmap",
+        "rbac-missing",
+        "release-not-the-clusters",
+        "scale-down-off",
+        "tls-on-one-side",
+    }
+    (lacking,) = [finding.what for finding in findings if finding.entry.id == "rbac-missing"]
+    assert lacking == "its service account may not watch volumeattachments.storage.k8s.io, create pods/eviction"
+
+
+async def test_a_deployment_is_found_by_its_name_or_said_to_be_missing(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    with_autoscaler(api)
+    kubeconfig = api.kubeconfig(tmp_path)
+    named = Sources(config=config, kubeconfig=kubeconfig, autoscaler=("kube-system", "cluster-autoscaler"))
+    assert await ids(named) == set()
+    missing = Sources(config=config, kubeconfig=kubeconfig, autoscaler=("kube-system", "nobody"))
+    assert await ids(missing) == {"autoscaler-not-found", "cloud-config-unknown"}
+
+
+async def test_a_chart_without_cloud_config_is_told(api: SmallApi, config: Path, tmp_path: Path) -> None:
+    with_autoscaler(api)
+    container = api.objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = ["./cluster-autoscaler", "--cloud-provider", "externalgrpc", "--nodes=0:1:unused"]
+    found = await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path)))
+    assert found == {"no-cloud-config", "nodes-flag-ignored"}
+
+
+async def test_what_may_not_be_read_is_told_and_the_rest_is_checked(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    with_autoscaler(api, "--scale-down-enabled=false")
+    api.forbidden = {"api/v1/nodes", "apis/authorization.k8s.io/v1/subjectaccessreviews"}
+    found = await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path)))
+    assert found == {"nodes-unreadable", "rbac-unknown", "scale-down-off"}
+    api.forbidden = {"apis/apps/v1/deployments"}
+    found = await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path)))
+    assert found == {"autoscaler-unreadable", "cloud-config-unknown"}
+
+
+async def test_a_cluster_that_is_away_is_a_finding(api: SmallApi, config: Path, tmp_path: Path) -> None:
+    with socket.socket() as bound:  # and not listening: nobody else gets the port, and nobody answers
+        bound.bind(("127.0.0.1", 0))
+        api.port = bound.getsockname()[1]
+        found = await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path)))
+    assert found == {"cluster-unreachable", "cloud-config-unknown"}
+
+
+async def test_a_kubeconfig_that_is_none_is_a_finding(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text("nonsense")
+    found = await ids(Sources(config=config, kubeconfig=tmp_path / "kubeconfig"))
+    assert found == {"cluster-unreachable", "cloud-config-unknown"}
+
+
+async def test_answers_that_make_no_sense_are_a_finding(api: SmallApi, config: Path, tmp_path: Path) -> None:
+    api.objects[DEPLOYMENT] = {"spec": {"template": {"spec": {"containers": [{"image": "cluster-autoscaler"}]}}}}
+    found = await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path)))
+    assert found == {"cluster-unreachable", "cloud-config-unknown"}
+
+
+async def test_certificates_of_another_authority_are_told_from_both_sides(config: Path, tmp_path: Path) -> None:
+    """What the handshake would say in fewer words."""
+    create_bundle(tmp_path / "others", hosts=["localhost"], client_name="stranger")
+    cloud_config = tmp_path / "cloud-config.yaml"
+    others = tmp_path / "others"
+    cloud_config.write_text(
+        f"address: elsewhere.example:1\nkey: {others}/client.key\ncert: {others}/client.crt\ncacert: {others}/ca.crt\n"
+    )
+    (others / "client.key").chmod(0o644)
+    found = await ids(Sources(config=config, cloud_config=cloud_config))
+    assert found == {
+        "call-fails",
+        "cluster-not-looked-at",
+        "tls-client-not-allowed",
+        "tls-client-untrusted",
+        "tls-key-readable",
+        "tls-name-missing",
+        "tls-server-untrusted",
+    }
+
+
+async def test_a_cloud_config_of_the_autoscalers_container_is_compared_but_not_tried(
+    config: Path, tmp_path: Path
+) -> None:
+    cloud_config = tmp_path / "cloud-config.yaml"
+    cloud_config.write_text(
+        "address: cloudgraft.kube-system.svc:8086\nkey: /no/k\ncert: /no/c\ncacert: /no/ca\ngrpc_timeout: 2s\n"
+    )
+    found = await ids(Sources(config=config, cloud_config=cloud_config))
+    assert found == {"cluster-not-looked-at", "timeout-too-short"}
+
+
+async def test_a_cloud_config_that_cannot_be_used_is_told(config: Path, tmp_path: Path) -> None:
+    cloud_config = tmp_path / "cloud-config.yaml"
+    cloud_config.write_text("address: cloudgraft.kube-system.svc:8086\ncert: /no/c\n")
+    found = await ids(Sources(config=config, cloud_config=cloud_config))
+    assert found == {"cloud-config-invalid", "cluster-not-looked-at"}
+
+
+async def test_all_problems_of_a_configuration_file_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "cloudgraft.yaml"
+    path.write_text("cluster: prod\nclods: {}\nproviders: [{type: memroy}]\n")
+    findings = examine(await gather(Sources(config=path)))
+    told = [finding.what for finding in findings if finding.entry.id == "config-invalid"]
+    assert len(told) == 2
+    assert all(str(path) in what for what in told)
+
+
+async def test_without_anything_only_notes_say_what_was_not_looked_at() -> None:
+    assert await ids(Sources()) == {"config-missing", "cloud-config-unknown", "cluster-not-looked-at"}
+
+
+async def test_the_account_of_the_configuration_is_asked_for_its_own_rights(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    """Only that one: what somebody else's kubeconfig may do says nothing of cloudgraft."""
+    with_autoscaler(api)
+    api.denied = {("delete", "nodes"), ("create", "secrets")}
+    api.kubeconfig(tmp_path)
+    kubernetes = "kubernetes: {kubeconfig: kubeconfig}\njoin: {template: kubeadm, server: https://10.0.0.1:6443}\n"
+    groups = "clouds: {sim: {driver: simulated}}\nnodeGroups: [{id: g, cloud: sim, maxSize: 3}]\n"
+    rewrite(config, CONFIG.replace("providers: [{type: memory}]\n", kubernetes + groups))
+    findings = examine(await gather(Sources(config=config)))
+    assert {finding.what for finding in findings if finding.entry.id == "right-missing"} == {
+        "it may not delete nodes, which kubernetes.removeNodes needs",
+        "it may not create secrets in the namespace kube-system, which join.token needs",
+    }
+    found = await ids(Sources(config=config, kubeconfig=tmp_path / "kubeconfig"))
+    assert "right-missing" not in found
+
+
+async def test_a_cloud_controller_manager_beside_cloudgraft_is_told(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    with_autoscaler(api)
+    path = "apis/apps/v1/namespaces/kube-system/daemonsets/openstack-cloud-controller-manager"
+    api.put(path, {"spec": {"template": {"spec": {"containers": []}}}})
+    api.kubeconfig(tmp_path)
+    rewrite(config, f"{CONFIG}kubernetes: {{kubeconfig: kubeconfig}}\n")
+    assert await ids(Sources(config=config)) == {"two-set-provider-ids"}
