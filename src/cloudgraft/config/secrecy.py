@@ -14,6 +14,9 @@ __all__ = ["hide_secrets", "may_name_a_secret"]
 _PERHAPS = re.compile(r"(?i)pass|token|secret|credential|private|key|pin$")
 _SECRET = re.compile(r"(?i)passw|passphrase|token|secret|credential|(api|access|private|auth)[-_]?key")
 _HARMLESS = re.compile(r"(?i)(file|path|dir|name|id|url|ref)$")  # tells where a secret is, or which
+_PLACES = re.compile(r"Files$")  # a mapping of names, of secrets too, to where they are
+
+_ABOUT_TOKENS = {"ttl", "groups"}  # of `join.token`, which says how tokens are made, and holds none
 
 
 def may_name_a_secret(key: str) -> bool:
@@ -25,6 +28,10 @@ def hide_secrets(options: object) -> None:
     """Hides whatever is below a key that says that it is secret, in the options of somebody else's code."""
     if isinstance(options, Mapping):
         for key, value in options.items():
+            if isinstance(value, Mapping) and _PLACES.search(str(key)):
+                continue
+            if key == "token" and isinstance(value, Mapping) and value.keys() <= _ABOUT_TOKENS:
+                continue
             if _SECRET.search(str(key)) and not _HARMLESS.search(str(key)):
                 _hide_all(value)
             else:

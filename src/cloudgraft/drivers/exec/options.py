@@ -1,0 +1,125 @@
+"""What a configuration file may say about commands, and about a cloud that is three of them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["Command", "CommandOptions", "ExecOptions", "Timeouts", "words"]
+
+Command = str | Sequence[str]
+"""A program and its arguments. A text is split as a shell splits it; no shell is involved."""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS: Final = "CLOUDGRAFT_"
+
+
+def words(command: Command, key: str) -> tuple[str, ...]:
+    """The program and its arguments; raises InvalidArgumentError that names the key."""
+    example = "write it like [./lab.sh, --verbose], the program first"
+    try:
+        split = tuple(shlex.split(command) if isinstance(command, str) else command)
+    except ValueError as error:  # a quotation mark without its other half
+        raise InvalidArgumentError(f"{key} cannot be split into words: {error}; {example}") from None
+    if not split or not split[0]:
+        raise InvalidArgumentError(f"{key} is empty; {example}")
+    if any("\0" in word for word in split):
+        raise InvalidArgumentError(f"{key} has a NUL character, which no program can be given")
+    return split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOptions:
+    """How commands are run, whatever they are for."""
+
+    working_directory: Path | None = None  # where they run, and where a relative path of theirs starts
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # added to our own environment
+    env_files: Mapping[str, Path] = field(default_factory=dict)  # the same from files: for secrets; read for every call
+    concurrency: int = 8  # commands that change something, at a time; as many again may look
+    grace: timedelta = timedelta(seconds=2)  # from SIGTERM to SIGKILL, for a command that has to end
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        for name in (*self.env, *self.env_files):
+            if not _VARIABLE.fullmatch(name):
+                raise InvalidArgumentError(f"{name!r} is no name for an environment variable: letters, digits and _")
+            if name.startswith(_OURS):
+                raise InvalidArgumentError(f"{name}: names that begin with {_OURS} are set by cloudgraft itself")
+        both = sorted(set(self.env) & set(self.env_files))
+        if both:
+            raise InvalidArgumentError(f"{both[0]} is in env and in envFiles; remove one of them")
+        if any("\0" in text for text in self.env.values()):
+            raise InvalidArgumentError("env has a NUL character, which no program can be given")
+        if not 1 <= self.concurrency <= 1000:
+            raise InvalidArgumentError("concurrency must be from 1 to 1000")
+        if not timedelta(0) <= self.grace <= timedelta(minutes=1):
+            raise InvalidArgumentError("grace must be from 0s to 1m")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long each command may take. Below those of the engine, so that what a script said last is not lost."""
+
+    create: timedelta = timedelta(seconds=110)
+    delete: timedelta = timedelta(seconds=110)
+    list: timedelta = timedelta(seconds=50)
+    shapes: timedelta = timedelta(seconds=50)
+    prices: timedelta = timedelta(seconds=50)
+
+    def __post_init__(self) -> None:
+        """Refuses times in which nothing can be done."""
+        if min(self.create, self.delete, self.list, self.shapes, self.prices) <= timedelta(0):
+            raise InvalidArgumentError("timeouts must be more than zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecOptions(CommandOptions):
+    """A cloud that is three commands, or five; and what its author knows about it."""
+
+    create: Command
+    delete: Command
+    list: Command
+    shapes: Command | None = None
+    prices: Command | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    ownership: Ownership = Ownership.TAGS
+    idempotency: Idempotency = Idempotency.NONE
+    list_delay: timedelta = timedelta(0)  # how long a new machine may be missing from the list
+    complete_list: bool = True  # false: absence from the list proves nothing
+    providerID: str = ""  # noqa: N815 - spelt as Kubernetes spells it. Such as "lab://{name}", if known beforehand
+    providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - likewise
+    user_data_limit: int | None = None  # bytes that the cloud takes at most
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        CommandOptions.__post_init__(self)  # a dataclass with slots is made anew, which super() does not know
+        if self.list_delay < timedelta(0):
+            raise InvalidArgumentError("listDelay must not be negative")
+        self.commands()
+        self.traits()
+
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """The commands by what they are for, split into words."""
+        given = {"create": self.create, "delete": self.delete, "list": self.list}
+        given |= {key: value for key, value in (("shapes", self.shapes), ("prices", self.prices)) if value is not None}
+        return {verb: words(command, verb) for verb, command in given.items()}
+
+    def traits(self) -> DriverTraits:
+        """What the author declares about the cloud."""
+        return DriverTraits(
+            ownership=self.ownership,
+            idempotency=self.idempotency,
+            list_delay=self.list_delay,
+            complete_list=self.complete_list,
+            provider_id=self.providerID,
+            provider_id_by=self.providerIDBy,
+            user_data_limit=self.user_data_limit,
+        )

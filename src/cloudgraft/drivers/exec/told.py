@@ -1,0 +1,77 @@
+"""What an ended run means: an answer, or an error with the class and the words that the script chose."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudgraft.drivers.exec.exit_codes import EXIT_CODES, error_of
+from cloudgraft.drivers.exec.process import Finished, Stop
+from cloudgraft.drivers.machine_json import error_from_json, parse_json
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableError
+
+__all__ = ["check_success", "failure_of", "printable", "without"]
+
+_QUOTED: Final = 1000  # characters of stderr in a message: it ends up in an event
+_SHORTEST: Final = 8  # characters of a line of user data that is worth being hidden
+
+
+def failure_of(finished: Finished, what: str, *, changes: bool, secret: str = "") -> CloudgraftError | None:
+    """The error that a run ended with; None when it went well. ``secret`` is text of which no line may be shown."""
+    if finished.cannot_start:
+        return UnavailableError(f"{what} cannot be run: {finished.cannot_start}. Nothing was done")
+    if finished.code == 0:
+        return None
+    words = without(printable(finished.stderr), secret)
+    said = f"; its last words: {words}" if words else "; it wrote nothing to stderr"
+    own = _stated(finished)
+    if own is not None:
+        return type(own)(f"{what}: {without(own.message, secret)}", retry_after=own.retry_after)
+    kind = error_of(finished.code, changes=changes)
+    if finished.code in EXIT_CODES:
+        return kind(f"{what} {finished.how} ({kind.slug}){said}")
+    unknown = ". What it did is not known" if changes else ""
+    return kind(f"{what} {finished.how}{unknown}{said}{_advice(finished)}")
+
+
+def check_success(finished: Finished, what: str) -> None:
+    """Refuses exit code 0 with an error on stdout: one of them is a mistake, and nobody knows which."""
+    error = _stated(finished)
+    if error is not None:
+        raise InternalError(
+            f"{what} exited with 0, which says that it went well, and printed an error: {error.message}. "
+            "Exit with another code when it did not go well"
+        )
+
+
+def _stated(finished: Finished) -> CloudgraftError | None:
+    """The error object on stdout, if there is one: it says more than a number."""
+    if not finished.stdout.lstrip().startswith(b"{"):
+        return None
+    try:
+        return error_from_json(parse_json(finished.stdout, "it"), "its error object")
+    except CloudgraftError:
+        return None
+
+
+def _advice(finished: Finished) -> str:
+    if finished.stop is Stop.TOO_MUCH:
+        return ". Print one JSON object to stdout, and everything else to stderr"
+    if finished.stop is Stop.TIMEOUT:
+        return ". If it needs more time, raise its timeout under `timeouts`, and that of the engine"
+    return ""
+
+
+def printable(raw: bytes) -> str:
+    """The end of what was written, on one line."""
+    text = raw.decode("utf-8", "replace")
+    lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
+    joined = " / ".join(line for line in lines if line)
+    return joined if len(joined) <= _QUOTED else f"…{joined[-_QUOTED:]}"
+
+
+def without(text: str, secret: str) -> str:
+    """The text without the lines of the secret, such as user data that a script with ``set -x`` has shown."""
+    for line in sorted({line.strip() for line in secret.splitlines()}, key=len, reverse=True):
+        if len(line) >= _SHORTEST:
+            text = text.replace(line, "[user data]")
+    return text

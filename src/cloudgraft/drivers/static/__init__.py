@@ -1,0 +1,6 @@
+"""A fixed list of machines that are switched on and off."""
+
+from cloudgraft.drivers.static.driver import StaticDriver
+from cloudgraft.drivers.static.options import Host, StaticOptions
+
+__all__ = ["Host", "StaticDriver", "StaticOptions"]

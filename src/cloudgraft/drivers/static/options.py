@@ -1,0 +1,116 @@
+"""What a configuration file may say about machines that one owns, and about how they are switched on and off."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from cloudgraft.drivers.exec.options import Command, CommandOptions, words
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["Host", "MachineSettings", "PowerTimeouts", "StaticOptions"]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One machine that one owns."""
+
+    id: str
+    providerID: str = ""  # noqa: N815 - spelt as Kubernetes spells it. Without it: static://ID
+    addresses: Sequence[str] = ()  # under which its node may be known: IP addresses and host names
+    labels: Mapping[str, str] = field(default_factory=dict)  # by which a group selects; they are not a node's labels
+    group: str = ""  # the only group that it serves; empty: any
+    vars: Mapping[str, str] = field(default_factory=dict, repr=False)  # for the commands, such as bmc: 10.0.0.7
+    var_files: Mapping[str, Path] = field(default_factory=dict)  # the same from files: for secrets
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if not self.id or not self.id.isprintable():
+            raise InvalidArgumentError("a machine needs an id, which is printable text")
+        for name in (*self.vars, *self.var_files):
+            if not _NAME.fullmatch(name):
+                raise InvalidArgumentError(f"{self.id}: {name!r} is no name for a variable: letters, digits and _")
+
+    @property
+    def provider_id(self) -> str:
+        """What its node carries."""
+        return self.providerID or f"static://{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """The ``machine:`` section of a group: which of the machines it may have."""
+
+    select: Mapping[str, str] = field(default_factory=dict)  # labels that a machine must have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerTimeouts:
+    """How long each command may take. Below those of the engine, so that what a command said last is not lost."""
+
+    power_on: timedelta = timedelta(seconds=110)
+    power_off: timedelta = timedelta(seconds=110)
+    power_state: timedelta = timedelta(seconds=20)
+
+    def __post_init__(self) -> None:
+        """Refuses times in which nothing can be done."""
+        if min(self.power_on, self.power_off, self.power_state) <= timedelta(0):
+            raise InvalidArgumentError("timeouts must be more than zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticOptions(CommandOptions):
+    """Machines that one owns, and the commands that switch them."""
+
+    power_on: Command
+    power_off: Command
+    power_state: Command | None = None  # prints `on` or `off` as its last word
+    machines: Sequence[Host] = ()
+    machines_file: Path | None = None  # the same in a file of its own, YAML or JSON; both together are fine
+    state_file: Path | None = None  # which machine serves whom; None: beside the journal
+    timeouts: PowerTimeouts = field(default_factory=PowerTimeouts)
+    power_on_time: timedelta = timedelta(minutes=2)  # for which a machine that was switched on may still look off
+    providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
+    user_data_limit: int | None = None  # bytes that powerOn can hand on; None: no limit
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        CommandOptions.__post_init__(self)  # a dataclass with slots is made anew, which super() does not know
+        if self.power_on_time < timedelta(0):
+            raise InvalidArgumentError("powerOnTime must not be negative")
+        if not self.machines and self.machines_file is None:
+            raise InvalidArgumentError("say under machines, or in a machinesFile, which machines there are")
+        refuse_twins(self.machines)
+        self.commands()
+        self.traits()
+
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """The commands by their keys, split into words."""
+        given = {"powerOn": self.power_on, "powerOff": self.power_off}
+        if self.power_state is not None:
+            given["powerState"] = self.power_state
+        return {key: words(command, key) for key, command in given.items()}
+
+    def traits(self) -> DriverTraits:
+        """The driver keeps an account of its own of who has which machine."""
+        return DriverTraits(
+            ownership=Ownership.INVENTORY,
+            idempotency=Idempotency.TOKEN,
+            provider_id_by=self.providerIDBy,
+            user_data_limit=self.user_data_limit,
+        )
+
+
+def refuse_twins(hosts: Sequence[Host]) -> None:
+    """Two entries for one machine, or two machines that would be one node."""
+    for what, values in (("id", [h.id for h in hosts]), ("providerID", [h.provider_id for h in hosts])):
+        twice = [value for value, count in Counter(values).items() if count > 1]
+        if twice:
+            raise InvalidArgumentError(f"two machines have the {what} {twice[0]!r}; each must have its own")
