@@ -49,7 +49,7 @@ def recipes_for(wanted: Release | ControlPlaneVersion) -> Sequence[Recipe]:
     """What has to be built for an autoscaler, or for a control plane."""
     if isinstance(wanted, Release):
         return (_autoscaler(wanted),)
-    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
     kubernetes = Recipe(
         key=f"kubernetes-{wanted.kubernetes}",
         module=KUBERNETES_MODULE,

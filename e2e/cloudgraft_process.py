@@ -80,6 +80,13 @@ class CloudgraftServer(Program):
             raise ProgramError(f"the journal in {self.directory} cannot be read: {done.stderr.strip()}")
         return read_journal(done.stdout)
 
+    def call(self, rpc: str, request: Mapping[str, Any]) -> None:
+        """Makes a call as the autoscaler would."""
+        command = [*_COMMAND, "call", rpc, "--address", self.address, "--data", json.dumps(request)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=False)
+        if done.returncode:
+            raise ProgramError(f"{rpc} was answered: {done.stderr.strip()}")
+
     def calls(self) -> list[Call]:
         """Every call of the autoscaler so far, through all restarts."""
         return read_calls(self.log_entries())

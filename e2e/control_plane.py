@@ -35,6 +35,7 @@ class ControlPlane:
     kubeconfig: Path
     server: str
     authority: Path  # the certificate of the CA that has signed the server's, and signs those of kubelets
+    kubectl: Path
     programs: Sequence[Program]
 
     def check(self) -> None:
@@ -70,7 +71,11 @@ def control_plane(binaries: Mapping[str, Path], directory: Path) -> Iterator[Con
         start("kube-scheduler", [*_of_the_api(kubeconfig)])
         start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory, certificates)])
         plane = ControlPlane(
-            kubeconfig=kubeconfig, server=server, authority=certificates.ca_cert, programs=tuple(started)
+            kubeconfig=kubeconfig,
+            server=server,
+            authority=certificates.ca_cert,
+            kubectl=binaries["kubectl"],
+            programs=tuple(started),
         )
         plane.check()
         yield plane

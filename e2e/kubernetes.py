@@ -61,7 +61,7 @@ class Cluster:
     """One cluster, and in it one namespace of one's own."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._client = client
+        self.client = client
         self.namespace = namespace
 
     # -- workloads -----------------------------------------------------------------------------------------------------
@@ -69,22 +69,22 @@ class Cluster:
     def run(self, *workloads: Workload) -> None:
         """Creates them."""
         for workload in workloads:
-            self._client.create(workload.deployment(self.namespace))
+            self.client.create(workload.deployment(self.namespace))
 
     def scale(self, name: str, replicas: int) -> None:
         """Changes how many pods a workload has."""
         patch = {"spec": {"replicas": replicas}}
-        self._client.patch(Deployment, name, patch, namespace=self.namespace)
+        self.client.patch(Deployment, name, patch, namespace=self.namespace)
 
     def configure(self, name: str, data: Mapping[str, str]) -> None:
         """Creates a ConfigMap."""
         metadata = ObjectMeta(name=name, namespace=self.namespace)
-        self._client.create(ConfigMap(metadata=metadata, data=dict(data)))
+        self.client.create(ConfigMap(metadata=metadata, data=dict(data)))
 
     def pods(self, name: str = "") -> list[Pod]:
         """Those of one workload, or of all."""
         labels: Any = {"app": name} if name else None
-        return [pod for pod in self._client.list(Pod, namespace=self.namespace, labels=labels) if not _is_going(pod)]
+        return [pod for pod in self.client.list(Pod, namespace=self.namespace, labels=labels) if not _is_going(pod)]
 
     def running(self, name: str = "") -> int:
         """How many pods run."""
@@ -104,7 +104,7 @@ class Cluster:
 
     def nodes(self, group: str = "") -> list[Node]:
         """Those of one group, or all."""
-        return [node for node in self._client.list(Node) if not group or group_of(node) == group]
+        return [node for node in self.client.list(Node) if not group or group_of(node) == group]
 
     def node_names(self, group: str = "") -> set[str]:
         """Their names."""
@@ -123,7 +123,7 @@ class Cluster:
     def status(self) -> str:
         """The autoscaler's own status, empty while it has written none."""
         try:
-            found = self._client.get(ConfigMap, "cluster-autoscaler-status", namespace=self.namespace)
+            found = self.client.get(ConfigMap, "cluster-autoscaler-status", namespace=self.namespace)
         except ApiError as error:
             if error.status.code == 404:
                 return ""
@@ -134,24 +134,24 @@ class Cluster:
 
     def prepare(self) -> None:
         """Makes the namespace."""
-        self._client.create(Namespace(metadata=ObjectMeta(name=self.namespace)))
+        self.client.create(Namespace(metadata=ObjectMeta(name=self.namespace)))
 
     def clean(self) -> None:
         """Takes everything away that a scenario has left, whether or not anybody still plays the kubelet."""
         for kind in (Deployment, ReplicaSet, ConfigMap):
-            self._client.deletecollection(kind, namespace=self.namespace)
+            self.client.deletecollection(kind, namespace=self.namespace)
         until(self._removed, "pods and nodes of a scenario go away", seconds=_SECONDS_TO_CLEAN)
-        self._client.delete(Namespace, self.namespace)
+        self.client.delete(Namespace, self.namespace)
 
     def _removed(self) -> bool:
-        pods = list(self._client.list(Pod, namespace=self.namespace))
+        pods = list(self.client.list(Pod, namespace=self.namespace))
         nodes = self.nodes()
         for pod in pods:
             with _gone_is_fine():
-                self._client.delete(Pod, _name(pod), namespace=self.namespace, grace_period=0)
+                self.client.delete(Pod, _name(pod), namespace=self.namespace, grace_period=0)
         for node in nodes:
             with _gone_is_fine():
-                self._client.delete(Node, _name(node))
+                self.client.delete(Node, _name(node))
         return not pods and not nodes
 
 

@@ -30,6 +30,7 @@ from e2e.scenarios import SCENARIOS
 __all__ = ["BEGIN", "END", "Cell", "State", "cells", "main", "table", "with_table"]
 
 _ALWAYS: Final = (1, 2, 3, 8)
+_ALL: Final = range(1, 13)  # those that are about the autoscaler; the others are about machines that join
 _IN_FULL: Final = ("1.28", "1.31", NEWEST_RELEASE)
 _PLANES: Final = ("1.31", NEWEST_CONTROL_PLANE)
 _SHOWN: Final = {Outcome.PASSED: "passed", Outcome.FAILED: "**failed**", Outcome.NOT_RUN: "not built"}
@@ -60,7 +61,7 @@ def cells() -> Iterator[Cell]:
     """All of them, so that a control plane and a release are used for as long as possible."""
     for plane in _PLANES:
         for release in AUTOSCALERS:
-            for scenario in SCENARIOS if release in _IN_FULL else _ALWAYS:
+            for scenario in _ALL if release in _IN_FULL else _ALWAYS:
                 yield Cell(control_plane=plane, release=release, scenario=scenario)
 
 
@@ -111,7 +112,7 @@ def _version(cell: Cell) -> str:
 
 def table(state: State) -> str:
     """Markdown: a line for each release on each control plane that was judged at all."""
-    head = ["autoscaler", "Kubernetes", *(str(number) for number in SCENARIOS), "judged"]
+    head = ["autoscaler", "Kubernetes", *map(str, _ALL), "judged"]
     lines = [_row(head), _row(["---"] * len(head))]
     for (plane, release), group in groupby(cells(), key=lambda cell: (cell.control_plane, cell.release)):
         judged = list(group)
@@ -122,8 +123,8 @@ def table(state: State) -> str:
         is_given = any(state.is_given(cell) for cell in judged if outcomes[cell.scenario] is not None)
         patch = AUTOSCALERS[release].patch + (_GIVEN if is_given else "")
         first = [patch, CONTROL_PLANES[plane].kubernetes.removeprefix("v")]
-        lines.append(_row([*first, *(_shown(outcomes.get(number)) for number in SCENARIOS), max(dates)]))
-    legend = [f"{scenario.number}. {scenario.title}" for scenario in SCENARIOS.values()]
+        lines.append(_row([*first, *(_shown(outcomes.get(number)) for number in _ALL), max(dates)]))
+    legend = [f"{number}. {SCENARIOS[number].title}" for number in _ALL]
     return "\n".join([*lines, "", _LEGEND, "", "The scenarios:", "", *legend, ""])
 
 

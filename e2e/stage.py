@@ -19,7 +19,7 @@ from e2e.modules import Release
 from e2e.processes import Program
 from e2e.waiting import eventually, until
 
-__all__ = ["Stage", "stage"]
+__all__ = ["PATIENCE", "Stage", "stage"]
 
 T = TypeVar("T")
 PATIENCE: Final = 180.0  # seconds; on a busy machine of two cores
@@ -49,13 +49,13 @@ class Stage:
             self.directory, name, kubeconfig=self.plane.kubeconfig, options=options or {}, chaos=chaos or {}
         )
         self.clouds[name] = cloud
-        self._start(cloud)
+        self.start_program(cloud)
         return cloud
 
     def start_server(self, document: Mapping[str, Any]) -> CloudgraftServer:
         """Starts cloudgraft with a configuration (:mod:`e2e.config`)."""
         self._server = CloudgraftServer(self.directory, document)
-        self._start(self._server)
+        self.start_program(self._server)
         return self._server
 
     def start_autoscaler(self, *, cloud_config: Mapping[str, Any] | None = None, **flags: str) -> Autoscaler:
@@ -71,11 +71,12 @@ class Stage:
             cloud_config=path,
             flags={"namespace": self.cluster.namespace, **given},
         )
-        self._start(self._autoscaler)
+        self.start_program(self._autoscaler)
         self.wait_for_loops(1)
         return self._autoscaler
 
-    def _start(self, program: Program) -> None:
+    def start_program(self, program: Program) -> None:
+        """Starts it; it is stopped with the scenario."""
         self.stack.callback(program.stop)
         program.start()
 

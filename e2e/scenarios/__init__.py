@@ -13,10 +13,12 @@ from e2e.scenarios import (
     mutual_tls,
     never_joins,
     options,
+    rights,
     scale_down,
     scale_up,
     slow_cloud,
     stock_out,
+    three_scripts,
 )
 from e2e.scenarios.scenario import Scenario
 
@@ -37,5 +39,7 @@ SCENARIOS: Final = {
         cloud_down,
         changed_config,
         crowd,
+        three_scripts,
+        rights,
     )
 }

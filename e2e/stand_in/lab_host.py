@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import click
-from lightkube import AsyncClient, KubeConfig
+from lightkube import ApiError, AsyncClient, KubeConfig
 from lightkube.models.core_v1 import Node as NodeModel
 from lightkube.resources.core_v1 import Node
 from lightkube.types import PatchType
@@ -29,7 +30,9 @@ _NOT_READY: Final = "node.kubernetes.io/not-ready"
 
 
 class Host:
-    """Runs machines, and takes off the taint of a new node: the control plane's own controller for that is off."""
+    """Runs machines, and does for their nodes what the control plane's own controller would do, which is off: takes off
+    the taint of a new node, and finds the node of a machine that has ended silent.
+    """
 
     def __init__(self, home: Path, admin: AsyncClient) -> None:
         self._home = home
@@ -44,6 +47,7 @@ class Host:
                 name, task = self._running.pop(id_)
                 task.cancel()
                 self._note("ended", id_, name)
+                await self._find_silent(name)
             for id_ in [id_ for id_ in ordered if id_ not in self._running]:
                 directory = ordered[id_]
                 self._note("started", id_, directory.name)
@@ -75,6 +79,11 @@ class Host:
         """The ledger: what really was, whatever anybody else says."""
         with (self._home / "ledger.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"what": what, "id": id_, "name": name}) + "\n")
+
+    async def _find_silent(self, name: str) -> None:
+        condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        with suppress(ApiError):  # it never joined, or is removed already
+            await self._admin.patch(Node.Status, name, {"status": {"conditions": [condition]}})
 
     async def _take_off_taints(self) -> None:
         async for node in self._admin.list(Node):

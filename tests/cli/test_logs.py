@@ -108,5 +108,6 @@ def test_what_an_option_names_a_secret_is_not_in_a_librarys_message(
 
 def test_where_a_secret_is_may_be_told() -> None:
     hide_secrets({"tokenFile": "/etc/lab/token-file", "secretName": "lab-secret-name", "tls": {"key": "server.key"}})
-    told = "/etc/lab/token-file lab-secret-name server.key"
+    hide_secrets({"envFiles": {"LAB_TOKEN": "/etc/lab/token.txt"}})
+    told = "/etc/lab/token-file lab-secret-name server.key /etc/lab/token.txt"
     assert redacted(told) == told

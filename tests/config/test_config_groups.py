@@ -310,8 +310,8 @@ def test_what_is_wrong_between_groups_is_told_with_what_is_wrong_in_them(tmp_pat
         "f:6:10: nodeGroups[1].id: the id g-a is there twice, first in line 5 (every group needs an id of its own)",
         "f:6:20: nodeGroups[1].cloud: there is no cloud moon (there is: lab, sim)",
         (
-            "f:7:37: nodeGroups[2].labels: unknown key (known here: cloud, id, machine, maxSize, minSize, options, "
-            "price, shapes, template, zones)"
+            "f:7:37: nodeGroups[2].labels: unknown key (known here: cloud, id, join, machine, maxSize, minSize, "
+            "options, price, shapes, template, zones)"
         ),
         "f:8:10: nodeGroups[3].id: the id h is there twice, first in line 7 (every group needs an id of its own)",
         "f:8:68: nodeGroups[3].price.currency: is USD, but EUR in line 5 (all prices and limits are in one currency)",

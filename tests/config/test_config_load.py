@@ -174,7 +174,8 @@ ONE_PROBLEM = {
     "unknown key": (
         "planets: {}",
         (
-            "f:3:1: planets: unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, log, "
+            "f:3:1: planets: unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, join, "
+            "kubernetes, log, "
             "nodeGroups, providers, server, store)"
         ),
     ),
@@ -258,7 +259,8 @@ ONE_PROBLEM = {
     "control character in a key": (
         '"a\\eb": 1',
         (
-            'f:3:1: "a�b": unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, log, '
+            'f:3:1: "a�b": unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, join, '
+            "kubernetes, log, "
             "nodeGroups, providers, server, store)"
         ),
     ),

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOKS = re.compile(
     "cloudgraft (status|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)|curl -s (?!.*-[dX])"
-    "|kubectl get |[^ ]*labctl list"
+    "|kubectl .*\\bget |[^ ]*labctl list"
 )
 SERVES = re.compile("serving|Waiting for caches to sync")  # cloudgraft, and the autoscaler
 SECONDS = 50
@@ -142,7 +142,7 @@ class Terminal:
         """Runs it, and looks at what it prints; again, if it only looks."""
         deadline = time.monotonic() + (self.patience if LOOKS.match(command.text) else 0)
         while True:
-            code, output = self._output(command.text)
+            code, output = self.output(command.text)
             lacking = [line for line in command.expected if not is_shown(line, output)]
             if not code and not lacking:
                 return
@@ -151,7 +151,8 @@ class Terminal:
                 raise AssertionError(f"$ {command.text}\nended with {code}{lacks}\n{output}")
             time.sleep(1)  # a reader looks again no sooner either
 
-    def _output(self, text: str) -> tuple[int, str]:
+    def output(self, text: str) -> tuple[int, str]:
+        """Runs a command, and gives its exit code and what it printed."""
         done = subprocess.run(
             ["bash", "-c", text],
             cwd=self.directory,

@@ -112,8 +112,8 @@ def test_wrong_usage_is_refused(options: tuple[str, ...]) -> None:
     assert CliRunner().invoke(main, options).exit_code == 2
 
 
-def test_all_twelve_scenarios_are_listed() -> None:
-    assert sorted(SCENARIOS) == list(range(1, 13))
+def test_all_scenarios_are_listed() -> None:
+    assert sorted(SCENARIOS) == list(range(1, len(SCENARIOS) + 1))
     listed = CliRunner().invoke(main, ["--list"]).output
     assert all(release.version in listed for release in AUTOSCALERS.values())
 
@@ -266,7 +266,7 @@ def test_three_releases_are_judged_in_full_and_the_others_in_four_scenarios() ->
     planned: dict[str, set[int]] = {}
     for cell in cells():
         planned.setdefault(cell.release, set()).add(cell.scenario)
-    full = {release for release, scenarios in planned.items() if scenarios == set(SCENARIOS)}
+    full = {release for release, scenarios in planned.items() if scenarios == set(range(1, 13))}
     assert full == {"1.28", "1.31", NEWEST_RELEASE}
     assert {frozenset(planned[release]) for release in planned.keys() - full} == {frozenset({1, 2, 3, 8})}
 

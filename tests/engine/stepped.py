@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.cluster import Cluster, UserData
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.templates import TemplateDeclaration
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.store.records import State
+from cloudgraft.store.journal import EventQuery
+from cloudgraft.store.records import MachineRecord, State
 from cloudgraft.store.sql import SqlJournal
 from tests.engine.rig import HandClock
 
@@ -85,14 +87,37 @@ class Case:
     async def states(self, id_: str = "g") -> list[str]:
         return [instance.state.name for instance in await self.provider.instances(id_)]
 
+    def machines(self, *states: State) -> list[MachineRecord]:
+        found = [r for r in self.engine.fleet.machines.values() if not states or r.state in states]
+        return sorted(found, key=lambda record: record.name)
+
+    async def grow(self, count: int = 1, id_: str = "g") -> list[str]:
+        """More machines that run; returns their names."""
+        before = {record.name for record in self.machines()}
+        await self.provider.increase_size(id_, count)
+        await self.turns(3)
+        return [record.name for record in self.machines(State.RUNNING) if record.name not in before]
+
+    async def events(self, *kinds: str) -> list[str]:
+        found = await self.engine.journal.events(EventQuery(kinds=kinds, limit=1000))
+        return [event.message for event in found]
+
     def records(self, *states: State) -> int:
         return sum(record.state in states for record in self.engine.fleet.machines.values())
 
 
 @asynccontextmanager
-async def stepped(tmp_path: Path, plan: Blueprint) -> AsyncIterator[Case]:
-    clock = HandClock()
-    engine = Engine(plan, SqlJournal.sqlite(tmp_path / "journal.db"), clock=clock, is_stepped=True)
+async def stepped(
+    tmp_path: Path,
+    plan: Blueprint,
+    *,
+    cluster: Cluster | None = None,
+    user_data: UserData | None = None,
+    clock: HandClock | None = None,
+) -> AsyncIterator[Case]:
+    clock = clock or HandClock()
+    journal = SqlJournal.sqlite(tmp_path / "journal.db")
+    engine = Engine(plan, journal, clock=clock, is_stepped=True, cluster=cluster, user_data=user_data)
     await engine.start()
     await engine.refresh()
     try:
@@ -102,8 +127,10 @@ async def stepped(tmp_path: Path, plan: Blueprint) -> AsyncIterator[Case]:
 
 
 @asynccontextmanager
-async def live(tmp_path: Path, plan: Blueprint) -> AsyncIterator[Engine]:
-    engine = Engine(plan, SqlJournal.sqlite(tmp_path / "journal.db"))
+async def live(
+    tmp_path: Path, plan: Blueprint, *, cluster: Cluster | None = None, user_data: UserData | None = None
+) -> AsyncIterator[Engine]:
+    engine = Engine(plan, SqlJournal.sqlite(tmp_path / "journal.db"), cluster=cluster, user_data=user_data)
     await engine.start()
     await engine.refresh()
     try:

@@ -18,6 +18,7 @@ from cloudgraft.engine.decide import Create, Decision, Delete, Move, Situation, 
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import LOST, TRANSITIONS, is_lost, is_released
+from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -320,13 +321,36 @@ def test_a_machine_that_vanished_and_comes_back_is_taken_back_unless_somebody_de
 
 def test_a_running_machine_must_join_only_where_the_cluster_can_be_seen() -> None:
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=AGES["past the join deadline"])
-    seen = a_sight(machine=a_machine(), is_ours=True)
+    deadline = SETTINGS.join_deadline.total_seconds()
+    seen = a_sight(machine=a_machine(), is_ours=True, unjoined_for=deadline)
     assert decide(record, seen, AT) == Stay()
     assert decide(record, replace(seen, joined=True), AT) == Stay()
     late = decide(record, replace(seen, joined=False), AT)
     assert isinstance(late, Move)
     assert late.record.error is not None
     assert late.record.error.code == "join_deadline"
+
+
+def test_only_time_in_which_the_cluster_was_seen_counts_against_a_machine_without_a_node() -> None:
+    record = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=AGES["past the join deadline"])
+    deadline = SETTINGS.join_deadline.total_seconds()
+    seen = a_sight(machine=a_machine(), is_ours=True, joined=False, unjoined_for=deadline - 7)
+    assert decide(record, seen, AT) == Stay(NOW + 7)
+
+
+def test_a_machine_whose_node_was_there_once_does_not_fail_for_the_lack_of_it() -> None:
+    """The autoscaler deletes what is not registered; its pods may still run."""
+    record = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=AGES["past the join deadline"])
+    seen = a_sight(machine=a_machine(), is_ours=True, joined=False, last_node=Node(name="n"), unjoined_for=9999.0)
+    assert decide(record, seen, AT) == Stay()
+
+
+def test_what_kept_the_cloud_from_being_asked_is_told_when_time_is_up() -> None:
+    record = a_record(state=State.CREATING, age=AGES["past the create deadline"])
+    failed = decide(record, a_sight(trouble="no token"), AT)
+    assert isinstance(failed, Move)
+    assert failed.record.error is not None
+    assert failed.record.error.message == "the cloud did not create it in time: no token"
 
 
 def test_a_failure_always_has_a_code() -> None:

@@ -118,8 +118,8 @@ def test_a_price_in_another_currency_than_the_guard_is_refused() -> None:
     cap = GuardLimits(max_spend_per_day=Money(amount=Decimal(40), currency="EUR"))
     plan = blueprint({"a": Cloud()}, group(machine={"shape": "s"}), settings=EngineSettings(guards=cap))
     dollars = Catalog(prices=[Price(shape="s", hourly=Decimal(1), currency="USD")])
-    roster = make_roster(plan, {"a": dollars}, {})
+    roster = make_roster(plan, {"a": dollars}, {}, lambda *_: None)
     assert not roster.specs
     assert "EUR (guards.maxSpendPerDay), USD (g)" in roster.left_out["g"]
     euros = Catalog(prices=[Price(shape="s", hourly=Decimal(1), currency="EUR")])
-    assert set(make_roster(plan, {"a": euros}, {}).specs) == {"g"}
+    assert set(make_roster(plan, {"a": euros}, {}, lambda *_: None).specs) == {"g"}

@@ -16,7 +16,10 @@ from cloudgraft.engine.specs import EngineSettings, GuardLimits
 from cloudgraft.engine.webhook import Webhook, WebhookSettings
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
 from cloudgraft.store.records import Scope
+from tests.engine.clusters import MemoryCluster
 from tests.engine.rig import Rig, group
+from tests.engine.stepped import Cloud, blueprint, stepped
+from tests.engine.stepped import group as stepped_group
 
 
 @pytest.fixture
@@ -73,6 +76,23 @@ async def test_clouds_tell_health_and_how_calls_ended(rig: Rig, registry: Collec
     assert value(registry, "cloudgraft_cloud_list_age_seconds", cloud="sim") == 30
 
 
+async def test_nodes_are_counted_while_the_cluster_is_known(tmp_path: Path) -> None:
+    cluster, registry = MemoryCluster(), CollectorRegistry()
+    async with stepped(tmp_path, blueprint({"a": Cloud()}, stepped_group()), cluster=cluster) as case:
+        EngineMetrics(case.engine, registry)
+        ready, ill, _ = await case.grow(3)
+        cluster.join(ready, ill)
+        cluster.fall_ill(case.clock.now(), ill)
+        await case.turns(1)
+        of_group = {"group": "g", "cloud": "a"}
+        assert [value(registry, "cloudgraft_nodes", **of_group, state=s) for s in ("ready", "unready")] == [1, 1]
+        assert value(registry, "cloudgraft_cluster_known") == 1
+        assert value(registry, "cloudgraft_group_drift", **of_group) == 0
+        cluster.is_known = False
+        assert value(registry, "cloudgraft_nodes", **of_group, state="ready") is None
+        assert value(registry, "cloudgraft_cluster_known") == 0
+
+
 async def test_guards_journal_leader_and_events_are_there(rig: Rig, registry: CollectorRegistry) -> None:
     await rig.provider.increase_size("g", 1)
     await rig.settle(5)
@@ -80,6 +100,7 @@ async def test_guards_journal_leader_and_events_are_there(rig: Rig, registry: Co
     assert value(registry, "cloudgraft_guard_limit", cloud="", guard="maxMachines") == 3
     assert value(registry, "cloudgraft_journal_up") == 1
     assert value(registry, "cloudgraft_leader") == 1
+    assert value(registry, "cloudgraft_cluster_known") is None
     assert value(registry, "cloudgraft_events_total", kind="increase") == 1
     assert value(registry, "cloudgraft_events_total", kind="breaker") == 0
     assert all(value(registry, "cloudgraft_events_total", kind=kind) is not None for kind in KINDS)

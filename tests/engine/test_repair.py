@@ -18,7 +18,7 @@ SETTINGS = RepairSettings(after=timedelta(minutes=5), max_share=0.2)
 
 def a_dead_one(number: int, *, dead_for: float = 600, age: float = 1000) -> tuple[MachineRecord, float]:
     record = a_record(f"m-{number}", state=State.RUNNING, presence=Presence.PRESENT, age=age)
-    return record, NOW - dead_for
+    return record, NOW - dead_for + SETTINGS.after.total_seconds()
 
 
 def plan(*dead: tuple[MachineRecord, float], running: int = 10, under_way: int = 0) -> RepairPlan:

@@ -66,6 +66,7 @@ specs = st.builds(
     max_size=st.integers(0, 2**31 - 1),
     machine=st.dictionaries(texts, values, max_size=3),
     template=templates,
+    labels=st.dictionaries(texts, texts, max_size=3),
     options=st.none() | options,
     price=st.none()
     | st.builds(Money, amount=st.decimals(allow_nan=False, allow_infinity=False), currency=st.just("EUR")),
@@ -78,6 +79,8 @@ SPEC = GroupSpec(
     max_size=3,
     machine={"shape": "small"},
     template=NodeTemplate(capacity={"cpu": Quantity("2")}, taints=(Taint(key="a"),)),
+    labels={"pool": "lab"},
+    taints=(Taint(key="a"),),
     options=AutoscalingOptions(scale_down_unneeded_time=timedelta(minutes=5), scale_down_utilization_threshold=1.0),
     price=Money(amount=Decimal("0.050"), currency="EUR"),
 )
@@ -88,6 +91,13 @@ def test_a_spec_comes_back_exactly_as_it_was(spec: GroupSpec) -> None:
     back = group_from_json(json.loads(json.dumps(group_to_json(spec), allow_nan=False)))
     assert back == spec
     assert repr(back) == repr(spec)  # 1 and 1.0, "1000m" and "1" are equal, but not the same
+
+
+def test_a_spec_of_a_release_that_learned_nothing_gives_nodes_what_it_promised() -> None:
+    """So that an upgrade is no change of the group."""
+    old = {key: value for key, value in group_to_json(SPEC).items() if key not in ("labels", "taints")}
+    back = group_from_json(old)
+    assert (back.labels, back.taints) == (SPEC.template.labels, SPEC.template.taints)
 
 
 def test_what_a_person_finds_in_the_journal_is_readable() -> None:
@@ -108,6 +118,8 @@ def test_what_a_person_finds_in_the_journal_is_readable() -> None:
             "provider_id": "",
             "unschedulable": False,
         },
+        "labels": {"pool": "lab"},
+        "taints": [{"key": "a", "value": "", "effect": "NoSchedule"}],
         "options": {"scale_down_unneeded_time": "5m0s", "scale_down_utilization_threshold": 1.0},
         "price": {"amount": "0.050", "currency": "EUR"},
     }

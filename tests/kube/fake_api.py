@@ -1,9 +1,9 @@
-"""A small Kubernetes API server of the tests' own, over real HTTP: nodes, pods and leases.
+"""A small Kubernetes API server of the tests' own, over real HTTP or TLS: nodes, pods, leases and secrets.
 
 It keeps to the rules of the real one wherever our code could notice: resource versions, paged lists, watches with
 bookmarks and 410 Gone, optimistic uids, the status subresource, three kinds of patches, pods that wait for a kubelet to
 end them, the taint on new nodes, and ``Status`` objects for refusals. What it does was compared with a real
-kube-apiserver. It does not validate, and has one user with one token.
+kube-apiserver. It does not validate, and has one user with one token, who may do what is not in ``denied``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -25,8 +26,8 @@ from tests.kube.fake_store import Json, RefusedError, Store, json_patched, merge
 
 TOKEN = "not-a-secret"
 _PATH = re.compile(
-    r"/api(?:s/coordination\.k8s\.io)?/v1(?:/namespaces/(?P<namespace>[^/]+))?"
-    r"/(?P<plural>nodes|pods|leases)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>status))?"
+    r"/(?:api|apis/coordination\.k8s\.io)/v1(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<plural>nodes|pods|leases|secrets)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>status))?"
 )
 
 
@@ -45,6 +46,13 @@ class Request:
     def is_watch(self) -> bool:
         return self.query.get("watch") == "true"
 
+    @property
+    def verb(self) -> str:
+        """As rights call it."""
+        if self.method == "GET":
+            return "watch" if self.is_watch else "get" if self.name else "list"
+        return {"POST": "create", "PATCH": "patch", "DELETE": "delete"}[self.method]
+
 
 @dataclass
 class Fault:
@@ -60,8 +68,11 @@ class Fault:
 class FakeApi:
     """The server. It keeps its port and its objects over stop and start."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.store = Store()
+        self.token = TOKEN  # that is accepted at present
+        self.denied: set[tuple[str, str]] = set()  # verb and resource
+        self._tls = tls
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.page_limit = 1000  # the most objects in a page, whatever is asked for
@@ -72,8 +83,14 @@ class FakeApi:
 
     def start(self) -> None:
         self._server = _Server(("127.0.0.1", self._port), self)
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     def stop(self) -> None:
         """Takes the server away, with all connections."""
@@ -177,6 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         parts = urlsplit(self.path)
+        if self._is_special(parts.path, body):
+            return
         match = _PATH.fullmatch(parts.path)
         if match is None:
             self._send(404, b"404 page not found", {"Content-Type": "text/plain"})
@@ -189,13 +208,29 @@ class _Handler(BaseHTTPRequestHandler):
         self._api.requests.append(request)
         if fault := self._fault(request):
             self._send(fault.code, fault.body, fault.headers)
-        elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
+        elif self.headers.get("Authorization") != f"Bearer {self._api.token}":
             self._send_json(401, RefusedError(401, "Unauthorized", "Unauthorized").status)
+        elif (request.verb, request.plural) in self._api.denied:
+            what = f'cannot {request.verb} resource "{request.plural}" in API group ""'
+            message = f'{request.plural} is forbidden: User "somebody" {what} at the cluster scope'
+            self._send_json(403, RefusedError(403, "Forbidden", message).status)
         elif request.is_watch:
             self._watch(request)
         else:
             key = (match["plural"], match["namespace"] or "", match["name"] or "")
             self._answer(key, match["subresource"] or "", query, body)
+
+    def _is_special(self, path: str, body: bytes) -> bool:
+        """What is not about objects: the release, and what the user may do."""
+        if path == "/version":
+            self._send_json(200, {"major": "1", "minor": "34", "gitVersion": "v1.34.1"})
+        elif path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+            asked = json.loads(body)["spec"]["resourceAttributes"]
+            allowed = (asked["verb"], asked["resource"]) not in self._api.denied
+            self._send_json(201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}})
+        else:
+            return False
+        return True
 
     do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as they are called above
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import threading
 import uuid
@@ -75,6 +76,11 @@ class Store:
             meta.update(uid=str(uuid.uuid4()), creationTimestamp=_time())
             if plural == "pods":
                 created["status"] = {"phase": "Pending"}  # whatever was sent: only status calls change a status
+            if plural == "secrets":
+                created["data"] = {
+                    name: base64.b64encode(text.encode()).decode()
+                    for name, text in created.pop("stringData", {}).items()
+                }
             if plural == "nodes":  # as the admission plugin TaintNodesByCondition does
                 taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
                 created.setdefault("spec", {}).setdefault("taints", []).append(taint)
@@ -86,6 +92,12 @@ class Store:
             new = apply(copy.deepcopy(old))
             if new["metadata"]["uid"] != old["metadata"]["uid"]:
                 raise RefusedError(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
+            if new["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
+                raise RefusedError(409, "Conflict", "the object has been modified; please apply your changes to it")
+            had = old.get("spec", {}).get("providerID", "") if key[0] == "nodes" else ""
+            if had and not status_only and new.get("spec", {}).get("providerID") != had:
+                message = 'spec: Forbidden: node updates may not change providerID except from "" to valid'
+                raise RefusedError(422, "Invalid", message)
             if status_only:
                 new = {**old, "status": new.get("status", {})}
             elif key[0] != "leases":  # leases have no status of their own

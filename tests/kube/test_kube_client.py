@@ -16,7 +16,16 @@ import pytest
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
 from cloudgraft.kube.errors import ExpiredError, refusal
-from cloudgraft.kube.objects import BOUND_PODS, LEASES, NODES, ChangeType, ContainerRef, Node, PatchStyle, Pod
+from cloudgraft.kube.objects import (
+    BOUND_PODS,
+    LEASES,
+    NODES,
+    ChangeType,
+    ContainerRef,
+    Node,
+    PatchStyle,
+    Pod,
+)
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cloudgraft.sdk import UnavailableError, hide
-from cloudgraft.sdk.secrecy import redacted
+from cloudgraft.sdk import UnavailableError, hide, secrecy
+from cloudgraft.sdk.secrecy import redacted, unhide
 
 
 def test_an_error_does_not_say_what_was_hidden() -> None:
@@ -35,3 +35,30 @@ def test_the_longer_of_two_secrets_goes_first() -> None:
 def test_what_is_too_short_to_be_a_secret_is_left(short: str) -> None:
     hide(short)
     assert redacted("a token of esteem") == "a token of esteem"
+
+
+def test_a_secret_that_has_expired_is_forgotten() -> None:
+    hide("expired-token")
+    unhide("expired-token", "never-hidden")
+    assert redacted("expired-token and never-hidden") == "expired-token and never-hidden"
+
+
+def test_what_two_have_hidden_stays_hidden_until_both_are_done() -> None:
+    hide("shared-token")
+    hide("shared-token")
+    unhide("shared-token")
+    assert redacted("shared-token") == "[secret]"
+    unhide("shared-token")
+    unhide("shared-token")
+    hide("shared-token")
+    assert redacted("shared-token") == "[secret]"
+    unhide("shared-token")
+    assert redacted("shared-token") == "shared-token"
+
+
+def test_a_year_of_tokens_does_not_slow_a_log_line() -> None:
+    before = len(secrecy._hidden)
+    for number in range(500):
+        hide(f"token-{number:010}")
+        unhide(f"token-{number:010}")
+    assert len(secrecy._hidden) == before

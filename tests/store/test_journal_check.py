@@ -36,7 +36,7 @@ async def test_a_sound_journal_is_told_with_what_is_in_it(journal: SqlJournal, d
     assert report.cluster_id == contents.cluster_id
     assert (report.schema, report.revision) == (Schema.CURRENT, HEAD)
     assert {state: count for state, count in report.machines.items() if count} == {"running": 3, "gone": 1}
-    assert report.rows == {"node_groups": 0, "clouds": 0, "pauses": 0, "events": 4}
+    assert report.rows == {"node_groups": 0, "learned": 0, "clouds": 0, "pauses": 0, "events": 4}
 
 
 _ILLEGAL = {

@@ -20,6 +20,7 @@ from cloudgraft.store.records import (
     CloudRecord,
     ErrorRecord,
     GroupRecord,
+    LearnedRecord,
     MachineRecord,
     PauseRecord,
     Presence,
@@ -45,6 +46,7 @@ FULL = Change(
         ),
     ),
     groups=(GroupRecord(id="small", cloud="lab", spec={"minSize": 0, "labels": {"pool": "läb"}}),),
+    learned=(LearnedRecord(group="small", settings={"shape": "s"}, since=7.5, facts={"labels": {"zone": "z"}}),),
     clouds=(CloudRecord(name="lab", adopted_at=1_700_000_000.5),),
     pauses=(PauseRecord(scope=Scope.GROUP, name="small", since=5.25, reason="work on the roof"),),
     events=(event(machine="m-1", state=State.RUNNING, data={"a": [1, {"b": None}]}),),
@@ -68,11 +70,22 @@ async def test_what_was_written_is_found_again_by_whoever_opens_it_next(place: P
     assert contents == before
     assert list(contents.machines) == list(FULL.machines)
     assert list(contents.groups) == list(FULL.groups)
+    assert list(contents.learned) == list(FULL.learned)
     assert list(contents.clouds) == list(FULL.clouds)
     assert list(contents.pauses) == list(FULL.pauses)
     (found,) = await again.events(EventQuery())
     assert replace(found, seq=0) == FULL.events[0]
     assert found.seq > 0
+
+
+async def test_what_was_learned_of_a_group_goes_with_the_group(journal: SqlJournal) -> None:
+    await journal.write(FULL)
+    again = replace(FULL.learned[0], since=8.5)
+    await journal.write(Change(learned=[again, replace(again, group="large")]))
+    await journal.write(Change(removed_groups=["large"]))
+    assert list((await journal.load()).learned) == [again]
+    await journal.write(Change(removed_groups=["small"]))
+    assert (await journal.load()).learned == []
 
 
 async def test_a_given_cluster_id_is_kept_and_another_one_later_is_refused(place: Place) -> None:

@@ -21,6 +21,7 @@ from cloudgraft.store.records import (
     ErrorRecord,
     Event,
     GroupRecord,
+    LearnedRecord,
     MachineRecord,
     PauseRecord,
     Presence,
@@ -69,6 +70,7 @@ _MACHINE = st.builds(
     version=st.just(1),
 )
 _GROUP = st.builds(GroupRecord, id=_NAME, cloud=_TEXT, spec=_OBJECT, configured=st.booleans())
+_LEARNED = st.builds(LearnedRecord, group=_NAME, settings=_OBJECT, since=_TIME, facts=_OBJECT)
 _PAUSE = st.builds(PauseRecord, scope=st.sampled_from(Scope), name=_NAME, since=_TIME, reason=_TEXT)
 _EVENT = st.builds(
     Event,
@@ -85,6 +87,7 @@ _CHANGE = st.builds(
     Change,
     machines=st.lists(_MACHINE, max_size=4, unique_by=lambda record: record.name),
     groups=st.lists(_GROUP, max_size=3, unique_by=lambda record: record.id),
+    learned=st.lists(_LEARNED, max_size=3, unique_by=lambda record: record.group),
     clouds=st.lists(
         st.builds(CloudRecord, name=_NAME, adopted_at=_TIME), max_size=3, unique_by=lambda record: record.name
     ),
@@ -122,6 +125,7 @@ def test_what_is_written_is_what_is_read(database: Database, change: Change) -> 
         contents, events = read_contents(connection), read_events(connection, EventQuery(limit=1000))
         assert _by_name(contents.machines) == _by_name(change.machines)
         assert {record.id: record for record in contents.groups} == {record.id: record for record in change.groups}
+        assert {r.group: r for r in contents.learned} == {r.group: r for r in change.learned}
         assert {record.name: record for record in contents.clouds} == {r.name: r for r in change.clouds}
         assert {(r.scope, r.name): r for r in contents.pauses} == {(r.scope, r.name): r for r in change.pauses}
         assert [replace(event, seq=0) for event in events] == list(change.events)

@@ -11,7 +11,16 @@ import pytest
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.database import Database, Mode
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalLockedError
-from cloudgraft.store.records import Change, CloudRecord, GroupRecord, PauseRecord, Presence, Scope, State
+from cloudgraft.store.records import (
+    Change,
+    CloudRecord,
+    GroupRecord,
+    LearnedRecord,
+    PauseRecord,
+    Presence,
+    Scope,
+    State,
+)
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.store.transfer import export_lines, import_lines
 from tests.store.places import Place, PostgresPlace, SqlitePlace, event, machine, machines
@@ -22,6 +31,7 @@ async def _fill(journal: SqlJournal) -> None:
         Change(
             machines=[*machines(1500), machine("gone", state=State.GONE, presence=Presence.NONE, gone_at=5.0)],
             groups=[GroupRecord(id="small", cloud="lab", spec={"maxSize": 3}, configured=False)],
+            learned=[LearnedRecord(group="small", settings={"shape": "s"}, since=1.5, facts={"labels": {"a": "b"}})],
             clouds=[CloudRecord(name="lab", adopted_at=1.0)],
             pauses=[PauseRecord(scope=Scope.CLOUD, name="lab", since=2.0, reason="roof")],
             events=[event(machine=f"m-{number}", at=float(number), data={"n": number}) for number in range(2500)],
@@ -147,6 +157,10 @@ _WRONG = {
         ["HEAD", _row("node_groups", id="a", cloud="b", spec=[], configured=True), _end(1)],
         "not a JSON",
     ),
+    "facts are text": (
+        ["HEAD", _row("learned", group_id="a", settings={}, since=1.0, facts="x"), _end(1)],
+        "not a JSON",
+    ),
 }
 
 
@@ -178,7 +192,7 @@ async def test_half_a_file_leaves_nothing_behind(place: Place) -> None:
 
 async def test_an_export_of_another_release_is_refused(place: Place) -> None:
     await place.opened()
-    lines = [line.replace('"schema":"0002"', '"schema":"0001"') for line in _exported(place)]
+    lines = [line.replace('"schema":"0003"', '"schema":"0001"') for line in _exported(place)]
     await place.let_go()
     with pytest.raises(InvalidArgumentError, match="make the export with the same release"):
         _imported(place, lines)

@@ -106,7 +106,7 @@ def _installed(config: Config, name: str, cloud: EntryPointCloud, cls: Any) -> C
         raise ConfigError([where.document.problem(where.path, f"the driver {cloud.driver} takes no options")])
     given: tuple[object, ...] = ()
     if options_type is not None:
-        given = (_beside_journal(parse_options(options_type, cloud.options, where), config, name),)
+        given = (_placed(parse_options(options_type, cloud.options, where), config, name),)
     try:
         _made(cls, *given)  # a mistake that only the driver can see is told now, with its place
     except CloudgraftError as error:
@@ -118,12 +118,15 @@ def _made(cls: type[Driver | BlockingDriver], *options: object) -> Driver:
     return as_driver(cls(*options))
 
 
-def _beside_journal(options: Any, config: Config, name: str) -> Any:
-    """A driver with a state file of its own keeps it beside the journal, unless told otherwise."""
-    if getattr(options, "state_file", "") is not None or not dataclasses.is_dataclass(options):
+def _placed(options: Any, config: Config, name: str) -> Any:
+    """What a driver leaves to us: its state is kept beside the journal, its programs are run beside the file."""
+    if not dataclasses.is_dataclass(options):
         return options
-    beside = config.store.path.parent if config.store.path else config.where().base_dir
-    return dataclasses.replace(options, state_file=Path(beside) / f"cloud-{name}.db")  # type: ignore[type-var]  # a dataclass, as asked
+    base = config.where().base_dir
+    beside = config.store.path.parent if config.store.path else base
+    places = {"state_file": Path(beside) / f"cloud-{name}.db", "working_directory": base}
+    open_ones = {key: place for key, place in places.items() if getattr(options, key, "") is None}
+    return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked
 
 
 def _cloud_settings(name: str, engine: CloudEngine) -> CloudSettings:
@@ -205,7 +208,12 @@ def _settings(config: Config) -> EngineSettings:
         keep_gone=config.store.keep_gone,
         keep_events=config.store.keep_events,
         guards=_limits(config.guards),
-        repair=RepairSettings(enabled=repair.enabled, after=repair.after, max_share=repair.max_share),
+        repair=RepairSettings(
+            enabled=repair.enabled,
+            after=repair.after,
+            not_ready_after=repair.not_ready_after,
+            max_share=repair.max_share,
+        ),
         delete_orphans=engine.orphans.delete,
         gpu_label=engine.gpu_label or "",
     )

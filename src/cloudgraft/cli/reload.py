@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.config import Config
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import happened
@@ -34,6 +35,7 @@ _FIXED: Mapping[str, Callable[[Config], object]] = {
     "admin": lambda config: config.admin,
     "store": lambda config: config.store,
     "providers": lambda config: config.providers,
+    "kubernetes": lambda config: config.kubernetes,
     "log": lambda config: config.log,
     "engine.webhook": lambda config: config.engine.webhook,
 }
@@ -43,7 +45,14 @@ class Reloader:
     """Watches one configuration file for one engine."""
 
     def __init__(
-        self, path: Path, config: Config, engine: Engine, load: Callable[[], Config], *, seen: Signature
+        self,
+        path: Path,
+        config: Config,
+        engine: Engine,
+        link: ClusterLink,
+        load: Callable[[], Config],
+        *,
+        seen: Signature,
     ) -> None:
         """``load`` reads the file again, with what was said on the command line; ``seen`` is how it was when it was
         read for the first time.
@@ -52,6 +61,7 @@ class Reloader:
         self._path = path
         self._config = config
         self._engine = engine
+        self._link = link
         self._load = load
         self._seen = seen
         self._told = asyncio.Event()
@@ -85,6 +95,7 @@ class Reloader:
         try:
             config = await asyncio.to_thread(self._load)
             wanted = await asyncio.to_thread(blueprint, config)
+            joining = await asyncio.to_thread(self._link.joining_for, config)
         except CloudgraftError as error:
             await self._refuse(str(error))
             return
@@ -96,7 +107,7 @@ class Reloader:
         fixed = [key for key, value in _FIXED.items() if value(config) != value(self._config)]
         if fixed:
             log.warning("a change of these needs a restart: %s", ", ".join(fixed))
-        self._engine.reconfigure(wanted)
+        self._engine.reconfigure(wanted, joining)
         log.info("the configuration was read again; it is applied at the next Refresh")
 
     async def _refuse(self, problem: str) -> None:

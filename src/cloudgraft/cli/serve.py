@@ -13,6 +13,7 @@ import click
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import logs
+from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.cli.reload import Reloader, signature
 from cloudgraft.cli.wiring import admin_place, assemble, make_webhook, serve_options
 from cloudgraft.config import Config, load
@@ -79,9 +80,9 @@ def command(
     logs.configure(config.log.level, config.log.format)
     # Where nothing waits for it, it must not end the server; children have it as usual.
     signal.signal(signal.SIGHUP, lambda *_: None)
-    engine, beside = assembly.engine, None
-    if engine is not None:
-        beside = _Beside(engine, config, metrics, lambda: Reloader(path, config, engine, read, seen=seen))
+    engine, link, beside = assembly.engine, assembly.link, None
+    if engine is not None and link is not None:
+        beside = _Beside(engine, link, config, metrics, lambda: Reloader(path, config, engine, link, read, seen=seen))
     asyncio.run(
         serve_until_told(
             assembly.provider,
@@ -95,13 +96,21 @@ def command(
 
 
 class _Beside:
-    """What runs beside the server when there is an engine: operators' socket, metrics, webhook, watch over the file."""
+    """What runs beside the server when there is an engine: the cluster's watch, operators' socket, metrics, webhook,
+    watch over the file.
+    """
 
     def __init__(
-        self, engine: Engine, config: Config, metrics: ServiceMetrics, make_reloader: Callable[[], Reloader]
+        self,
+        engine: Engine,
+        link: ClusterLink,
+        config: Config,
+        metrics: ServiceMetrics,
+        make_reloader: Callable[[], Reloader],
     ) -> None:
         """Subscribes to what happens from the beginning, a start that goes wrong included."""
         self._engine = engine
+        self._link = link
         self._config = config
         self._make_reloader = make_reloader
         self._webhook = make_webhook(config)
@@ -117,6 +126,7 @@ class _Beside:
             engine_methods(self._engine, config_trouble=lambda: reloader.problem), admin_place(self._config)
         )
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._link.running())
             if self._webhook is not None:
                 self._webhook.start()
                 stack.callback(self._webhook.close)

@@ -71,6 +71,10 @@ def _note(group: Report) -> Text:
         notes.append(f"left out: {group['leftOut']}")
     if group["stale"]:
         notes.append(f"an older configuration is served: {group['stale']}")
+    if group.get("nodesUnready"):
+        notes.append(f"{group['nodesUnready']} of {group['nodesJoined']} nodes not ready")
+    if group.get("drift"):
+        notes.append("nodes are not as promised")
     return text("; ".join(notes), "yellow")
 
 
@@ -80,7 +84,10 @@ def _machines(report: Report) -> Iterator[RenderableType]:
     rows = [_machine(group["id"], machine) for group in groups for machine in group["machines"]]
     if rows:
         title = "" if is_complete else _in_trouble(groups)
-        yield table(["MACHINE", "GROUP", "STATE", "FOR", "AGE", "MACHINE ID", "PROVIDER ID", "ERROR"], rows, title)
+        columns = ["MACHINE", "GROUP", "STATE", "FOR", "AGE", "NODE", "MACHINE ID", "PROVIDER ID", "ERROR"]
+        if not any(_is_seen(machine) for group in groups for machine in group["machines"]):
+            columns, rows = columns[:5] + columns[6:], [[*row[:5], *row[6:]] for row in rows]  # there is no cluster
+        yield table(columns, rows, title)
     elif len(report["groups"]) == 1 and report["groups"][0]["complete"]:
         yield text("It has no machines.")
 
@@ -102,10 +109,23 @@ def _machine(group: str, machine: Report) -> Sequence[object]:
         machine["state"],
         ago(machine["stateAge"]),
         ago(machine["age"]),
+        _node(machine),
         machine["machineId"] or "-",
         machine["providerId"] or "-",
         f"{error['code']}: {error['message']}" if error else "",
     ]
+
+
+def _is_seen(machine: Report) -> bool:
+    """Whether something is known of its node. A server of an earlier release says nothing of nodes."""
+    return machine.get("joined") is not None or machine.get("node") is not None
+
+
+def _node(machine: Report) -> str:
+    node = machine.get("node")
+    if node is None:
+        return "not joined" if machine.get("joined") is False and machine["state"] == "running" else "-"
+    return f"not ready for {ago(node['unreadyFor'])}" if node["unreadyFor"] is not None else node["state"]
 
 
 def _clouds(report: Report) -> Iterator[RenderableType]:
@@ -153,7 +173,7 @@ def _guards(report: Report) -> Iterator[RenderableType]:
 
 def _next(report: Report) -> Iterator[RenderableType]:
     """What to look at next."""
-    troubled = [g["id"] for g in report["groups"] if g["leftOut"] or "failed" in g["states"]]
+    troubled = [g["id"] for g in report["groups"] if g["leftOut"] or "failed" in g["states"] or g.get("drift")]
     if troubled:
         yield text(f"Why: cloudgraft explain {troubled[0]}")
     if any(cloud["orphans"] for cloud in report["clouds"]):

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from cloudgraft.admin.sockets import check_path
 from cloudgraft.cli.engine_wiring import blueprint, plugin_spec
+from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.cli.journals import journal_from
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.config import (
@@ -26,6 +27,7 @@ from cloudgraft.config import (
 )
 from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.problems import printable
+from cloudgraft.engine.blueprint import Joining
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import KINDS
 from cloudgraft.engine.provider import EngineProvider
@@ -52,6 +54,7 @@ class Assembly:
     provider: Provider
     members: Mapping[str, Provider]
     engine: Engine | None = None
+    link: ClusterLink | None = None  # the engine's way to the cluster
 
     def trouble(self) -> str:
         """Why not to send calls here: the engine must not answer, or no provider has ever answered. Else empty."""
@@ -69,10 +72,14 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     """Makes the providers. Raises ConfigError with what is wrong with the options of all of them."""
     members: dict[str, Provider] = {}
     problems: list[Problem] = []
-    engine = None
+    engine = link = None
     if config.clouds or config.node_groups:
         try:
-            engine = make_engine(config)
+            link = ClusterLink(config)
+        except ConfigError as error:
+            problems += error.problems
+        try:
+            engine = make_engine(config, link.joining if link else Joining())
             members[ENGINE] = EngineProvider(engine)
         except ConfigError as error:
             problems += error.problems
@@ -86,7 +93,7 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
         raise ConfigError(problems)
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
-    return Assembly(provider, members, engine)
+    return Assembly(provider, members, engine, link)
 
 
 def _unusable(config: Config) -> Iterator[Problem]:
@@ -98,11 +105,12 @@ def _unusable(config: Config) -> Iterator[Problem]:
             yield from error.problems
 
 
-def make_engine(config: Config) -> Engine:
+def make_engine(config: Config, joining: Joining | None = None) -> Engine:
     """The engine over the clouds of the file, with its journal; not started yet."""
     wanted = blueprint(config)
     journal, lease = journal_from(config)
-    return Engine(wanted, journal, lease=lease)
+    joining = joining or Joining()
+    return Engine(wanted, journal, lease=lease, cluster=joining.cluster, user_data=joining.user_data)
 
 
 def serve_options(config: Config) -> ServeOptions:

@@ -2,9 +2,11 @@
 
 from cloudgraft.config.checks import missing_prices
 from cloudgraft.config.clouds import CallBackoff, CloudConfig, CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.cluster import Kubernetes
 from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.groups import EvictionHard, Group, GroupOptions, NodeGroupConfig, Template
 from cloudgraft.config.guards import Guards
+from cloudgraft.config.join import Join, JoinToken
 from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.load import load, parse
 from cloudgraft.config.model import Config, Where
@@ -39,6 +41,9 @@ __all__ = [
     "Group",
     "GroupOptions",
     "Guards",
+    "Join",
+    "JoinToken",
+    "Kubernetes",
     "Log",
     "MoneyPerDay",
     "NodeGroupConfig",

@@ -17,10 +17,15 @@ __all__ = ["Engine", "Orphans", "Repair", "Webhook"]
 
 
 class Repair(Section):
-    """A running machine that its cloud reports dead is replaced."""
+    """A running machine is replaced that its cloud reports dead, or whose node has not been ready for long."""
 
     enabled: StrictBool = Field(True, description="Whether it is done at all.")
     after: Duration = Field(timedelta(minutes=5), description="How long a machine must have been dead.")
+    not_ready_after: Duration = Field(
+        timedelta(minutes=30),
+        description="How long a machine's node must not have been ready, where that can be seen. The autoscaler itself "
+        "removes such nodes after 20 minutes, but not from a group at its minimum; 0 leaves all of them to it.",
+    )
     max_share: Share = Field(
         0.2, description="The largest share of a group that is replaced at once; one machine always may be."
     )

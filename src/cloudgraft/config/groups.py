@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, ValidationInfo, field_validator
 
 from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Share, Text, refuse
+from cloudgraft.config.join import Join
 from cloudgraft.config.kubernetes import ZONE_LABEL, Amounts, Annotations, Labels, LabelValue, Taints, Threshold
 from cloudgraft.config.money import Price
 from cloudgraft.config.problems import KeyPath, printable
@@ -142,6 +143,9 @@ class NodeGroupConfig(Section):
     template: Template = Field(Template(), description="What Kubernetes will see of a new node.")
     options: GroupOptions = Field(GroupOptions(), description="How the autoscaler treats the group.")
     price: Price | None = Field(None, description="What a machine costs, if the driver does not know it.")
+    join: Join | None = Field(
+        None, description="How its machines become nodes, where that is not as `join` of the file says: key by key."
+    )
     zones: tuple[LabelValue, ...] = Field(
         (),
         min_length=1,
@@ -197,6 +201,7 @@ class NodeGroupConfig(Section):
                 template=self.template,
                 options=self.options.as_options(),
                 price=self.price,
+                join=self.join,
             )
 
 
@@ -215,6 +220,7 @@ class Group:
     template: Template
     options: AutoscalingOptions | None
     price: Price | None
+    join: Join | None = None  # what the entry itself says; see Config.joins()
 
     @property
     def shape(self) -> str:

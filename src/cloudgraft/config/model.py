@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, StrictStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, StrictStr, ValidationInfo, field_validator
 
 from cloudgraft.config.clouds import CloudConfig
+from cloudgraft.config.cluster import Kubernetes
 from cloudgraft.config.document import Document
 from cloudgraft.config.engine import Engine
 from cloudgraft.config.fields import Kind, Name, refuse
 from cloudgraft.config.groups import Group, NodeGroupConfig
 from cloudgraft.config.guards import Guards
+from cloudgraft.config.join import Join
 from cloudgraft.config.problems import KeyPath
 from cloudgraft.config.providers import ProviderConfig
 from cloudgraft.config.section import Section
@@ -70,6 +72,8 @@ class Config(Section):
         default_factory=dict,
         description="Where machines are made, by a name of your choice. What a cloud may say depends on its `driver`.",
     )
+    kubernetes: Kubernetes | None = Field(None, description="The cluster that machines join, as cloudgraft reaches it.")
+    join: Join | None = Field(None, description="How machines become nodes. A group may have a `join` of its own.")
     guards: Guards = Field(Guards(), description="Limits for all clouds together.")
     engine: Engine = Field(Engine(), description="How machines are treated.")
     node_groups: tuple[NodeGroupConfig, ...] = Field(
@@ -82,6 +86,24 @@ class Config(Section):
     )
     _document: Document = PrivateAttr(default_factory=Document.without_file)
     _base_dir: Path = PrivateAttr(default_factory=Path)
+
+    @field_validator("join")
+    @classmethod
+    def _check_join(cls, value: Join | None, info: ValidationInfo) -> Join | None:
+        if value is not None and value.token is not None and info.data.get("kubernetes", "") is None:
+            raise refuse("needs kubernetes, where tokens are made", "write that section as well", at=("token",))
+        return value
+
+    @field_validator("node_groups")
+    @classmethod
+    def _check_joins(cls, value: tuple[NodeGroupConfig, ...], info: ValidationInfo) -> tuple[NodeGroupConfig, ...]:
+        for index, group in enumerate(value):
+            if group.join is not None and group.join.token is not None and info.data.get("kubernetes", "") is None:
+                raise refuse("needs kubernetes, where tokens are made", at=(index, "join", "token"))
+            join = group.join.over(info.data.get("join")) if group.join is not None else info.data.get("join")
+            if "join" in info.data and join is not None and not join.has_template:
+                raise refuse("has neither template nor file", "for example template: kubeadm", at=(index, "join"))
+        return value
 
     @field_validator("providers")
     @classmethod
@@ -105,6 +127,11 @@ class Config(Section):
     def groups(self) -> tuple[Group, ...]:
         """All groups of `nodeGroups`, after each was fanned out over its zones and shapes."""
         return tuple(group for index, entry in enumerate(self.node_groups) for group in entry.groups(index))
+
+    def joins(self) -> dict[str, Join]:
+        """How the machines of each group become nodes, by the group's id; without groups that say nothing of it."""
+        found = ((group.id, group.join.over(self.join) if group.join else self.join) for group in self.groups())
+        return {id_: join for id_, join in found if join is not None}
 
     def admin_address(self) -> str:
         """Where the admin service listens: where the file says, else on a socket beside the journal, or this file."""

@@ -13,10 +13,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cloudgraft.config.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.cluster import Kubernetes
 from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.fields import Kind
 from cloudgraft.config.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
 from cloudgraft.config.guards import Guards
+from cloudgraft.config.join import Join, JoinToken
 from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.model import Config
 from cloudgraft.config.money import MoneyPerDay, Price
@@ -118,6 +120,9 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`evictionHard` of a template", EvictionHard),
     ("`options` of a node group", GroupOptions),
     ("`price` of a node group", Price),
+    ("`kubernetes`", Kubernetes),
+    ("`join`, of the file and of a node group", Join),
+    ("`token` of `join`", JoinToken),
     ("`guards`, of the file and of a cloud", Guards),
     ("`maxSpendPerDay` of guards", MoneyPerDay),
     ("`engine`", Engine),
@@ -183,5 +188,6 @@ def _default(field: FieldInfo) -> str:
     if value in ({}, (), ""):
         return "empty"
     text = format_duration(value) if isinstance(value, timedelta) else str(value)
+    text = f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else text
     text = text.lower() if isinstance(value, bool) else text
     return f"`{text}`"

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cloudgraft.engine.cluster import Cluster, UserData
+from cloudgraft.engine.facts import Facts
 from cloudgraft.engine.prices import group_price
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GroupSpec, Money
-from cloudgraft.engine.templates import TemplateDeclaration, build_template
+from cloudgraft.engine.templates import TemplateDeclaration, build_template, given_labels
 from cloudgraft.sdk.driver import Driver, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import AutoscalingOptions
 
-__all__ = ["Blueprint", "Catalog", "CloudDeclaration", "GroupDeclaration", "complete"]
+__all__ = ["Blueprint", "Catalog", "CloudDeclaration", "GroupDeclaration", "Joining", "complete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,14 @@ class Blueprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """The cluster that machines join, and what they are told for that; None where there is no such thing."""
+
+    cluster: Cluster | None = None
+    user_data: UserData | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
     """What a cloud offers; empty for a driver that cannot tell."""
 
@@ -63,8 +73,12 @@ class Catalog:
     prices: Sequence[Price] = ()
 
 
-def complete(declared: GroupDeclaration, catalog: Catalog, *, needs_price: bool) -> GroupSpec:
+def complete(
+    declared: GroupDeclaration, catalog: Catalog, *, needs_price: bool, facts: Facts | None = None
+) -> GroupSpec:
     """The group with its template and price; raises InvalidArgumentError that says what is missing.
+
+    ``facts`` are what nodes were seen to have whose machines were made with the same settings.
 
     ``needs_price`` when a guard counts money: a group without a price would defeat it (law 10).
     """
@@ -85,7 +99,9 @@ def complete(declared: GroupDeclaration, catalog: Catalog, *, needs_price: bool)
         min_size=declared.min_size,
         max_size=declared.max_size,
         machine=declared.machine,
-        template=build_template(declared.template, shape, zone=declared.zone, region=declared.region),
+        template=build_template(declared.template, shape, zone=declared.zone, region=declared.region, facts=facts),
+        labels=given_labels(declared.template, shape, zone=declared.zone, region=declared.region),
+        taints=tuple(declared.template.taints),
         options=declared.options,
         price=price,
     )

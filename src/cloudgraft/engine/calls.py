@@ -11,7 +11,7 @@ from typing import TypeVar
 from cloudgraft.engine.answers import check_machine, check_prices, check_shapes
 from cloudgraft.engine.blueprint import Catalog
 from cloudgraft.engine.clock import Clock
-from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, check_created
+from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, check_created
 from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
@@ -78,10 +78,12 @@ class Caller:
         taken, self._outcomes = self._outcomes, []
         return taken
 
-    def create(self, record: MachineRecord) -> None:
-        """Begins to create the machine of this record, which the journal already has."""
-        spec = MachineSpec(name=record.name, group=record.group, settings=record.settings, tags=record.tags)
-        self._begin(record.name, self._create(spec))
+    def create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None = None) -> None:
+        """Begins to create the machine of this record, which the journal already has.
+
+        ``prepare`` makes its user data right before the call, within the time that the call has.
+        """
+        self._begin(record.name, self._create(record, prepare))
 
     def delete(self, name: str, machine: Machine) -> None:
         """Begins to delete a machine; ``name`` is that of the record it belongs to."""
@@ -164,13 +166,39 @@ class Caller:
             task.exception()  # perhaps nobody waits for it
         self._on_outcome()
 
-    async def _create(self, spec: MachineSpec) -> Outcome:
-        seconds = self.settings.create_timeout.total_seconds()
+    async def _create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None) -> Outcome:
+        ends = asyncio.get_running_loop().time() + self.settings.create_timeout.total_seconds()
+        try:
+            user_data = await self._prepared(prepare)
+        except CloudgraftError as error:
+            return NotAsked(error)
+        spec = MachineSpec(
+            name=record.name, group=record.group, settings=record.settings, tags=record.tags, user_data=user_data
+        )
+        seconds = max(0.0, ends - asyncio.get_running_loop().time())
         try:
             answer = await self._call("create", seconds, lambda: self._driver.create(spec))
             return Created(check_created(answer, spec.name))
         except CloudgraftError as error:
             return CreateFailed(error)
+
+    async def _prepared(self, prepare: Callable[[], Awaitable[str]] | None) -> str:
+        if prepare is None:
+            return ""
+        if not self._may_act():
+            raise UnavailableError("another process leads; no call was made")
+        seconds = self.settings.create_timeout.total_seconds()
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await contained(prepare())
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                raise DeadlineError(f"it was not made within {seconds:g} s") from error
+            log.exception("user data could not be made", extra={"cloud": self.settings.name})
+            raise InternalError(f"it failed with {type(error).__name__}; the log has the details") from error
 
     async def _delete(self, machine: Machine) -> Outcome:
         seconds = self.settings.delete_timeout.total_seconds()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import EngineSettings
@@ -17,7 +17,9 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-__all__ = ["Create", "Decision", "Delete", "Move", "Situation", "Stay", "decide", "failure"]
+__all__ = ["JOIN_DEADLINE", "Create", "Decision", "Delete", "Move", "Situation", "Stay", "decide", "failure"]
+
+JOIN_DEADLINE: Final = "join_deadline"  # the error code
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 def _why_not_created(sight: Sight, otherwise: str) -> ErrorRecord:
     if sight.unproven is None:
-        return failure("deadline", otherwise)
+        return failure("deadline", f"{otherwise}: {sight.trouble}" if sight.trouble else otherwise)
     return failure(
         "unproven",
         f"the cloud has a machine of this name ({sight.unproven.machine_id}) that does not show our marks, "
@@ -169,12 +171,21 @@ def _running(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     news = _news(record, sight.machine) if sight.machine else {}
     if news:
         return Move(amend(record, **news), "the cloud tells more of it", kind=None)
-    if sight.joined is not False:
+    return _joining(record, sight, at)
+
+
+def _joining(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+    """A machine without a node is of no use, but only time in which the cluster could be seen counts against it.
+
+    One whose node was there and is not any more is left to the autoscaler, which deletes what is not registered: its
+    pods may still run, and whoever removed the node may know why.
+    """
+    if sight.joined is not False or sight.has_joined:
         return Stay()
-    deadline = record.state_since + at.settings.join_deadline.total_seconds()
-    if at.now >= deadline:
-        return _failed(record, at, failure("join_deadline", "its node did not join the cluster in time"))
-    return Stay(deadline)
+    left = at.settings.join_deadline.total_seconds() - sight.unjoined_for
+    if left <= 0:
+        return _failed(record, at, failure(JOIN_DEADLINE, "its node did not join the cluster in time"))
+    return Stay(at.now + left)
 
 
 def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decision:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from cloudgraft.engine.blueprint import Blueprint
+from cloudgraft.engine.blueprint import Blueprint, Joining
 from cloudgraft.engine.clock import Clock, SystemClock
+from cloudgraft.engine.cluster import Cluster, UserData
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups import Groups
 from cloudgraft.engine.guards import Book, tally
+from cloudgraft.engine.housekeeper import Housekeeper
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.no_driver import made
+from cloudgraft.engine.nodes import Nodes
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
@@ -37,7 +39,6 @@ __all__ = ["Engine"]
 log = logging.getLogger("cloudgraft.engine")
 
 _FIRST_LOOK: Final = 10.0  # seconds that a start waits for clouds whose groups cannot be served without them
-_CLEAN_EVERY: Final = 60.0
 _HOUSEKEEPING: Final = "/housekeeping"  # tasks beside those of the clouds, which no cloud can be named like
 _OPENING: Final = "/opening"
 _PROBE: Final = 1.0
@@ -47,7 +48,7 @@ _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process st
 class Engine:
     """Machines in several clouds, as node groups that survive whatever crashes, hangs, lies or is late."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but two have defaults
         self,
         blueprint: Blueprint,
         journal: Journal,
@@ -56,12 +57,15 @@ class Engine:
         lease: LeaseLike | None = None,
         on_fenced: Callable[[], Awaitable[None]] | None = None,
         is_stepped: bool = False,
+        cluster: Cluster | None = None,
+        user_data: UserData | None = None,
     ) -> None:
         """Prepares it; :meth:`start` begins.
 
         ``lease`` is shared with other replicas; without one this process leads for as long as it has the journal open.
         ``on_fenced`` is awaited when another replica took over. With ``is_stepped`` nothing happens by itself: the
-        caller makes every :meth:`turn`, on a clock of its own.
+        caller makes every :meth:`turn`, on a clock of its own. ``cluster`` and ``user_data`` are what machines join,
+        and with what; whoever gives them starts and closes them.
         """
         self.clock = clock or SystemClock()
         self.fleet = Fleet()
@@ -80,9 +84,13 @@ class Engine:
             may_act=self._leadership.is_leader,
             is_configured=lambda cloud: cloud in self._blueprint.clouds,
             is_placed=self.groups.is_placed,
+            nodes=Nodes(),
         )
+        self._housekeeper = Housekeeper(journal, self.writer, self._around)
+        self._join(Joining(cluster=cluster, user_data=user_data))
         self._blueprint = blueprint
         self._pending: Blueprint | None = None
+        self._pending_joining: Joining | None = None
         self._is_stepped = is_stepped
         self._is_replica = lease is not None
         self._waiting_for = ""  # why the journal is not open yet
@@ -104,6 +112,11 @@ class Engine:
     def identity(self) -> Identity:
         """The cluster that is served."""
         return self._around.identity
+
+    @property
+    def nodes(self) -> Nodes:
+        """What is known of the cluster."""
+        return self._around.nodes
 
     @property
     def book(self) -> Book:
@@ -206,9 +219,28 @@ class Engine:
         for worker in list(self.workers.values()):
             await worker.turn()
 
-    def reconfigure(self, blueprint: Blueprint) -> None:
-        """A new configuration; it is applied at the next Refresh (R4)."""
-        self._pending = blueprint
+    def reconfigure(self, blueprint: Blueprint, joining: Joining | None = None) -> None:
+        """A new configuration; it is applied at the next Refresh (R4). Without ``joining``, that stays as it is.
+
+        What it replaces is still used until then; :attr:`joining` tells what is in use.
+        """
+        self._pending, self._pending_joining = blueprint, joining or self._pending_joining
+
+    @property
+    def joining(self) -> Joining:
+        """The cluster and the user data that are in use."""
+        return Joining(cluster=self.nodes.cluster, user_data=self._around.user_data)
+
+    def _join(self, joining: Joining) -> None:
+        self._around.user_data = joining.user_data
+        if joining.cluster is not self.nodes.cluster:
+            self.nodes.exchange(joining.cluster)
+            if joining.cluster is not None:
+                joining.cluster.listen(self._on_nodes)
+
+    def _on_nodes(self) -> None:
+        for worker in self.workers.values():
+            worker.on_nodes()
 
     async def refresh(self) -> None:
         """Applies what changed: configuration, and what clouds offer."""
@@ -249,7 +281,7 @@ class Engine:
             await self.writer.write(lambda: Change(events=(happened("leader", self.clock.now(), message),)))
         self._is_serving = True
         if not self._is_stepped:
-            self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._keep_house(), name="housekeeping")
+            self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._housekeeper.run(), name="housekeeping")
 
     async def _follow(self, _reason: str) -> None:
         """Ends everything that only a leader may do."""
@@ -288,6 +320,9 @@ class Engine:
     async def _exchange(self, blueprint: Blueprint) -> None:
         """Makes workers for new clouds, ends those of removed ones, and hands new settings to the others."""
         old, self._blueprint = self._blueprint, blueprint
+        if self._pending_joining is not None:
+            self._join(self._pending_joining)
+            self._pending_joining = None
         limits = {name: cloud.settings.guards for name, cloud in blueprint.clouds.items()}
         tallies = {name: self.book.tallies[name] for name in limits if name in self.book.tallies}
         for name, machines in self.fleet.active.items():  # those of clouds that were removed still cost
@@ -328,31 +363,15 @@ class Engine:
     async def _end(self, worker: Worker, task: asyncio.Task[None] | None) -> None:
         if task is not None:
             await _cancelled(task)
+        if worker.name not in self.workers:  # nobody looks after its machines here, so nobody may touch their nodes
+            self.nodes.drop(worker.name)
         await worker.close(_LAST_CALLS if self._is_closing else 0.0)
 
     # -- housekeeping ------------------------------------------------------------------------------------------------
 
-    async def _keep_house(self) -> None:
-        cleaned = -math.inf
-        while True:
-            await asyncio.sleep(_PROBE)
-            try:
-                await self.writer.probe()
-                if self.clock.now() - cleaned >= _CLEAN_EVERY:
-                    cleaned = self.clock.now()
-                    await self.clean()
-            except CloudgraftError as error:
-                log.debug("housekeeping waits for the journal", extra={"error": error.message})
-            except Exception:
-                log.exception("housekeeping failed")
-
     async def clean(self) -> None:
         """Forgets what is older than it has to be kept."""
-        now, settings = self.clock.now(), self.settings
-        gone, events = now - settings.keep_gone.total_seconds(), now - settings.keep_events.total_seconds()
-        while await self.journal.purge(gone_before=gone, events_before=events):
-            pass
-        self.fleet.forget(gone)
+        await self._housekeeper.clean()
 
 
 async def _run(worker: Worker, former: asyncio.Task[None] | None) -> None:

@@ -31,6 +31,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "guard": (logging.WARNING, "a guard refused a machine"),
     "repair": (logging.WARNING, "a broken machine is being replaced"),
     "breaker": (logging.ERROR, "too many machines are broken at once; none is replaced"),
+    "drift": (logging.WARNING, "nodes of a group are not what the autoscaler was promised of them"),
     "cloud_down": (logging.ERROR, "a cloud does not answer, or refuses us"),
     "cloud_up": (logging.INFO, "a cloud answers again"),
     "cloud_ready": (logging.INFO, "a cloud was listed for the first time and our machines in it were taken in"),

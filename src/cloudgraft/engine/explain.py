@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import KINDS
-from cloudgraft.engine.report import GroupReport, MachineReport, cloud_report, group_report, machine_report
+from cloudgraft.engine.report import GroupReport, MachineReport, cloud_report, group_report, machine_report, sight_of
 from cloudgraft.engine.report_json import iso
 from cloudgraft.engine.verdict import Case, Reason, reasons
 from cloudgraft.sdk.errors import NotFoundError
@@ -108,7 +108,7 @@ def _case(engine: Engine, report: GroupReport, failed: Sequence[MachineReport], 
 def _failed(engine: Engine, id_: str) -> list[MachineReport]:
     group, now = engine.fleet.groups.get(id_), engine.clock.now()
     records = list(group.machines.values()) if group is not None else []
-    return [machine_report(record, now) for record in records if record.state is State.FAILED]
+    return [machine_report(r, now, sight_of(engine, r)) for r in records if r.state is State.FAILED]
 
 
 async def _asked(engine: Engine, id_: str) -> list[Event]:
@@ -152,12 +152,14 @@ async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanat
         groups = ", ".join(sorted({*engine.fleet.groups, *engine.left_out()})) or "none"
         why = f" ({trouble})" if trouble else ""
         raise NotFoundError(f"there is no group and no machine {subject!r}{why}; the groups are: {groups[:500]}")
+    now = engine.clock.now()
+    machine = machine_report(record, now, sight_of(engine, record)) if record is not None else None
     return Explanation(
         subject="machine",
         id=name,
-        verdict=_verdict(record, engine.clock.now()),
+        verdict=_verdict(record, machine, now),
         group=group_report(engine, record.group, "") if record is not None else None,
-        machine=machine_report(record, engine.clock.now()) if record is not None else None,
+        machine=machine,
         events=[_told(event) for event in events],
         events_trouble=trouble,
     )
@@ -170,12 +172,24 @@ def _find(engine: Engine, subject: str) -> MachineRecord | None:
     return by_name or next((record for record in by_id if record is not None), None)
 
 
-def _verdict(record: MachineRecord | None, now: float) -> str:
-    if record is None:
+def _verdict(record: MachineRecord | None, report: MachineReport | None, now: float) -> str:
+    if record is None or report is None:
         return "it is gone, and the journal has nothing of it but its history"
     minutes = (now - record.state_since) / 60
     said = f"it is {record.state.value} in group {record.group}, for {minutes:.0f} minutes"
+    said += _of_its_node(report) if record.state is State.RUNNING else ""
     return f"{said}: {record.error.message}" if record.error else said
+
+
+def _of_its_node(report: MachineReport) -> str:
+    node = report.node
+    if node is None:
+        return ", and its node has not joined the cluster" if report.joined is False else ""
+    if node.state == "left":
+        return f", and its node {node.name} is not in the cluster any more"
+    if node.unready_for is not None:
+        return f", and its node {node.name} has not been ready for {node.unready_for / 60:.0f} minutes"
+    return f", and its node {node.name} is {node.state}"
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

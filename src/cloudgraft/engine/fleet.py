@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from cloudgraft.engine.specs import GroupSpec
 from cloudgraft.engine.states import COUNTED, SHOWN, is_moving, is_released
 from cloudgraft.sdk.types import Instance, InstanceError, NodeGroup, NodeRef
-from cloudgraft.store.records import Change, Contents, MachineRecord, PauseRecord, Scope, State
+from cloudgraft.store.records import Change, Contents, LearnedRecord, MachineRecord, PauseRecord, Scope, State
 
 __all__ = ["Fleet", "Group"]
 
@@ -25,6 +25,7 @@ class Group:
     is_configured: bool = True  # False: no longer in the file, draining
     machines: dict[str, MachineRecord] = field(default_factory=dict)  # by name, without those that are gone
     target: int = 0
+    lesson: LearnedRecord | None = None  # what its template was made of, beside the configuration
     ids: Mapping[str, str] = field(default_factory=dict)  # of the whole fleet: which machine an id stands for
     _instances: tuple[Instance, ...] | None = None
 
@@ -59,6 +60,7 @@ class Fleet:
         self.moving: dict[str, set[str]] = {}  # by cloud, the names of those that the next list will tell about
         self.released: dict[str, MachineRecord] = {}  # by name: gone to us, and still in their cloud
         self.adopted_clouds: set[str] = set()
+        self.learned: dict[str, LearnedRecord] = {}  # by group
         self.pauses: dict[tuple[Scope, str], PauseRecord] = {}
         self._by_id: dict[str, str] = {}  # placeholder or providerID -> name
         self._by_machine_id: dict[tuple[str, str], str] = {}  # cloud and machine id -> name
@@ -86,6 +88,10 @@ class Fleet:
     def in_cloud(self, cloud: str) -> Mapping[str, MachineRecord]:
         """The machines of one cloud that are not gone."""
         return self.active.get(cloud, {})
+
+    def owner(self, provider_id: str) -> str:
+        """The name of the machine that has this providerID by now; empty for none."""
+        return self._by_id.get(provider_id, "")
 
     def pause_of(self, group: str, cloud: str) -> PauseRecord | None:
         """The pause that holds a group, its own or its cloud's."""
@@ -120,6 +126,7 @@ class Fleet:
         self.machines, self.active, self.released, self._by_id, self._by_machine_id = {}, {}, {}, {}, {}
         self.adopted_clouds = {cloud.name for cloud in contents.clouds}
         self.pauses = {(pause.scope, pause.name): pause for pause in contents.pauses}
+        self.learned = {record.group: record for record in contents.learned}
         for group in self.groups.values():
             group.ids = self._by_id
         # Where a cloud gives ids away again, an id belongs to the machine that is there, not to one that was.
@@ -137,6 +144,8 @@ class Fleet:
             self.pauses.pop(key, None)
         for group in change.removed_groups:
             self.groups.pop(group, None)
+            self.learned.pop(group, None)
+        self.learned.update((lesson.group, lesson) for lesson in change.learned)
         for record in change.machines:
             listener = self._listeners.get(record.cloud)
             if listener is not None:

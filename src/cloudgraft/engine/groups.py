@@ -12,13 +12,14 @@ from cloudgraft.engine.blueprint import Blueprint, Catalog
 from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet, Group
+from cloudgraft.engine.lessons import Lessons, same_settings
 from cloudgraft.engine.prices import ReferencePrice, reference_price
 from cloudgraft.engine.roster import Roster, from_records, make_roster, record_of, shown
 from cloudgraft.engine.specs import GroupSpec
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import NodeGroup
-from cloudgraft.store.records import Change, Contents, Event, GroupRecord
+from cloudgraft.store.records import Change, Contents, Event, GroupRecord, LearnedRecord
 
 __all__ = ["Groups"]
 
@@ -40,6 +41,7 @@ class Groups:
         self._placed: set[str] = set()  # clouds whose groups are known, as far as they will be
         self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
         self._shown_ids: frozenset[str] = frozenset()
+        self._lessons = Lessons(fleet)
 
     def load(self, contents: Contents) -> None:
         """Puts what the journal holds into memory; after a reload, what the autoscaler was told stays as it is."""
@@ -53,7 +55,8 @@ class Groups:
     async def apply(self, blueprint: Blueprint, catalogs: Mapping[str, Catalog]) -> None:
         """Takes in what is configured, and what those clouds offer that have told."""
         self._blueprint = blueprint
-        made_of = (blueprint, *sorted(catalogs.items(), key=lambda item: item[0]))
+        lessons = dict(self._fleet.learned)
+        made_of = (blueprint, *sorted(catalogs.items(), key=lambda item: item[0]), lessons)
         if made_of != self._applied:
             before, self.roster = self.roster, self._make_roster(catalogs)
             _tell_of_misfits(before, self.roster, catalogs)
@@ -61,6 +64,7 @@ class Groups:
         await self._writer.write(self._roster_change)
         for spec in self.roster.specs.values():
             self._fleet.take_group(spec)
+            self._fleet.groups[spec.id].lesson = lessons.get(spec.id)
         for id_ in self._draining():
             self._fleet.groups[id_].is_configured = False
         self._applied, self._placed = made_of, set(catalogs)
@@ -76,7 +80,7 @@ class Groups:
     def _make_roster(self, catalogs: Mapping[str, Catalog]) -> Roster:
         known = {group.spec.id: group.spec for group in self._fleet.groups.values()}
         try:
-            return make_roster(self._blueprint, catalogs, known)
+            return make_roster(self._blueprint, catalogs, known, self._lessons.of)
         except InvalidArgumentError as error:  # the currencies: known only now that the clouds have told their prices
             log.error("the groups stay as they were", extra={"error": error.message})  # noqa: TRY400
             declared = {group.id for group in self._blueprint.groups}
@@ -92,11 +96,14 @@ class Groups:
         records: list[GroupRecord] = []
         events: list[Event] = []
         removed: list[str] = []
+        learned: list[LearnedRecord] = []
         for spec in self.roster.specs.values():
             old = groups.get(spec.id)
             if old is None or old.spec != spec or not old.is_configured:
                 records.append(record_of(spec))
                 events.append(_configured(old, spec, now))
+            if old is not None and old.spec is not spec and not _is_same_promise(old.spec, spec):
+                learned.append(LearnedRecord(group=spec.id, settings=spec.machine, since=now, facts={}))
         for id_ in self._draining():
             group = groups[id_]
             if not group.machines:
@@ -106,7 +113,7 @@ class Groups:
                 records.append(record_of(group.spec, configured=False))
                 message = f"it is no longer configured; {len(group.machines)} machines are left in it"
                 events.append(happened("draining", now, message, cloud=group.spec.cloud, group=id_))
-        return Change(groups=records, removed_groups=removed, events=events)
+        return Change(groups=records, removed_groups=removed, learned=learned, events=events)
 
     def publish(self) -> None:
         """What the autoscaler is told from now on.
@@ -135,6 +142,12 @@ class Groups:
             if spec.cloud not in self._fleet.adopted_clouds:
                 found[id_] = why_not(spec.cloud) or f"cloud {spec.cloud} has not been listed yet"
         return found
+
+
+def _is_same_promise(old: GroupSpec, new: GroupSpec) -> bool:
+    """Whether nodes of the old spec teach anything about those of the new one."""
+    one, other = (old.cloud, dict(old.labels), tuple(old.taints)), (new.cloud, dict(new.labels), tuple(new.taints))
+    return one == other and same_settings(old.machine, new.machine)
 
 
 def _configured(old: Group | None, spec: GroupSpec, now: float) -> Event:

@@ -27,6 +27,12 @@ _TRIES: Final = 5
 # name -> (what it tells, labels). Gauges, but for those in _COUNTERS.
 _FAMILIES: Final = {
     "cloudgraft_machines": ("Machines of a group, by state", ("group", "cloud", "state")),
+    "cloudgraft_nodes": (
+        "Nodes of a group's machines that have joined, by state; nothing while the cluster cannot be seen",
+        ("group", "cloud", "state"),
+    ),
+    "cloudgraft_cluster_known": ("1 while what is known of the cluster is fresh; nothing without a cluster", ()),
+    "cloudgraft_group_drift": ("Ways in which nodes of the group are not as promised", ("group", "cloud")),
     "cloudgraft_group_target_size": ("Machines that count for the autoscaler", ("group", "cloud")),
     "cloudgraft_group_min_size": ("The group's minimum, as the autoscaler was told", ("group", "cloud")),
     "cloudgraft_group_max_size": ("The group's maximum, as the autoscaler was told", ("group", "cloud")),
@@ -99,6 +105,7 @@ class EngineMetrics(Collector):
             counted = Counter(record.state for record in list(group.machines.values()))
             for state in _STATES:
                 yield "cloudgraft_machines", (id_, cloud, state.value), counted[state]
+            yield from self._of_nodes(id_, cloud)
             yield "cloudgraft_group_target_size", (id_, cloud), group.target
             yield "cloudgraft_group_min_size", (id_, cloud), group.shown.min_size
             yield "cloudgraft_group_max_size", (id_, cloud), group.shown.max_size
@@ -107,6 +114,16 @@ class EngineMetrics(Collector):
             yield "cloudgraft_group_draining", (id_, cloud), not group.is_configured
         for id_ in engine.left_out():
             yield "cloudgraft_group_left_out", (id_,), 1
+
+    def _of_nodes(self, group: str, cloud: str) -> Iterator[Sample]:
+        nodes, worker = self._engine.nodes, self._engine.workers.get(cloud)
+        if nodes.cluster is None or worker is None:
+            return
+        yield "cloudgraft_group_drift", (group, cloud), len(worker.roll_call.scholar.drift.get(group, ()))
+        if nodes.is_known:
+            count = nodes.of_group(cloud, group)
+            yield "cloudgraft_nodes", (group, cloud, "ready"), count.joined - count.unready
+            yield "cloudgraft_nodes", (group, cloud, "unready"), count.unready
 
     def _of_clouds(self) -> Iterator[Sample]:
         for worker in list(self._engine.workers.values()):
@@ -135,6 +152,8 @@ class EngineMetrics(Collector):
             yield "cloudgraft_events", (kind,), count
         yield "cloudgraft_journal_up", (), not self._engine.writer.trouble
         yield "cloudgraft_leader", (), self._is_leader()
+        if self._engine.nodes.cluster is not None:
+            yield "cloudgraft_cluster_known", (), self._engine.nodes.is_known
         if self._webhook is not None:
             for result, count in list(self._webhook.results.items()):
                 yield "cloudgraft_webhook_events", (result,), count

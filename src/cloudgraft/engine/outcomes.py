@@ -6,6 +6,7 @@ Which errors may be tried again, and which leave the outcome open, is said in on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 from cloudgraft.engine.answers import check_machine
 from cloudgraft.engine.decide import Move, failure
@@ -14,7 +15,10 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["CreateFailed", "Created", "DeleteFailed", "Deleted", "Outcome", "after", "check_created"]
+__all__ = ["CreateFailed", "Created", "DeleteFailed", "Deleted", "NotAsked", "Outcome", "after", "check_created"]
+
+
+USER_DATA: Final = "user_data"  # the error code of a machine whose user data could not be made
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,13 @@ class Created:
 @dataclass(frozen=True, slots=True)
 class CreateFailed:
     """The cloud refused, or did not answer."""
+
+    error: CloudgraftError
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """The cloud was not asked at all: what the machine is to be told when it boots could not be made."""
 
     error: CloudgraftError
 
@@ -46,7 +57,7 @@ class DeleteFailed:
     error: CloudgraftError
 
 
-Outcome = Created | CreateFailed | Deleted | DeleteFailed
+Outcome = Created | CreateFailed | NotAsked | Deleted | DeleteFailed
 
 
 def check_created(answer: object, name: str) -> Machine:
@@ -61,6 +72,8 @@ def after(record: MachineRecord, outcome: Outcome, now: float) -> Move | None:
             return _after_created(record, machine, now)
         case CreateFailed(error):
             return _after_refusal(record, error, now)
+        case NotAsked(error):
+            return _after_nothing(record, error, now)
         case DeleteFailed(machine_id, NotFoundError()) if machine_id == record.machine_id:
             if record.state is State.DELETING:
                 return Move(
@@ -80,6 +93,21 @@ def _after_created(record: MachineRecord, machine: Machine, now: float) -> Move 
     if record.state is State.CREATING:
         return Move(move(record, State.BOOTING, now, **changes), "the cloud has accepted it")
     return Move(amend(record, **changes), "the cloud created it after it was given up; it is being removed", kind=None)
+
+
+def _after_nothing(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:
+    """No call was made: it counts neither as an attempt nor against a guard, and there is nothing to settle."""
+    if record.presence is not Presence.UNKNOWN:
+        return None
+    unsent: dict[str, Any] = {"presence": Presence.NONE, "attempts": record.attempts - 1}
+    if record.attempts == 1:
+        unsent["ordered_at"] = None
+    message = f"its user data could not be made: {error.message}"
+    if record.state is not State.CREATING:
+        return Move(amend(record, **unsent), message, kind=None)
+    if error.retry is Retry.NO:
+        return Move(move(record, State.FAILED, now, error=failure(USER_DATA, message), **unsent), message)
+    return Move(amend(record, **unsent), f"it will be tried again: {message}", "retry")
 
 
 def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:

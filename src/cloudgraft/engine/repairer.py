@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
 
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.intents import wanted
 from cloudgraft.engine.observer import Observer
-from cloudgraft.engine.repair import plan_repair
-from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.engine.repair import due_at, plan_repair
+from cloudgraft.engine.sight import Sight
+from cloudgraft.engine.specs import GroupSpec, RepairSettings
 from cloudgraft.engine.states import move
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
@@ -26,6 +29,7 @@ class Repairer:
         self._around = around
         self._refusal = refusal
         self._open: set[str] = set()  # groups whose breaker is open
+        self._is_dark = False  # it was told that most nodes are not ready
         self._held: set[str] = set()  # broken machines of which it was told that they cannot be replaced now
 
     def keep_minimum(self, lost: Sequence[MachineRecord], now: float) -> Change:
@@ -49,17 +53,34 @@ class Repairer:
         return Change(machines=records, events=events)
 
     async def repair(self) -> None:
-        """Replaces running machines that the cloud has reported dead for long."""
-        dead: dict[str, list[tuple[MachineRecord, float]]] = {}
+        """Replaces running machines that the cloud has reported dead for long, or whose nodes are not ready."""
+        broken: dict[str, list[tuple[MachineRecord, float]]] = {}
+        now, settings = self._around.clock.now(), self._settings()
         for record in self._around.fleet.in_cloud(self._observer.name).values():
-            if record.state is State.RUNNING:
-                since = self._observer.sight(record.name).dead_since
-                if since is not None:
-                    dead.setdefault(record.group, []).append((record, since))
-        self._open &= set(dead)
-        self._held &= {record.name for machines in dead.values() for record, _ in machines}
-        for group, machines in dead.items():
+            sight = self._observer.peek(record.name)
+            if sight is not None and sight.is_ill and record.state is State.RUNNING:
+                at = due_at(sight, settings, now)
+                if at is not None:
+                    broken.setdefault(record.group, []).append((record, at))
+        self._open &= set(broken)
+        self._held &= {record.name for machines in broken.values() for record, _ in machines}
+        await self._tell_of_darkness()
+        for group, machines in broken.items():
             await self._repair_group(group, machines)
+
+    def _settings(self) -> RepairSettings:
+        """While most nodes are not ready, that is no reason to replace any: what their machines lack is the network."""
+        settings = self._around.settings.repair
+        return replace(settings, not_ready_after=timedelta(0)) if self._around.nodes.is_dark else settings
+
+    async def _tell_of_darkness(self) -> None:
+        nodes, settings = self._around.nodes, self._around.settings.repair
+        was_dark, self._is_dark = self._is_dark, nodes.is_dark
+        if self._is_dark and not was_dark and settings.enabled and settings.not_ready_after:
+            total = nodes.total()
+            message = f"{total.unready} of {total.joined} nodes are not ready at once; no machine is replaced for that"
+            event = happened("breaker", self._around.clock.now(), message, cloud=self._observer.name)
+            await self._around.writer.write(lambda: Change(events=(event,)))
 
     async def _repair_group(self, group: str, dead: list[tuple[MachineRecord, float]]) -> None:
         spec = self._repairable(group)
@@ -71,7 +92,7 @@ class Repairer:
             running=sum(r.state is State.RUNNING for r in machines),
             under_way=sum(bool(r.replaces) and r.state not in (State.RUNNING, State.DELETING) for r in machines),
             now=self._around.clock.now(),
-            settings=self._around.settings.repair,
+            settings=self._settings(),
         )
         if plan.is_broken and group not in self._open:
             self._open.add(group)
@@ -89,8 +110,12 @@ class Repairer:
         current = self._around.fleet.machines.get(dead.name)
         if current is None or current.version != dead.version:
             return Change()
-        seen = self._observer.sight(dead.name).machine
-        why = f"its cloud reports it {seen.state.value}" if seen else "it is broken"
+        sight = self._observer.sight(dead.name)
+        self._around.nodes.see(current, sight)
+        at = due_at(sight, self._settings(), now)
+        if at is None or now < at:
+            return Change()  # it came right while this waited for its turn
+        why = _why(sight, now)
         error = self._refusal() or self._ask(spec)
         if error is not None:  # half a machine is better than none
             return self._held_back(current, f"{why}, and it cannot be replaced now: {error.message}", now)
@@ -132,3 +157,11 @@ class Repairer:
     ) -> MachineRecord:
         around = self._around
         return wanted(spec, around.fleet, around.identity, self._observer.traits, now, error=error, replaces=lost.name)
+
+
+def _why(sight: Sight, now: float) -> str:
+    if sight.dead_since is not None and sight.machine is not None:
+        return f"its cloud reports it {sight.machine.state.value}"
+    if sight.unready_since is not None:
+        return f"its node has not been ready for {(now - sight.unready_since) / 60:.0f} minutes"
+    return "it is broken"

@@ -18,22 +18,26 @@ from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.guards import GuardUse
 from cloudgraft.engine.observer import SLICE
 from cloudgraft.engine.report_json import iso
+from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.worker import Worker
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
 
 __all__ = [
     "CloudReport",
+    "DriftReport",
     "ErrorReport",
     "GroupReport",
     "GuardReport",
     "MachineReport",
+    "NodeReport",
     "PauseReport",
     "Report",
     "cloud_report",
     "group_report",
     "machine_report",
     "make_report",
+    "sight_of",
 ]
 
 _MOST_TROUBLED: Final = 50  # machines of one group that are told of without being asked for
@@ -61,6 +65,25 @@ class MachineReport:
     error: ErrorReport | None
     is_adopted: bool
     replaces: str
+    joined: bool | None = None  # whether its node is in the cluster; None when that cannot be seen
+    node: NodeReport | None = None  # as last seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """The node of a machine."""
+
+    name: str
+    state: str  # "ready" or "unready", "left" when it was there and is not any more, "unknown" when that is not seen
+    unready_for: float | None = None  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftReport:
+    """Where nodes of a group are not what was promised of them, and what to do."""
+
+    what: str
+    todo: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +111,9 @@ class GroupReport:
     stale: str = ""  # why an older configuration of it is served
     paused: PauseReport | None = None
     states: dict[str, int]
+    nodes_joined: int | None = None  # None when the cluster cannot be seen
+    nodes_unready: int | None = None
+    drift: Sequence[DriftReport] = ()
     hourly: str = ""
     currency: str = ""
     machines: Sequence[MachineReport] = ()
@@ -187,7 +213,7 @@ async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines
         records = [r for r in records if r.state is State.FAILED][:_MOST_TROUBLED]
     machines: list[MachineReport] = []
     for start in range(0, len(records), SLICE):
-        machines += [machine_report(record, now) for record in records[start : start + SLICE]]
+        machines += [machine_report(record, now, sight_of(engine, record)) for record in records[start : start + SLICE]]
         await asyncio.sleep(0)
     return group_report(engine, id_, left_out, machines=machines, is_complete=with_machines)
 
@@ -200,7 +226,9 @@ def group_report(
     if group is None:
         cloud = engine.groups.cloud_of(id_)
         return GroupReport(id=id_, cloud=cloud, left_out=left_out, states={}, paused=_paused(engine, id_, cloud))
-    spec = group.spec
+    spec, worker = group.spec, engine.workers.get(group.spec.cloud)
+    nodes = engine.nodes.of_group(spec.cloud, id_) if engine.nodes.is_known else None
+    drift = worker.roll_call.scholar.drift.get(id_, ()) if worker is not None else ()
     return GroupReport(
         id=id_,
         cloud=spec.cloud,
@@ -213,6 +241,9 @@ def group_report(
         stale=engine.groups.roster.stale.get(id_, ""),
         paused=_paused(engine, id_, spec.cloud),
         states=_states(group),
+        nodes_joined=nodes.joined if nodes is not None else None,
+        nodes_unready=nodes.unready if nodes is not None else None,
+        drift=[DriftReport(what=one.what, todo=one.todo) for one in drift],
         hourly=str(spec.price.amount) if spec.price else "",
         currency=spec.price.currency if spec.price else "",
         machines=machines,
@@ -225,7 +256,13 @@ def _states(group: Group) -> dict[str, int]:
     return {state.value: counted[state] for state in State if counted[state]}
 
 
-def machine_report(record: MachineRecord, now: float) -> MachineReport:
+def sight_of(engine: Engine, record: MachineRecord) -> Sight | None:
+    """What is known of a machine beside its record."""
+    worker = engine.workers.get(record.cloud)
+    return worker.observer.peek(record.name) if worker is not None else None
+
+
+def machine_report(record: MachineRecord, now: float, sight: Sight | None) -> MachineReport:
     """One machine."""
     error = record.error
     return MachineReport(
@@ -238,7 +275,23 @@ def machine_report(record: MachineRecord, now: float) -> MachineReport:
         error=ErrorReport(code=error.code, message=error.message, error_class=error.error_class) if error else None,
         is_adopted=record.is_adopted,
         replaces=record.replaces,
+        joined=sight.joined if sight is not None else None,
+        node=_node(sight, now) if sight is not None else None,
     )
+
+
+def _node(sight: Sight, now: float) -> NodeReport | None:
+    node = sight.last_node
+    if node is None:
+        return None
+    unready = _age(sight.unready_since, now) if sight.unready_since is not None else None
+    if sight.joined is None:
+        state = "unknown"
+    elif not sight.joined:
+        state = "left"
+    else:
+        state = "ready" if unready is None else "unready"
+    return NodeReport(name=node.name, state=state, unready_for=unready)
 
 
 def cloud_report(engine: Engine, worker: Worker) -> CloudReport:

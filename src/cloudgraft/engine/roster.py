@@ -5,10 +5,11 @@ Pure. What the autoscaler is told of groups changes only at a Refresh (R4), whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cloudgraft.engine.blueprint import Blueprint, Catalog, complete
+from cloudgraft.engine.facts import Facts
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.prices import common_currency
 from cloudgraft.engine.spec_json import group_from_json, group_to_json
@@ -29,8 +30,16 @@ class Roster:
     stale: Mapping[str, str] = field(default_factory=dict)  # served as last known; id -> reason
 
 
-def make_roster(blueprint: Blueprint, catalogs: Mapping[str, Catalog], known: Mapping[str, GroupSpec]) -> Roster:
-    """Completes every declared group; where that is not possible, its last valid spec still serves (law 6)."""
+def make_roster(
+    blueprint: Blueprint,
+    catalogs: Mapping[str, Catalog],
+    known: Mapping[str, GroupSpec],
+    learned: Callable[[str, Mapping[str, object]], Facts | None],
+) -> Roster:
+    """Completes every declared group; where that is not possible, its last valid spec still serves (law 6).
+
+    ``learned`` tells what nodes of a group have whose machines were made with the settings given.
+    """
     specs: dict[str, GroupSpec] = {}
     left_out: dict[str, str] = {}
     stale: dict[str, str] = {}
@@ -38,7 +47,8 @@ def make_roster(blueprint: Blueprint, catalogs: Mapping[str, Catalog], known: Ma
         catalog = catalogs.get(declared.cloud)
         try:
             caps = _caps(blueprint, declared.cloud)
-            spec = complete(declared, catalog or Catalog(), needs_price=bool(caps))
+            facts = learned(declared.id, declared.machine)
+            spec = complete(declared, catalog or Catalog(), needs_price=bool(caps), facts=facts)
             common_currency({**caps, **({declared.id: spec.price} if spec.price else {})})
             specs[declared.id] = spec
         except InvalidArgumentError as error:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from cloudgraft.engine import backoff
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.decide import Create, Delete, Situation, decide
 from cloudgraft.engine.events import about
 from cloudgraft.engine.observer import Observer
-from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after
+from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, after
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.states import amend, move
 from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.joining.claims import NewMachine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, InternalError, NotFoundError, Retry
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
@@ -82,7 +83,24 @@ class Sender:
             if record.state is State.CREATING:
                 sight = self._observer.sight(record.name)
                 sight.is_calling, sight.absences = True, 0
-                self._caller.create(record)
+                self._caller.create(record, self._user_data_for(record))
+
+    def _user_data_for(self, record: MachineRecord) -> Callable[[], Awaitable[str]] | None:
+        """How to make what the machine is told when it boots; None where machines are told nothing."""
+        make, group = self._around.user_data, self._around.fleet.groups.get(record.group)
+        if make is None:
+            return None
+        machine = NewMachine(
+            name=record.name,
+            group=record.group,
+            cloud=record.cloud,
+            provider_id=record.provider_id,  # known by now only where the driver can tell it from the name
+            labels=group.spec.labels if group is not None else {},
+            taints=group.spec.taints if group is not None else (),
+            settings=record.settings,
+            user_data_limit=self._caller.traits.user_data_limit,
+        )
+        return lambda: make.make(machine)
 
     def _ordered(self, names: list[str]) -> Change:
         now = self._around.clock.now()
@@ -150,11 +168,16 @@ class Sender:
         match outcome:
             case Created():
                 sight.since, sight.absences, sight.is_ours, sight.retry_at = now, 0, True, 0.0
+                sight.trouble, sight.unprepared = "", 0
             case CreateFailed(error):
                 sight.absences = 0
                 sight.retry_at = now + backoff.delay(settings, record.attempts if record else 1, error.retry_after)
                 if record is not None and error.error_class is ErrorClass.OUT_OF_RESOURCES:
                     self._remember_sold_out(record.group, error, now)
+            case NotAsked(error):
+                sight.unprepared += 1
+                sight.trouble = f"its user data could not be made: {error.message}"
+                sight.retry_at = now + backoff.delay(settings, sight.unprepared, error.retry_after)
             case Deleted():
                 sight.deletes += 1
                 sight.deleted_at = now

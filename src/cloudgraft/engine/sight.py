@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
 from cloudgraft.store.records import MachineRecord, Presence, State
 
@@ -68,7 +69,27 @@ class Sight:
     failures: int = 0  # calls to delete it that failed
     is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
+    node: Node | None = None  # its node, while it is there
+    last_node: Node | None = None  # the one that was there last
+    unready_since: float | None = None  # since when its node has not been ready, as the cluster tells it
+    # Time in which the cluster could be seen, and only that: see cloudgraft.engine.nodes.
+    unjoined_for: float = 0.0  # seconds that it has run without a node
+    unready_for: float = 0.0  # seconds in which we have seen its node not ready
+    unjoined_from: float | None = None
+    unready_from: float | None = None
+    unprepared: int = 0  # times in a row that its user data could not be made
+    trouble: str = ""  # what kept its cloud from being asked to create it
     told: frozenset[str] = frozenset()  # what was told of it already
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether its node was in the cluster once, as far as we remember."""
+        return self.last_node is not None
+
+    @property
+    def is_ill(self) -> bool:
+        """Its cloud reports it dead, or its node is not ready."""
+        return self.dead_since is not None or self.unready_since is not None
 
     @property
     def is_absent(self) -> bool:
@@ -118,7 +139,7 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
         sight.machine, sight.extras, sight.dead_since = None, (), None
         _count_absence(record, sight, listing, looker, is_there=bool(found))
         return
-    kept = _kept(record, ours)
+    kept = _kept(record, ours, sight.node)
     sight.machine, sight.extras = kept, tuple(m for m in proven if m is not kept)
     sight.absences, sight.is_ours = 0, kept in proven
     if kept.state not in _DEAD:
@@ -147,8 +168,12 @@ def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> 
     return (*found, by_id)
 
 
-def _kept(record: MachineRecord, ours: Sequence[Machine]) -> Machine:
-    """Of two machines for one intent: the one that runs under an id that is known, else the older (law 3)."""
+def _kept(record: MachineRecord, ours: Sequence[Machine], node: Node | None) -> Machine:
+    """Of two machines for one intent (law 3): the one that joined, else the one with a known id, else the older."""
+    if node is not None and node.provider_id:
+        joined = [machine for machine in ours if machine.provider_id == node.provider_id]
+        if len(joined) == 1:
+            return joined[0]
     if record.state is State.RUNNING:
         known = next((machine for machine in ours if machine.machine_id == record.machine_id), None)
         if known is not None:

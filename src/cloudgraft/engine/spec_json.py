@@ -6,20 +6,18 @@ later version adds is passed over when it is read, so that going back a version 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeVar
+from typing import Any
 
+from cloudgraft.engine.json_at import At
 from cloudgraft.engine.specs import GroupSpec, Money
 from cloudgraft.sdk.duration import format_duration, parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, NodeCondition, NodeTemplate, Taint
 
-__all__ = ["group_from_json", "group_to_json"]
-
-T = TypeVar("T")
+__all__ = ["group_from_json", "group_to_json", "taints_to_json"]
 
 _OPTIONS: Mapping[str, type] = {
     "scale_down_utilization_threshold": float,
@@ -46,6 +44,8 @@ def group_to_json(spec: GroupSpec) -> dict[str, object]:
         "max_size": spec.max_size,
         "machine": _plain(spec.machine, "machine"),
         "template": _template_to_json(spec.template),
+        "labels": dict(spec.labels),
+        "taints": taints_to_json(spec.taints),
         "options": None if spec.options is None else _options_to_json(spec.options),
         "price": None if spec.price is None else {"amount": str(spec.price.amount), "currency": spec.price.currency},
     }
@@ -69,7 +69,7 @@ def _template_to_json(template: NodeTemplate) -> dict[str, object]:
     return {
         "labels": dict(template.labels),
         "annotations": dict(template.annotations),
-        "taints": [{"key": t.key, "value": t.value, "effect": t.effect} for t in template.taints],
+        "taints": taints_to_json(template.taints),
         "capacity": {name: str(amount) for name, amount in template.capacity.items()},
         "allocatable": {name: str(amount) for name, amount in template.allocatable.items()},
         "conditions": [
@@ -79,6 +79,11 @@ def _template_to_json(template: NodeTemplate) -> dict[str, object]:
         "provider_id": template.provider_id,
         "unschedulable": template.unschedulable,
     }
+
+
+def taints_to_json(taints: Iterable[Taint]) -> list[dict[str, str]]:
+    """Taints as JSON has them."""
+    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in taints]
 
 
 def _options_to_json(options: AutoscalingOptions) -> dict[str, object]:
@@ -95,85 +100,29 @@ def _options_to_json(options: AutoscalingOptions) -> dict[str, object]:
 
 def group_from_json(data: Mapping[str, object]) -> GroupSpec:
     """The spec that was written; InvalidArgumentError says what of it cannot be read."""
-    at = _At(data, f"the journal's record of the group {str(data.get('id', ''))[:80]!r}")
+    at = At(data, f"the journal's record of the group {str(data.get('id', ''))[:80]!r}")
     options, price = at.optional("options"), at.optional("price")
+    template = _template_from_json(at.inner("template"))
     return GroupSpec(
         id=at.text("id"),
         cloud=at.text("cloud"),
         min_size=at.value("min_size", int),
         max_size=at.value("max_size", int),
         machine=at.value("machine", dict),
-        template=_template_from_json(at.inner("template")),
+        template=template,
+        # A journal of a release that learned nothing: what was promised was what nodes were to be given.
+        labels=at.texts("labels") if "labels" in at.keys else template.labels,
+        taints=at.taints("taints") if "taints" in at.keys else template.taints,
         options=AutoscalingOptions(**_options_from_json(options)) if options else None,
         price=Money(amount=price.parsed("amount", _money), currency=price.text("currency")) if price else None,
     )
 
 
-class _At:
-    """A mapping that was read, and where it is: each getter gives a value of the right kind or says what is wrong."""
-
-    def __init__(self, data: object, what: str, path: str = "") -> None:
-        self._what = what
-        self._path = path
-        if not isinstance(data, Mapping):
-            raise self._unreadable(path, _kind(data))
-        self._data = data
-        self.keys = list(data)
-
-    def value(self, key: str, kind: type[T]) -> T:
-        found = self._data.get(key)
-        if kind is float and isinstance(found, int) and not isinstance(found, bool):
-            found = float(found)  # whoever wrote 1.0 as 1
-        if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-            raise self._unreadable(self._below(key), _kind(found))
-        return found
-
-    def text(self, key: str) -> str:
-        return self.value(key, str)
-
-    def parsed(self, key: str, parse: Callable[[str], T]) -> T:
-        try:
-            return parse(self.text(key))
-        except ValueError as error:
-            raise self._unreadable(self._below(key), f"is wrong: {error}") from error
-
-    def inner(self, key: str) -> _At:
-        return _At(self._data.get(key), self._what, self._below(key))
-
-    def optional(self, key: str) -> _At | None:
-        return None if self._data.get(key) is None else self.inner(key)
-
-    def each(self, key: str) -> list[_At]:
-        items = self.value(key, list)
-        return [_At(item, self._what, f"{self._below(key)}[{index}]") for index, item in enumerate(items)]
-
-    def texts(self, key: str) -> dict[str, str]:
-        inner = self.inner(key)
-        return {name: inner.text(name) for name in inner.keys}
-
-    def amounts(self, key: str) -> dict[str, Quantity]:
-        inner = self.inner(key)
-        return {name: inner.parsed(name, Quantity) for name in inner.keys}
-
-    def _below(self, key: str) -> str:
-        return f"{self._path}.{key}" if self._path else key
-
-    def _unreadable(self, path: str, why: str) -> InvalidArgumentError:
-        return InvalidArgumentError(f"{self._what} cannot be read: {path} {why}")
-
-
-def _kind(value: object) -> str:
-    return "is missing" if value is None else f"is of the wrong kind ({type(value).__name__})"
-
-
-def _template_from_json(at: _At) -> NodeTemplate:
+def _template_from_json(at: At) -> NodeTemplate:
     return NodeTemplate(
         labels=at.texts("labels"),
         annotations=at.texts("annotations"),
-        taints=tuple(
-            Taint(key=taint.text("key"), value=taint.text("value"), effect=taint.text("effect"))
-            for taint in at.each("taints")
-        ),
+        taints=at.taints("taints"),
         capacity=at.amounts("capacity"),
         allocatable=at.amounts("allocatable"),
         conditions=tuple(
@@ -191,7 +140,7 @@ def _template_from_json(at: _At) -> NodeTemplate:
     )
 
 
-def _options_from_json(at: _At) -> dict[str, Any]:
+def _options_from_json(at: At) -> dict[str, Any]:
     return {
         name: at.parsed(name, parse_duration) if kind is timedelta else at.value(name, kind)
         for name, kind in _OPTIONS.items()

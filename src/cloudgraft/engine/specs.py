@@ -6,12 +6,12 @@ is no longer in the file; see :mod:`cloudgraft.engine.spec_json`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
-from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate
+from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate, Taint
 
 __all__ = ["CloudSettings", "EngineSettings", "GroupSpec", "GuardLimits", "Money", "RepairSettings"]
 
@@ -52,7 +52,11 @@ class CloudSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """One node group. ``template`` is complete: declaration, shape and reserved resources are already in it."""
+    """One node group. ``template`` is complete: declaration, shape, reserved resources, and what was learned.
+
+    ``labels`` and ``taints`` are what its nodes are to be given: the template's, without what was only learned. What
+    somebody did to one node must not be done to all others.
+    """
 
     id: str
     cloud: str
@@ -60,16 +64,20 @@ class GroupSpec:
     max_size: int
     machine: Mapping[str, object] = field(default_factory=dict)
     template: NodeTemplate
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
     options: AutoscalingOptions | None = None  # only what differs from the autoscaler's defaults
     price: Money | None = None  # per hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairSettings:
-    """When a running machine that the cloud reports dead is replaced."""
+    """When a running machine is replaced that its cloud reports dead, or whose node is not ready."""
 
     enabled: bool = True
     after: timedelta = timedelta(minutes=5)  # dead for this long
+    # Not ready for this long: after the autoscaler's own 20 minutes, which come first. Nothing: such a node is left.
+    not_ready_after: timedelta = timedelta(minutes=30)
     max_share: float = 0.2  # never more than this share of a group at once; at least one machine
 
 

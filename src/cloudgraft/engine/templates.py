@@ -1,8 +1,11 @@
-"""What a new node of a group will look like, before the first one exists: declaration over shape. Pure.
+"""What a new node of a group will look like, before the first one exists: declaration over real nodes over shape. Pure.
 
 Capacity comes from the driver's shape, and from the declaration where that says something else. Allocatable is what a
 kubelet would report: capacity less what is reserved for system and kubelet, less what hard eviction keeps free, less
 huge pages as far as memory is concerned, and never less than nothing.
+
+Where nodes of the group have really joined, what they have counts instead of all that is computed or that the shape
+says, but not instead of what is declared: :mod:`cloudgraft.engine.facts`.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
+from cloudgraft.engine.facts import Facts
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import NodeTemplate, Taint
 
-__all__ = ["TemplateDeclaration", "build_template"]
+__all__ = ["TemplateDeclaration", "build_template", "given_labels"]
 
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
@@ -50,33 +54,68 @@ class TemplateDeclaration:
 
 
 def build_template(
-    declaration: TemplateDeclaration, shape: Shape | None = None, *, zone: str = "", region: str = ""
+    declaration: TemplateDeclaration,
+    shape: Shape | None = None,
+    *,
+    zone: str = "",
+    region: str = "",
+    facts: Facts | None = None,
 ) -> NodeTemplate:
     """The complete template; raises InvalidArgumentError that names the key to set when no pod could ever fit (R68).
 
     There is no label that would only tell groups apart, because equal groups are to be balanced (R72), and neither
     name nor providerID: the autoscaler puts in its own (R70).
     """
-    capacity = {"pods": _DEFAULT_PODS, **(shape.capacity if shape else {}), **declaration.capacity}
-    allocatable = {**_allocatable(capacity, declaration), **declaration.allocatable}
+    real = facts or Facts()
+    expected = {"pods": _DEFAULT_PODS, **(shape.capacity if shape else {})} if not real.is_settled else {}
+    capacity = {**expected, **real.capacity, **declaration.capacity}
+    computed = _allocatable(capacity, declaration)
+    allocatable = {**computed, **_real_allocatable(real, declaration), **declaration.allocatable}
     _check(capacity, allocatable)
     return NodeTemplate(
-        labels=_labels(declaration, shape, zone, region),
+        labels=_labels(declaration, shape, zone, region, real),
         annotations=dict(declaration.annotations),
-        taints=tuple(declaration.taints),
+        taints=_taints(declaration, real),
         capacity=capacity,
         allocatable=allocatable,
     )
 
 
-def _labels(declaration: TemplateDeclaration, shape: Shape | None, zone: str, region: str) -> dict[str, str]:
-    """R69: those that a kubelet and a cloud put on a node, then the shape's, then the group's own."""
+def given_labels(
+    declaration: TemplateDeclaration, shape: Shape | None = None, *, zone: str = "", region: str = ""
+) -> dict[str, str]:
+    """R69: those that nodes are to have, whether or not one has joined yet."""
+    return _labels(declaration, shape, zone, region, Facts())
+
+
+def _labels(
+    declaration: TemplateDeclaration, shape: Shape | None, zone: str, region: str, real: Facts
+) -> dict[str, str]:
+    """R69: those that a kubelet and a cloud put on a node, then the shape's, then real nodes', then the group's own."""
+    labels = {} if real.is_settled else _expected_labels(shape)
+    labels.update(real.labels)
+    labels.update({key: value for key, value in ((ZONE, zone), (REGION, region)) if value})
+    return {**labels, **declaration.labels}
+
+
+def _expected_labels(shape: Shape | None) -> dict[str, str]:
     labels = {ARCH: "amd64", OS: "linux"}
     if shape and _LABEL_VALUE.fullmatch(shape.name):  # no node can carry any other name as a label
         labels[INSTANCE_TYPE] = shape.name
     labels.update(shape.labels if shape else {})
-    labels.update({key: value for key, value in ((ZONE, zone), (REGION, region)) if value})
-    return {**labels, **declaration.labels}
+    return labels
+
+
+def _taints(declaration: TemplateDeclaration, real: Facts) -> tuple[Taint, ...]:
+    """A node has one taint for each key and effect; the declared one wins."""
+    declared = {(taint.key, taint.effect) for taint in declaration.taints}
+    return (*declaration.taints, *(taint for taint in real.taints if (taint.key, taint.effect) not in declared))
+
+
+def _real_allocatable(real: Facts, declaration: TemplateDeclaration) -> dict[str, Quantity]:
+    """What nodes were seen to have left for pods, where nothing is declared that it would have to be computed from."""
+    said = {*declaration.capacity, *declaration.reserved}
+    return {name: amount for name, amount in real.allocatable.items() if name not in said}
 
 
 def _allocatable(capacity: Resources, declaration: TemplateDeclaration) -> dict[str, Quantity]:

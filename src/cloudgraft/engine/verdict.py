@@ -23,6 +23,7 @@ _REMEDIES: Final = {
     "invalid_argument": "look at the group's `machine` section",
     "deadline": "look at the machine in its cloud; engine.createDeadline says how long it may take",
     "join_deadline": "look at the machine's own log: why does its kubelet not reach the cluster?",
+    "user_data": "look at `join`, and at what cloudgraft may do in the cluster: `cloudgraft doctor` tells",
     "boot_failed": "look at the machine in its cloud",
     "unproven": "see `cloudgraft orphans list`",
 }
@@ -103,6 +104,13 @@ def _of_the_group(case: Case) -> Iterator[Reason]:
     if group.stale:
         what = f"an older configuration of it is served: {group.stale}"
         yield Reason(what=what, todo="correct the configuration", is_obstacle=False)
+    for drift in group.drift:
+        yield Reason(what=f"its nodes are not as promised: {drift.what}", todo=drift.todo, is_obstacle=False)
+    if group.nodes_unready:
+        what = f"{group.nodes_unready} of its {group.nodes_joined} nodes are not ready"
+        yield Reason(
+            what=what, todo="see `cloudgraft status` for which, and `kubectl describe node`", is_obstacle=False
+        )
     yield from _under_way(group)
 
 

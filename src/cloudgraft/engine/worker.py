@@ -15,12 +15,15 @@ from collections.abc import Iterable
 from cloudgraft.engine import backoff
 from cloudgraft.engine.blueprint import Catalog
 from cloudgraft.engine.calls import Caller
-from cloudgraft.engine.decide import Create, Delete, Move, Situation, Stay, decide, failure
+from cloudgraft.engine.claimer import Claimer
+from cloudgraft.engine.decide import JOIN_DEADLINE, Create, Delete, Move, Situation, Stay, decide, failure
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.observer import SLICE, Observer
 from cloudgraft.engine.repairer import Repairer
+from cloudgraft.engine.roll_call import RollCall
 from cloudgraft.engine.sender import Sender
+from cloudgraft.engine.settler import Settler
 from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
@@ -54,6 +57,9 @@ class Worker:
         self.catalog: Catalog | None = None  # what the cloud offers, once it has told
         self.catalog_error = ""  # why it has not
         self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
+        self.roll_call = RollCall(self.observer, around)
+        self._claimer = Claimer(self.observer, around)
+        self._settler = Settler(around, on_done=self._wake_up)
         self._sender = Sender(self.caller, self.observer, around, self._situation, self._make_due)
         self._repairer = Repairer(self.observer, around, self.refusal)
         self._sweeper = Sweeper(self.observer, self.caller, around)
@@ -80,6 +86,7 @@ class Worker:
 
     async def close(self, seconds: float) -> None:
         """Gives calls under way some time to end, and closes the driver."""
+        await self._settler.stop()
         await self.caller.stop(seconds)
         with contextlib.suppress(CloudgraftError):  # else a list settles it after the restart
             await self._sender.take_outcomes()
@@ -87,11 +94,18 @@ class Worker:
 
     def on_change(self, record: MachineRecord) -> None:
         """A record of this cloud has changed."""
+        self._claimer.note(record)
         self._make_due(record.name)
+
+    def on_nodes(self) -> None:
+        """Nodes have come, gone or changed."""
+        self.roll_call.note()
+        self._wake_up()
 
     def nudge(self, *, needs_look: bool = True) -> None:
         """Something beside a record has changed, a pause say: decide about all machines again."""
         self._due.update(dict.fromkeys(self._around.fleet.in_cloud(self.name)))
+        self._claimer.begin_anew()
         self._wake_up()
         if needs_look:
             self._look.set()
@@ -109,21 +123,29 @@ class Worker:
         while self.caller.under_way or self._wake.is_set():
             self._wake.clear()
             await self.caller.settled()
+            await self._settler.done()
             await self.act()
+        await self._settler.done()
 
     async def observe(self) -> None:
         """Lists the cloud, and looks at all its machines in that light."""
         try:
-            if await self.observer.observe():
+            await self.roll_call.call()  # first: of two machines for one intent the one that joined is kept
+            is_up = await self.observer.observe()
+            await self._claimer.review()
+            if is_up:
                 await self._read_catalog()
                 await asyncio.sleep(0)
                 await self._repairer.repair()
                 await asyncio.sleep(0)
                 await self._sweeper.sweep()
+                await asyncio.sleep(0)
+                await self.roll_call.study()
         finally:
             self.looked.set()
             listing, known = self.observer.listing, self._around.fleet
             self._due.update(dict.fromkeys(known.in_cloud(self.name)))
+            self._due.update(dict.fromkeys(self._claimer.gone))
             self._due.update(dict.fromkeys(r.name for r in known.released.values() if r.cloud == self.name))
             if listing is not None:
                 self._due.update(dict.fromkeys(name for name in listing.by_name if name in known.machines))
@@ -144,6 +166,8 @@ class Worker:
         """Takes in how calls ended, decides about every machine that is due, and makes the calls there is room for."""
         await self._sender.take_outcomes()
         now = self._around.clock.now()
+        self._around.nodes.watch(now)
+        self._due.update(dict.fromkeys(await self.roll_call.call(only_news=True)))
         self._sound_alarms(now)
         moves: list[Move] = []
         tell: list[Event] = []
@@ -156,6 +180,8 @@ class Worker:
             await self._around.writer.write(lambda: Change(events=tell))
         for start in range(0, len(moves), _BATCH):
             await self._write(moves[start : start + _BATCH])
+        await self._claimer.hand(now)
+        self._settler.go_on(now)
         await self._sender.send()
 
     # -- the two loops -----------------------------------------------------------------------------------------------
@@ -198,7 +224,8 @@ class Worker:
     def _pause(self) -> float | None:
         alarm = self._alarms[0][0] if self._alarms else None
         rate = self.caller.wake_at() if self._sender.is_waiting else None
-        times = [at for at in (alarm, rate) if at is not None]
+        others = (self._claimer.wake_at(), self._settler.wake_at(), self.roll_call.wake_at())
+        times = [at for at in (alarm, rate, *others) if at is not None]
         return max(0.0, min(times) - self._around.clock.now()) if times else None
 
     def _wake_up(self) -> None:
@@ -217,6 +244,8 @@ class Worker:
             self.observer.forget(name)
             return
         sight = self.observer.sight(name)
+        self._around.nodes.see(record, sight)
+        self._settler.consider(record, sight, now)
         decision = decide(record, sight, self._situation(record, now))
         match decision:
             case Move():
@@ -274,7 +303,8 @@ class Worker:
         events: list[Event] = []
         for made in moves:
             current = self._around.fleet.machines.get(made.record.name)
-            if current is None or current.version + 1 != made.record.version:
+            is_same = current is not None and current.version + 1 == made.record.version
+            if not is_same or self._has_joined_after_all(made.record):
                 self._make_due(made.record.name)
                 continue
             records.append(made.record)
@@ -282,6 +312,14 @@ class Worker:
                 events.append(about(made.record, now, made.cause, kind=made.kind))
         more = self._repairer.keep_minimum([r for r in records if r.state is State.GONE], now)
         return Change(machines=[*records, *more.machines], events=[*events, *more.events])
+
+    def _has_joined_after_all(self, late: MachineRecord) -> bool:
+        """A node may come in the very moment in which its machine is given up for the lack of it."""
+        if late.state is not State.FAILED or late.error is None or late.error.code != JOIN_DEADLINE:
+            return False
+        sight = self.observer.sight(late.name)
+        self._around.nodes.see(late, sight)
+        return sight.joined is not False
 
 
 def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:

@@ -1,6 +1,6 @@
 """One connection to a Kubernetes API: calls and streams of bytes, every failure in our words.
 
-lightkube reads the kubeconfig and makes the authenticated connection. The calls themselves are made here, because
+lightkube makes the authenticated connection. The calls themselves are made here, because
 a kubelet needs what lightkube's own do not have: a delete that names the uid it means, a watch with bookmarks that
 notices a dead connection, and times with exactly six decimals.
 """
@@ -11,24 +11,21 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx2
-import yaml
 from lightkube.config import client_adapter
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.config.models import User
 from lightkube.exceptions import ConfigError
-from msgspec import MsgspecError, ValidationError
+from msgspec import MsgspecError
 from msgspec.json import encode
 
+from cloudgraft.kube.credentials import Credentials, authority_of, usable
 from cloudgraft.kube.errors import refusal
+from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
     DeadlineError,
     InternalError,
-    InvalidArgumentError,
     UnavailableError,
 )
 
@@ -40,7 +37,7 @@ _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, htt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request; ``what`` is for error messages, as in "cannot list nodes"."""
+    """A request; ``what`` is for error messages, as in "cannot list nodes", and ``right`` is what it needs."""
 
     what: str
     method: str
@@ -48,15 +45,18 @@ class Call:
     query: Mapping[str, str] | None = None
     body: object = None
     media_type: str = "application/json"
+    right: Right | None = None
 
 
 class Api:
-    """A connection made from a kubeconfig file. Use it from one event loop."""
+    """A connection to one API. Use it from one event loop."""
 
-    def __init__(self, kubeconfig: Path, *, timeout: float) -> None:
-        """Reads the file and everything it names. Raises InvalidArgumentError when it cannot be used."""
+    def __init__(self, credentials: Credentials, *, name: str, timeout: float) -> None:
+        """``name`` says where the credentials are from. Raises InvalidArgumentError when they cannot be used."""
         self._timeout = timeout
-        self._http = _open(kubeconfig, timeout)
+        self._http = _open(credentials, name, timeout)
+        self.server = str(credentials.cluster.server)
+        self.authority = authority_of(credentials)  # PEM; empty when none is given
 
     async def call(self, call: Call) -> bytes:
         """Makes one call and returns the body of the answer."""
@@ -98,35 +98,15 @@ class Api:
         )
 
 
-def _open(kubeconfig: Path, timeout: float) -> httpx2.AsyncClient:
-    try:
-        config = _context(kubeconfig)
-        return client_adapter.AsyncClient(config, client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout)))
-    except yaml.YAMLError as error:
-        # Without its own message, which quotes the line: that may be the one with the token.
-        raise InvalidArgumentError(f"the kubeconfig {kubeconfig} is not valid YAML") from error
-    except KeyError as error:
-        raise InvalidArgumentError(f"the kubeconfig {kubeconfig} has no {error}") from error
-    except FileNotFoundError as error:
-        raise InvalidArgumentError(f"the kubeconfig {kubeconfig}: {error.filename or 'a file'} not found") from error
-    except (ConfigError, ValidationError, TypeError, ValueError, OSError) as error:
-        raise InvalidArgumentError(f"the kubeconfig {kubeconfig} cannot be used: {error}") from error
-
-
-def _context(kubeconfig: Path) -> SingleConfig:
-    """The current context. One without a user is an anonymous one, at which lightkube would stop."""
-    content = yaml.safe_load(kubeconfig.read_text())
-    if not isinstance(content, dict):
-        raise ConfigError("it is not a mapping")
-    config = KubeConfig.from_dict(content, fname=kubeconfig).get()
-    if config is None:
-        raise ConfigError("no context is chosen")
-    return config if config.user is not None else config._replace(user=User())
+def _open(credentials: Credentials, name: str, timeout: float) -> httpx2.AsyncClient:
+    with usable(name):
+        return client_adapter.AsyncClient(credentials, client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout)))
 
 
 def _check(call: Call, answer: httpx2.Response) -> None:
     if not answer.is_success:
-        raise refusal(call.what, answer.status_code, answer.content, retry_after=answer.headers.get("Retry-After", ""))
+        wait = answer.headers.get("Retry-After", "")
+        raise refusal(call.what, answer.status_code, answer.content, retry_after=wait, right=call.right)
 
 
 @contextmanager
@@ -140,8 +120,8 @@ def _failures(what: str) -> Iterator[None]:
         raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_told(error)}") from error
     except (TimeoutError, httpx2.TimeoutException) as error:
         raise DeadlineError(f"{what}: the Kubernetes API did not answer in time") from error
-    except ConfigError as error:
-        raise AuthenticationError(f"{what}: the credentials of the kubeconfig cannot be had: {error}") from error
+    except (ConfigError, OSError) as error:  # a program or a file that the credentials are to come from
+        raise AuthenticationError(f"{what}: the credentials cannot be had: {error}") from error
     except httpx2.HTTPError as error:
         raise DeadlineError(f"{what}: the connection to the Kubernetes API broke: {_told(error)}") from error
     except MsgspecError as error:

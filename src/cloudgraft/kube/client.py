@@ -1,4 +1,4 @@
-"""A small client of the Kubernetes API: list, watch, create, patch, delete, with values of our own.
+"""A small client of the Kubernetes API: get, list, watch, create, patch, delete, with values of our own.
 
 Get one with :func:`cloudgraft.kube.connect.connect`, which says what to install when this cannot be imported.
 """
@@ -12,8 +12,9 @@ from urllib.parse import quote
 from msgspec import MsgspecError
 
 from cloudgraft.kube.api import Api, Call
-from cloudgraft.kube.decode import decode_change, decode_object, decode_page
+from cloudgraft.kube.decode import decode_change, decode_object, decode_page, decode_review, decode_version
 from cloudgraft.kube.objects import Change, Kind, Listing, Manifest, PatchStyle, V
+from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import UnavailableError
 
 __all__ = ["KubeClient"]
@@ -33,13 +34,54 @@ class KubeClient:
     def __init__(self, api: Api) -> None:
         self._api = api
 
+    @property
+    def server(self) -> str:
+        """The address of the API, as a URL."""
+        return self._api.server
+
+    @property
+    def authority(self) -> str:
+        """The certificates of the authority by which the API is known, as PEM; empty when none is given."""
+        return self._api.authority
+
+    async def may(self, right: Right) -> bool:
+        """Whether the API would let us. To ask needs no right."""
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
+        if right.namespace:
+            attributes["namespace"] = right.namespace
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        what = f"cannot find out whether the account may {right}"
+        path = "apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        data = await self._api.call(Call(what=what, method="POST", path=path, body=review))
+        with _understood(what):
+            return decode_review(data)
+
+    async def release(self) -> str:
+        """The release of the API server, such as ``v1.34.1``."""
+        what = "cannot find out the release of the cluster"
+        data = await self._api.call(Call(what=what, method="GET", path="version"))
+        with _understood(what):
+            return decode_version(data)
+
+    async def get(self, kind: Kind[V], name: str, *, namespace: str = "") -> V:
+        """One object. Raises NotFoundError when there is none of that name."""
+        what = f"cannot read {kind.plural}/{name}"
+        path = _path(kind, namespace, name)
+        return await self._object(kind, Call(what=what, method="GET", path=path, right=_right(kind, "get", namespace)))
+
     async def list(self, kind: Kind[V], *, namespace: str = "") -> Listing[V]:
         """All objects of a kind. Raises ExpiredError when the list became too old between two pages: begin again."""
         what = f"cannot list {kind.plural}"
         items: list[V] = []
         query = {"limit": str(_PAGE)} | _selected(kind)
+        path, right = _path(kind, namespace), _right(kind, "list", namespace)
         while True:
-            data = await self._api.call(Call(what=what, method="GET", path=_path(kind, namespace), query=query))
+            data = await self._api.call(Call(what=what, method="GET", path=path, query=query, right=right))
             with _understood(what):
                 page, version, more = decode_page(kind, data)
             items += page
@@ -59,7 +101,8 @@ class KubeClient:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
         } | _selected(kind)
-        call = Call(what=what, method="GET", path=_path(kind, namespace), query=query)
+        path, right = _path(kind, namespace), _right(kind, "watch", namespace)
+        call = Call(what=what, method="GET", path=path, query=query, right=right)
         async with aclosing(self._api.stream(call, silence=_SILENCE)) as lines:
             async for line in lines:
                 with _understood(what):
@@ -68,10 +111,9 @@ class KubeClient:
 
     async def create(self, kind: Kind[V], manifest: Manifest, *, namespace: str = "") -> V:
         """Creates an object. Raises AlreadyExistsError when there is one of that name."""
-        call = Call(
-            what=f"cannot create one of the {kind.plural}", method="POST", path=_path(kind, namespace), body=manifest
-        )
-        return await self._changed(kind, call)
+        what = f"cannot create one of the {kind.plural}"
+        path, right = _path(kind, namespace), _right(kind, "create", namespace)
+        return await self._object(kind, Call(what=what, method="POST", path=path, body=manifest, right=right))
 
     async def patch(
         self,
@@ -85,8 +127,10 @@ class KubeClient:
     ) -> V:
         """Changes an object, or only its ``status``. Raises NotFoundError when there is none of that name."""
         path = _path(kind, namespace, name, subresource)
+        right = _right(kind, "patch", namespace, subresource)
         what = f"cannot change {kind.plural}/{name}"
-        return await self._changed(kind, Call(what=what, method="PATCH", path=path, body=patch, media_type=style.value))
+        call = Call(what=what, method="PATCH", path=path, body=patch, media_type=style.value, right=right)
+        return await self._object(kind, call)
 
     async def delete(
         self, kind: Kind[V], name: str, *, namespace: str = "", uid: str = "", grace_seconds: int | None = None
@@ -101,13 +145,14 @@ class KubeClient:
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         what = f"cannot delete {kind.plural}/{name}"
-        await self._api.call(Call(what=what, method="DELETE", path=_path(kind, namespace, name), body=options))
+        path, right = _path(kind, namespace, name), _right(kind, "delete", namespace)
+        await self._api.call(Call(what=what, method="DELETE", path=path, body=options, right=right))
 
     async def close(self) -> None:
         """Closes all connections."""
         await self._api.close()
 
-    async def _changed(self, kind: Kind[V], call: Call) -> V:
+    async def _object(self, kind: Kind[V], call: Call) -> V:
         data = await self._api.call(call)
         with _understood(call.what):
             return decode_object(kind, data)
@@ -117,6 +162,11 @@ def _path(kind: Kind[V], namespace: str, name: str = "", subresource: str = "") 
     parts = [kind.base, *(("namespaces", quote(namespace, safe="")) if namespace else ()), kind.plural]
     parts += [quote(part, safe="") for part in (name, subresource) if part]
     return "/".join(parts)
+
+
+def _right(kind: Kind[V], verb: str, namespace: str, subresource: str = "") -> Right:
+    resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    return Right(verb=verb, resource=resource, group=kind.group, namespace=namespace)
 
 
 def _selected(kind: Kind[V]) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""The way in: a client from a kubeconfig file, or a word about what is missing."""
+"""The way in: a client from a kubeconfig file or a pod's service account, or a word about what is missing."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ from cloudgraft.sdk.errors import PreconditionError
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["connect"]
+__all__ = ["connect", "connect_in_cluster"]
 
 
 def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
@@ -19,12 +21,33 @@ def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
 
     Raises PreconditionError when the extra is not installed, InvalidArgumentError when the file cannot be used.
     """
+    _need_the_extra()
+    # Here and not above: an extra, and slow to import.
+    from cloudgraft.kube.api import Api  # noqa: PLC0415
+    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
+    from cloudgraft.kube.credentials import from_kubeconfig  # noqa: PLC0415
+
+    return KubeClient(Api(from_kubeconfig(kubeconfig), name=f"the kubeconfig {kubeconfig}", timeout=timeout))
+
+
+def connect_in_cluster(
+    account: Path | None = None, *, environment: Mapping[str, str] = os.environ, timeout: float = 15.0
+) -> KubeClient:
+    """A client for the cluster that this runs in, as the service account of its pod, whose files are in ``account``.
+
+    Raises PreconditionError when the extra is not installed, or when this runs in no pod.
+    """
+    _need_the_extra()
+    from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
+    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
+    from cloudgraft.kube.credentials import SERVICE_ACCOUNT, from_service_account  # noqa: PLC0415
+
+    found = from_service_account(account or SERVICE_ACCOUNT, environment)
+    return KubeClient(Api(found, name="the service account", timeout=timeout))
+
+
+def _need_the_extra() -> None:
     if find_spec("lightkube") is None:
         raise PreconditionError(
             "to talk to a Kubernetes API, cloudgraft needs lightkube: pip install 'cloudgraft[kubernetes]'"
         )
-    # Here and not above: an extra, and slow to import.
-    from cloudgraft.kube.api import Api  # noqa: PLC0415
-    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
-
-    return KubeClient(Api(kubeconfig, timeout=timeout))

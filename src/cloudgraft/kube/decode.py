@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
+from sys import intern
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from cloudgraft.kube.errors import refusal
-from cloudgraft.kube.objects import Change, ChangeType, ContainerRef, Kind, Lease, Node, Object, Pod, V
+from cloudgraft.kube.objects import (
+    Change,
+    ChangeType,
+    ContainerRef,
+    Kind,
+    Lease,
+    Node,
+    Object,
+    Pod,
+    V,
+)
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = ["decode_change", "decode_object", "decode_page"]
+__all__ = ["decode_change", "decode_object", "decode_page", "decode_review", "decode_version"]
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -31,9 +44,19 @@ class _Taint(msgspec.Struct):
     value: str = ""
 
 
-class _Condition(msgspec.Struct):
+class _Condition(msgspec.Struct, rename="camel"):
     type: str
     status: str
+    last_transition_time: datetime | None = None
+
+
+class _Address(msgspec.Struct):
+    address: str = ""
+
+
+class _NodeInfo(msgspec.Struct):
+    machine_id: str = msgspec.field(name="machineID", default="")
+    system_uuid: str = msgspec.field(name="systemUUID", default="")
 
 
 class _NodeSpec(msgspec.Struct):
@@ -42,8 +65,12 @@ class _NodeSpec(msgspec.Struct):
     unschedulable: bool = False
 
 
-class _NodeStatus(msgspec.Struct):
+class _NodeStatus(msgspec.Struct, rename="camel"):
     conditions: list[_Condition] | None = None
+    addresses: list[_Address] | None = None
+    capacity: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
 
 
 class _Node(msgspec.Struct):
@@ -84,6 +111,10 @@ class _Lease(msgspec.Struct):
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
 
+class _Any(msgspec.Struct):
+    metadata: _Meta
+
+
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
@@ -114,18 +145,48 @@ def _seconds(moment: datetime | None) -> float:
     return 0.0 if moment is None else moment.timestamp()
 
 
+@lru_cache(maxsize=4096)
+def _amount(text: str) -> Quantity | None:
+    """Most nodes are of a few types, so that thousands of them share a few amounts. None: not one at all."""
+    try:
+        return Quantity(text)
+    except InvalidQuantityError:
+        return None
+
+
+def _amounts(wire: Mapping[str, str] | None) -> dict[str, Quantity]:
+    found = ((intern(name), _amount(text)) for name, text in (wire or {}).items())
+    return {name: amount for name, amount in found if amount is not None}
+
+
+def _meta(meta: _Meta) -> dict[str, Any]:
+    """What every object has."""
+    return {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "deleting": meta.deletion_timestamp is not None,
+        "version": meta.resource_version,
+    }
+
+
 def _node(wire: _Node) -> Node:
-    meta = wire.metadata
+    status = wire.status
+    ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
     return Node(
-        name=meta.name,
-        uid=meta.uid,
-        deleting=meta.deletion_timestamp is not None,
+        **_meta(wire.metadata),
         provider_id=wire.spec.provider_id,
-        labels=meta.labels or {},
+        labels={intern(key): intern(value) for key, value in (wire.metadata.labels or {}).items()},
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in wire.spec.taints or ()),
-        ready=any(c.type == "Ready" and c.status == "True" for c in wire.status.conditions or ()),
+        ready=ready is not None and ready.status == "True",
+        ready_since=_seconds(ready.last_transition_time) if ready else 0.0,
         unschedulable=wire.spec.unschedulable,
-        created_at=_seconds(meta.creation_timestamp),
+        created_at=_seconds(wire.metadata.creation_timestamp),
+        addresses=tuple(entry.address for entry in status.addresses or ()),
+        machine_id=status.node_info.machine_id,
+        system_uuid=status.node_info.system_uuid,
+        capacity=_amounts(status.capacity),
+        allocatable=_amounts(status.allocatable),
     )
 
 
@@ -134,12 +195,8 @@ def _containers(wire: list[_Container] | None) -> tuple[ContainerRef, ...]:
 
 
 def _pod(wire: _Pod) -> Pod:
-    meta = wire.metadata
     return Pod(
-        name=meta.name,
-        namespace=meta.namespace,
-        uid=meta.uid,
-        deleting=meta.deletion_timestamp is not None,
+        **_meta(wire.metadata),
         node=wire.spec.node_name,
         phase=wire.status.phase or "Pending",
         host_network=wire.spec.host_network,
@@ -149,23 +206,52 @@ def _pod(wire: _Pod) -> Pod:
 
 
 def _lease(wire: _Lease) -> Lease:
-    meta = wire.metadata
-    return Lease(
-        name=meta.name,
-        namespace=meta.namespace,
-        uid=meta.uid,
-        deleting=meta.deletion_timestamp is not None,
-        renewed_at=_seconds(wire.spec.renew_time),
-    )
+    return Lease(**_meta(wire.metadata), renewed_at=_seconds(wire.spec.renew_time))
 
 
-_WIRE: dict[str, type[_Node | _Pod | _Lease]] = {"nodes": _Node, "pods": _Pod, "leases": _Lease}
-_VIEW: dict[str, Callable[[Any], Object]] = {"nodes": _node, "pods": _pod, "leases": _lease}
+def _any(wire: _Any) -> Object:
+    return Object(**_meta(wire.metadata))
+
+
+_WIRE: dict[str, type[_Node | _Pod | _Lease | _Any]] = {
+    "nodes": _Node,
+    "pods": _Pod,
+    "leases": _Lease,
+    "secrets": _Any,
+}
+_VIEW: dict[str, Callable[[Any], Object]] = {
+    "nodes": _node,
+    "pods": _pod,
+    "leases": _lease,
+    "secrets": _any,
+}
 _OBJECTS = {plural: msgspec.json.Decoder(wire) for plural, wire in _WIRE.items()}
 _LISTS = {plural: msgspec.json.Decoder(_List[wire]) for plural, wire in _WIRE.items()}  # type: ignore[valid-type]  # made at run time
 _EVENTS = msgspec.json.Decoder(_Event)
 _BOOKMARKS = msgspec.json.Decoder(_Bookmark)
 _REFUSALS = msgspec.json.Decoder(_Refusal)
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str
+
+
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus
+
+
+def decode_version(data: bytes) -> str:
+    """The release that an API server says it is of, such as ``v1.34.1``."""
+    return msgspec.json.decode(data, type=_Version).git_version
+
+
+def decode_review(data: bytes) -> bool:
+    """Whether what was asked about is allowed."""
+    return msgspec.json.decode(data, type=_Review).status.allowed
 
 
 def decode_object(kind: Kind[V], data: bytes | msgspec.Raw) -> V:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -52,9 +53,11 @@ class _Status:
     retry_after: float | None = None
 
 
-def refusal(what: str, code: int, body: bytes, *, retry_after: str = "") -> CloudgraftError:
+def refusal(what: str, code: int, body: bytes, *, retry_after: str = "", right: Right | None = None) -> CloudgraftError:
     """The error for an answer with that code; ``what`` says what was tried, as in "cannot list nodes"."""
     status = _status(body)
+    if code == 403 and right is not None and " cannot " in status.message:  # else somebody but RBAC refused
+        what = f"{what}: the account may not {right}: grant it (docs/reference/rbac.md has the rule)"
     error = _BY_CODE.get(code, InternalError)
     if code == 409 and status.reason == "AlreadyExists":
         error = AlreadyExistsError

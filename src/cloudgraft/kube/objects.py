@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
 __all__ = [
     "BOUND_PODS",
     "LEASES",
     "NODES",
+    "SECRETS",
     "Change",
     "ChangeType",
     "ContainerRef",
@@ -41,6 +43,8 @@ class Object:
     namespace: str = ""
     uid: str = ""
     deleting: bool = False  # its deletion was asked for, and somebody still has to agree
+    # Of the whole object, so that a change can name the one that it is based on. No part of what the object says.
+    version: str = field(default="", compare=False)
 
     @property
     def key(self) -> str:
@@ -50,7 +54,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node(Object):
-    """A node. ``ready`` is what its Ready condition says; no condition is not ready."""
+    """A node. ``ready`` is what its Ready condition says; no condition is not ready. Times are since the epoch."""
 
     provider_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +62,12 @@ class Node(Object):
     ready: bool = False
     unschedulable: bool = False
     created_at: float = 0.0
+    ready_since: float = 0.0  # when its Ready condition last changed; 0 without one
+    addresses: tuple[str, ...] = ()  # IP addresses and host names
+    machine_id: str = ""  # of its system: /etc/machine-id
+    system_uuid: str = ""  # of its hardware, as the firmware tells it
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +109,16 @@ class Kind(Generic[V_co]):
     plural: str
     field_selector: str = ""
 
+    @property
+    def group(self) -> str:
+        """The group of the API; empty for the core."""
+        return self.base.split("/")[1] if self.base.startswith("apis/") else ""
+
 
 NODES: Kind[Node] = Kind(base="api/v1", plural="nodes")
 BOUND_PODS: Kind[Pod] = Kind(base="api/v1", plural="pods", field_selector="spec.nodeName!=")
 LEASES: Kind[Lease] = Kind(base="apis/coordination.k8s.io/v1", plural="leases")
+SECRETS: Kind[Object] = Kind(base="api/v1", plural="secrets")  # what they hold is never read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

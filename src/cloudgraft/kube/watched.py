@@ -45,12 +45,17 @@ class Watched(Generic[V]):
         self._on_change = on_change
         self._objects: dict[str, V] = {}
         self._in_trouble = False
+        self._heard_at: float | None = None  # on the loop's clock
         self.is_synced = False  # whether everything was listed at least once
 
     @property
     def objects(self) -> Mapping[str, V]:
         """All objects, by :attr:`Object.key`. A live view: it changes at the next await."""
         return self._objects
+
+    def heard_within(self, seconds: float) -> bool:
+        """Whether the API has said anything in the last seconds; it does so about once a minute if nothing happens."""
+        return self._heard_at is not None and asyncio.get_running_loop().time() - self._heard_at <= seconds
 
     async def run(self) -> None:
         """Keeps the copy up to date until cancelled."""
@@ -69,6 +74,7 @@ class Watched(Generic[V]):
 
     async def _relist(self) -> str:
         listing = await self._source.list(self._kind)
+        self._hear()
         self._objects = {item.key: item for item in listing.items}
         self.is_synced = True
         if self._in_trouble:
@@ -84,19 +90,28 @@ class Watched(Generic[V]):
             started = clock.time()
             async with aclosing(self._source.watch(self._kind, version=version)) as changes:
                 async for change in changes:
+                    self._hear()
                     version = change.version
                     self._apply(change)
+            self._hear()  # an end in order is an answer too
             if clock.time() - started < _SHORTEST_WATCH:  # a server or proxy that ends every watch at once
                 await asyncio.sleep(_SHORTEST_WATCH)
 
     def _apply(self, change: Change[V]) -> None:
-        if change.object is None:
+        new = change.object
+        if new is None:
             return
         if change.type is ChangeType.DELETED:
-            self._objects.pop(change.object.key, None)
-        else:
-            self._objects[change.object.key] = change.object
-        self._on_change()
+            self._objects.pop(new.key, None)
+            self._on_change()
+            return
+        is_news = self._objects.get(new.key) != new  # most changes are heartbeats, in nothing that we read
+        self._objects[new.key] = new
+        if is_news:
+            self._on_change()
+
+    def _hear(self) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
 
     def _tell(self, error: CloudgraftError) -> None:
         """Warns once per outage, not once per attempt."""

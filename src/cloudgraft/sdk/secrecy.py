@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["hide", "redacted"]
+__all__ = ["hide", "redacted", "unhide"]
 
 MASK: Final = "[secret]"
 _SHORTEST: Final = 6  # characters; what is shorter is also part of many a harmless word
 _lock = threading.Lock()
+_times: Counter[str] = Counter()  # how often each was hidden
 _hidden: tuple[str, ...] = ()  # longest first: one may be part of another
 
 
@@ -22,10 +24,26 @@ def hide(*values: str) -> None:
     reads a secret from elsewhere hides it when it has it: libraries put what they sent into their exceptions. Values of
     fewer than six characters are not hidden.
     """
+    _count(values, 1)
+
+
+def unhide(*values: str) -> None:
+    """Forgets what is no secret any more, such as a token that has expired: every secret costs time in every log line.
+
+    What was hidden twice is forgotten when it was unhidden twice; what was never hidden is left alone.
+    """
+    _count(values, -1)
+
+
+def _count(values: tuple[str, ...], step: int) -> None:
     global _hidden  # noqa: PLW0603 - there is one log per process, and so one list of what must not be in it
     with _lock:
-        wanted = {*_hidden, *(form for value in values if len(value) >= _SHORTEST for form in _forms(value))}
-        _hidden = tuple(sorted(wanted, key=lambda value: (-len(value), value)))
+        for form in (form for value in values if len(value) >= _SHORTEST for form in _forms(value)):
+            if step > 0 or form in _times:
+                _times[form] += step
+            if form in _times and _times[form] <= 0:
+                del _times[form]
+        _hidden = tuple(sorted(_times, key=lambda value: (-len(value), value)))
 
 
 def _forms(value: str) -> set[str]:

@@ -22,6 +22,7 @@ class RowJudge:
         self._readers = {
             schema.machines.name: reader.machine,
             schema.node_groups.name: reader.group,
+            schema.learned.name: reader.learned,
             schema.clouds.name: reader.cloud,
             schema.pauses.name: reader.pause,
             schema.events.name: reader.event,

@@ -17,6 +17,7 @@ __all__ = [
     "ErrorRecord",
     "Event",
     "GroupRecord",
+    "LearnedRecord",
     "MachineRecord",
     "PauseRecord",
     "Presence",
@@ -93,6 +94,16 @@ class GroupRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedRecord:
+    """What nodes of a group really turned out to have, for the day when it has none and is to grow again."""
+
+    group: str
+    settings: Mapping[str, object]  # the `machine:` section of the machines that it was learned from
+    since: float  # nothing is learned from machines that were asked for before: they were promised something else
+    facts: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.facts_json; empty: nothing yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloudRecord:
     """A cloud that was listed once, and whose machines of ours were taken in: before that nothing is created there."""
 
@@ -139,7 +150,8 @@ class Change:
     machines: Sequence[MachineRecord] = ()  # inserted, or replaced by name
     events: Sequence[Event] = ()
     groups: Sequence[GroupRecord] = ()  # inserted, or replaced by id
-    removed_groups: Sequence[str] = ()
+    removed_groups: Sequence[str] = ()  # with what was learned of their nodes
+    learned: Sequence[LearnedRecord] = ()  # inserted, or replaced by group
     clouds: Sequence[CloudRecord] = ()
     pauses: Sequence[PauseRecord] = ()
     resumed: Sequence[tuple[Scope, str]] = ()
@@ -158,5 +170,6 @@ class Contents:
     is_id_new: bool = False  # it was generated, and nobody vouches for it: there may be machines of ours under another
     machines: Sequence[MachineRecord] = ()
     groups: Sequence[GroupRecord] = ()
+    learned: Sequence[LearnedRecord] = ()
     clouds: Sequence[CloudRecord] = ()
     pauses: Sequence[PauseRecord] = ()

@@ -15,6 +15,7 @@ from cloudgraft.store.records import (
     ErrorRecord,
     Event,
     GroupRecord,
+    LearnedRecord,
     MachineRecord,
     PauseRecord,
     Presence,
@@ -22,7 +23,16 @@ from cloudgraft.store.records import (
     State,
 )
 
-__all__ = ["IllegalRowError", "Reader", "cloud_row", "event_row", "group_row", "machine_row", "pause_row"]
+__all__ = [
+    "IllegalRowError",
+    "Reader",
+    "cloud_row",
+    "event_row",
+    "group_row",
+    "learned_row",
+    "machine_row",
+    "pause_row",
+]
 
 E = TypeVar("E", bound=enum.Enum)
 Row = Sequence[Any]
@@ -67,6 +77,16 @@ def group_row(record: GroupRecord) -> Values:
         "cloud": _key(record.cloud, "cloud"),
         "spec": _json(record.spec),
         "configured": record.configured,
+    }
+
+
+def learned_row(record: LearnedRecord) -> Values:
+    """What was learned of a group, as named values of the columns of `learned`."""
+    return {
+        "group_id": _key(record.group, "group"),
+        "settings": _json(record.settings),
+        "since": record.since,
+        "facts": _json(record.facts),
     }
 
 
@@ -148,6 +168,14 @@ class Reader:
             return GroupRecord(id=group, cloud=cloud, spec=_parse(spec), configured=configured)
         except ValueError as error:
             raise _illegal("group", group, error) from error
+
+    def learned(self, row: Row) -> LearnedRecord:
+        """A row of `learned`."""
+        group, settings, since, facts = row
+        try:
+            return LearnedRecord(group=group, settings=self._object(settings), since=since, facts=_parse(facts))
+        except ValueError as error:
+            raise _illegal("what was learned of group", group, error) from error
 
     def cloud(self, row: Row) -> CloudRecord:
         """A row of `clouds`."""

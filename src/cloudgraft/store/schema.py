@@ -22,9 +22,21 @@ from sqlalchemy import (
     Text,
 )
 
-__all__ = ["HEAD", "clouds", "events", "journal", "lease", "machines", "metadata", "node_groups", "pauses", "version"]
+__all__ = [
+    "HEAD",
+    "clouds",
+    "events",
+    "journal",
+    "learned",
+    "lease",
+    "machines",
+    "metadata",
+    "node_groups",
+    "pauses",
+    "version",
+]
 
-HEAD: Final = "0002"  # the newest migration: what this release of cloudgraft reads and writes
+HEAD: Final = "0003"  # the newest migration: what this release of cloudgraft reads and writes
 
 metadata = MetaData()
 
@@ -72,6 +84,15 @@ node_groups = Table(
     Column("cloud", Text, nullable=False),
     Column("spec", Text, nullable=False),
     Column("configured", Boolean, nullable=False),
+)
+
+learned = Table(
+    "learned",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("settings", Text, nullable=False),
+    Column("since", Double, nullable=False),
+    Column("facts", Text, nullable=False),
 )
 
 clouds = Table(

@@ -12,7 +12,7 @@ from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import schema
 from cloudgraft.store.journal import EventQuery, JournalBrokenError
 from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
-from cloudgraft.store.rows import Reader, Values, cloud_row, event_row, group_row, machine_row, pause_row
+from cloudgraft.store.rows import Reader, Values, cloud_row, event_row, group_row, learned_row, machine_row, pause_row
 
 __all__ = [
     "purge",
@@ -61,6 +61,7 @@ def read_contents(connection: Connection) -> Contents:
         cluster_id=cluster_id,
         machines=[reader.machine(row) for row in _all(connection, schema.machines)],
         groups=[reader.group(row) for row in _all(connection, schema.node_groups)],
+        learned=[reader.learned(row) for row in _all(connection, schema.learned)],
         clouds=[reader.cloud(row) for row in _all(connection, schema.clouds)],
         pauses=[reader.pause(row) for row in _all(connection, schema.pauses)],
     )
@@ -76,10 +77,12 @@ def write_change(connection: Connection, change: Change) -> None:
         _write_machines(connection, change.machines)
     if change.removed_groups:
         connection.execute(delete(schema.node_groups).where(schema.node_groups.c.id.in_(change.removed_groups)))
+        connection.execute(delete(schema.learned).where(schema.learned.c.group_id.in_(change.removed_groups)))
     if change.resumed:
         gone = [(scope.value, name) for scope, name in change.resumed]
         connection.execute(delete(schema.pauses).where(tuple_(schema.pauses.c.scope, schema.pauses.c.name).in_(gone)))
     _replace(connection, schema.node_groups, [group_row(record) for record in change.groups])
+    _replace(connection, schema.learned, [learned_row(record) for record in change.learned])
     _replace(connection, schema.clouds, [cloud_row(record) for record in change.clouds])
     _replace(connection, schema.pauses, [pause_row(record) for record in change.pauses])
     if change.events:

@@ -30,9 +30,17 @@ __all__ = ["export_lines", "import_lines"]
 _FORMAT = 1
 _AT_ONCE = 1000  # rows per statement
 _TABLES = {
-    table.name: table for table in (schema.node_groups, schema.clouds, schema.pauses, schema.machines, schema.events)
+    table.name: table
+    for table in (
+        schema.node_groups,
+        schema.learned,
+        schema.clouds,
+        schema.pauses,
+        schema.machines,
+        schema.events,
+    )
 }
-_JSON = {"settings", "tags", "spec", "data"}  # columns that hold JSON; in a line they are not text in text
+_JSON = {"settings", "tags", "spec", "facts", "data"}  # columns that hold JSON; in a line they are not text in text
 _LEASE_SECONDS = 60.0  # longer than a statement may take; the row is locked anyhow until all is done
 
 

@@ -1,0 +1,64 @@
+"""The `kubernetes` section: the cluster that machines join, as cloudgraft reaches it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictBool, ValidationInfo, field_validator
+
+from cloudgraft.config.fields import Kind, ReadableFile, refuse
+from cloudgraft.config.section import Section
+from cloudgraft.joining.chores import ClusterSettings
+from cloudgraft.joining.match import Way
+
+__all__ = ["Kubernetes"]
+
+
+class Kubernetes(Section):
+    """The cluster that machines join. Without it cloudgraft does not see the nodes of its machines.
+
+    What account it needs is on the page about rights, `rbac.md`.
+    """
+
+    # What the next is checked against comes first.
+    in_cluster: StrictBool = Field(False, description="Use the service account of the pod that cloudgraft runs in.")
+    kubeconfig: ReadableFile | None = Field(
+        None,
+        validate_default=True,
+        description="A kubeconfig file, whose current context is used, instead of `inCluster`.",
+        examples=["admin.conf"],
+    )
+    set_provider_id: StrictBool = Field(
+        True,
+        alias="setProviderID",
+        description="Write the providerID on nodes of machines whose driver leaves that to cloudgraft.",
+    )
+    label_nodes: StrictBool = Field(True, description="Add to nodes the labels of their group that they lack.")
+    remove_nodes: StrictBool = Field(True, description="Remove the Node object of a machine that is gone.")
+    match_by: Annotated[tuple[Literal["name", "address", "machineID"], ...], Kind("list of ways")] = Field(
+        ("name",),
+        min_length=1,
+        description="How a node without a providerID is known: by the `name` of its machine, by an `address`, or by "
+        "the `machineID`, which is the id that the cloud has for the machine, as its firmware tells it.",
+        examples=["[name, address]"],
+    )
+
+    @field_validator("kubeconfig")
+    @classmethod
+    def _check_way_in(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        in_cluster: bool | None = info.data.get("in_cluster")  # one that is wrong is told itself
+        if value is not None and in_cluster:
+            raise refuse("does not go together with inCluster", "remove one of the two")
+        if value is None and in_cluster is False:
+            raise refuse("is missing", "for example kubeconfig: admin.conf, or inCluster: true in a pod")
+        return value
+
+    def as_settings(self) -> ClusterSettings:
+        """The same in the words of those who do it."""
+        return ClusterSettings(
+            set_provider_id=self.set_provider_id,
+            label_nodes=self.label_nodes,
+            remove_nodes=self.remove_nodes,
+            match_by=frozenset(Way(way) for way in self.match_by),
+        )

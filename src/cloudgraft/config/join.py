@@ -1,0 +1,208 @@
+"""The `join` section: how machines become nodes. A group may have one of its own, whose keys win one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
+
+from cloudgraft.config.document import read_yaml
+from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, ReadableFile, refuse
+from cloudgraft.config.problems import ConfigError, Problem
+from cloudgraft.config.section import Section
+from cloudgraft.joining.authority import public_key_hashes
+from cloudgraft.joining.plan import JoinPlan, ready_made
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.secrecy import hide
+
+__all__ = ["Join", "JoinToken"]
+
+_GROUP: Final = re.compile("system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+_KUBEADM_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
+# To whom each kind of cluster gives the rights to join.
+_GROUPS: Final[Mapping[str | None, str]] = {
+    "k3s": "system:bootstrappers:k3s:default-node-token",
+    "rke2": "system:bootstrappers:rke2:default-node-token",
+    "talos": "system:bootstrappers:nodes",
+}
+_MAX_BYTES: Final = 1 << 20
+
+
+def _group(value: str) -> str:
+    if not _GROUP.fullmatch(value):
+        raise refuse(
+            "must begin with system:bootstrappers: and go on in lower-case letters, digits, ':' and '-'",
+            f"for example {_KUBEADM_GROUP}",
+        )
+    return value
+
+
+def _server(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_good = parts.scheme == "https" and parts.hostname and parts.path in {"", "/"} and (parts.port or 443)
+        is_good = is_good and not (parts.query or parts.fragment or "@" in parts.netloc)
+    except ValueError:
+        is_good = False
+    if not is_good or not value.isprintable() or " " in value:
+        raise refuse("must be an https URL without a path", "for example https://10.0.0.1:6443")
+    return value.rstrip("/")
+
+
+class JoinToken(Section):
+    """The bootstrap tokens with which machines join: one for each, which is deleted when its node is there."""
+
+    ttl: PositiveDuration = Field(
+        timedelta(minutes=30), description="How long a token is good: until the machine has booted and joined."
+    )
+    groups: tuple[Annotated[StrictStr, AfterValidator(_group), Kind("string")], ...] | None = Field(
+        None,
+        description="Whom the cluster takes the machine for, beside `system:bootstrappers`; by default what the "
+        f"template's kind of cluster wants, such as `{_KUBEADM_GROUP}`.",
+        examples=[f'["{_KUBEADM_GROUP}"]'],
+    )
+
+    @field_validator("ttl")
+    @classmethod
+    def _check_ttl(cls, value: timedelta) -> timedelta:
+        if not timedelta(minutes=1) <= value <= timedelta(days=1):
+            raise refuse("must be between a minute and a day", "for example 30m")
+        return value
+
+
+class Join(Section):
+    """How machines become nodes: what they are told when they boot. Without it they get no user data.
+
+    The how-to `let-machines-join.md` says what a template can use.
+    """
+
+    template: Literal["kubeadm", "k3s", "rke2", "talos"] | None = Field(
+        None, description="A template that comes with cloudgraft.", examples=["kubeadm"]
+    )
+    file: ReadableFile | None = Field(
+        None, description="A template of your own, in Jinja2, instead of `template`.", examples=["join.yaml.j2"]
+    )
+    server: Annotated[StrictStr, AfterValidator(_server), Kind("URL")] | None = Field(
+        None, description="Where machines find the cluster.", examples=["https://10.0.0.1:6443"]
+    )
+    ca_file: ReadableFile | None = Field(
+        None, description="The certificate of the cluster's authority; by default what `kubernetes` has."
+    )
+    values: Annotated[Mapping[str, Any], Kind("mapping")] = Field(
+        default_factory=dict,
+        repr=False,
+        description="What else the template asks for, as `values.…`. Those of a group are added to those of the file.",
+    )
+    values_file: ReadableFile | None = Field(
+        None, description="A YAML file with more values, for those that are secret. `values` stand above them."
+    )
+    token: JoinToken | None = Field(None, description="The tokens with which machines join. Needs `kubernetes`.")
+
+    @field_validator("file")
+    @classmethod
+    def _check_file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("template") is not None:
+            raise refuse("does not go together with template", "remove one of the two")
+        return value
+
+    @field_validator("ca_file")
+    @classmethod
+    def _check_authority(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and isinstance(info.context, LoadContext):
+            try:
+                public_key_hashes(_read(value))
+            except InvalidArgumentError:
+                raise refuse("holds no certificate in PEM form", "such as /etc/kubernetes/pki/ca.crt") from None
+        return value
+
+    @field_validator("values_file")
+    @classmethod
+    def _check_values(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and isinstance(info.context, LoadContext):
+            try:
+                _read_values(value)
+            except ConfigError as error:
+                raise refuse("; ".join(map(str, error.problems))) from None
+        return value
+
+    @property
+    def has_template(self) -> bool:
+        """Whether it says what machines are told."""
+        return self.template is not None or self.file is not None
+
+    def over(self, base: Self | None) -> Self:
+        """This, with what it does not say taken from another one."""
+        if base is None:
+            return self
+        own, theirs = _said(self), _said(base)
+        if self.has_template:
+            theirs = {key: value for key, value in theirs.items() if key not in {"template", "file"}}
+        token = {**_said(base.token), **_said(self.token)}
+        merged = {**theirs, **own, "values": {**base.values, **self.values}}
+        return self.model_copy(update=merged | ({"token": JoinToken.model_construct(**token)} if token else {}))
+
+    def as_plan(self, settings: Mapping[str, Any]) -> JoinPlan:
+        """What machines are told, with the files read. ``settings`` is the group's `machine` section.
+
+        Raises ConfigError when a file cannot be read. What a template does wrong is found by who compiles it.
+        """
+        token = self.token or JoinToken()
+        if self.file is not None:
+            text, name = _read(self.file), str(self.file)
+        else:
+            text, name = ready_made(self.template or ""), f"the template {self.template}"
+        groups = token.groups if token.groups is not None else (_GROUPS.get(self.template, _KUBEADM_GROUP),)
+        return JoinPlan(
+            template=text,
+            file=name,
+            server=self.server or "",
+            ca_cert=_read(self.ca_file) if self.ca_file else "",
+            values={**(_read_values(self.values_file) if self.values_file else {}), **self.values},
+            settings=settings,
+            token_ttl=token.ttl,
+            token_groups=groups,
+        )
+
+
+def _said(section: Section | None) -> dict[str, Any]:
+    """What the file says, without defaults."""
+    return {} if section is None else {name: getattr(section, name) for name in section.model_fields_set}
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([Problem(file=str(path), message=f"cannot be read: {error.strerror}")]) from None
+    if len(content) > _MAX_BYTES:
+        raise ConfigError([Problem(file=str(path), message=f"is larger than {_MAX_BYTES >> 20} MiB")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError([Problem(file=str(path), message="is not UTF-8")]) from None
+
+
+def _read_values(path: Path) -> Mapping[str, Any]:
+    """The values in a file, every one of which is a secret from now on."""
+    document = read_yaml(_read(path), str(path))
+    values = document.root.value
+    _hide_all(values)
+    if document.problems:
+        raise ConfigError(document.problems)
+    if not isinstance(values, dict):
+        raise ConfigError([document.problem((), "must be a mapping of names to values", "for example token: …")])
+    return values
+
+
+def _hide_all(value: object) -> None:
+    if isinstance(value, str):
+        hide(value)
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            _hide_all(each)

@@ -1,0 +1,139 @@
+"""What nodes that really joined teach about those to come: capacity, allocatable, labels and taints. Pure.
+
+What the autoscaler is told must not flap, and must not promise what only one node happens to have. So:
+
+- Nodes that have been there for a while (:data:`SETTLED`) teach; younger ones only while there are no others, because
+  some labels and devices come late. What was learned from settled nodes only settled ones change.
+- Of resources the smallest of the latest nodes counts. Less is taken at once, more only when it is more by
+  :data:`MORE`: nodes of one kind differ by a few pages of memory.
+- A label counts when all of them have it with the same value. A key that was seen to differ is never learned again.
+- A taint counts when all settled nodes have it at the first lesson. One that comes later is somebody's doing, and is
+  not learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from cloudgraft.kube.objects import Node
+from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import Taint
+
+__all__ = ["SETTLED", "Facts", "Specimen", "is_own_label", "is_passing", "learn"]
+
+SETTLED: Final = 600.0  # seconds
+MORE: Final = Fraction(102, 100)
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+# The autoscaler derives these from the stable ones by itself (R69).
+_OLD_NAMES: Final = ("beta.kubernetes.io/", "failure-domain.beta.kubernetes.io/")
+# Taints that come and go with what a node does, or with what is done to it (R70).
+_PASSING: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+
+Resources = Mapping[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the nodes of a group have in common."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Resources = field(default_factory=dict)
+    allocatable: Resources = field(default_factory=dict)
+    varying: frozenset[str] = frozenset()  # keys of labels that were seen to differ between two nodes
+    is_settled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specimen:
+    """A node that is ready, and the names by which it alone is known."""
+
+    node: Node
+    names: Collection[str]
+
+
+def learn(old: Facts | None, specimens: Sequence[Specimen], now: float) -> Facts | None:
+    """What is known after a look at these nodes; the very same as before when they teach nothing new."""
+    settled = [one for one in specimens if now - one.node.created_at >= SETTLED]
+    teachers = settled or specimens
+    if not teachers or (old is not None and old.is_settled and not settled):
+        return old
+    before = old or Facts()
+    labels = [_shared(one) for one in teachers]
+    varying = before.varying | _different(labels, is_certain=bool(settled))
+    capacity = _least(before.capacity, [one.node.capacity for one in teachers])
+    allocatable = _least(before.allocatable, [one.node.allocatable for one in teachers])
+    learned = Facts(
+        labels={
+            key: value
+            for key, value in labels[0].items()
+            if key not in varying and all(other.get(key) == value for other in labels)
+        },
+        taints=_taints(before, settled),
+        capacity=capacity,
+        # Each has been kept or taken by itself; together they must still make sense.
+        allocatable={name: min(amount, capacity.get(name, amount)) for name, amount in allocatable.items()},
+        varying=varying,
+        is_settled=bool(settled),
+    )
+    return old if learned == old else learned
+
+
+def is_own_label(key: str) -> bool:
+    """Whether a label says which node it is, or says again in an old word what another one says."""
+    return key == HOSTNAME or key.startswith(_OLD_NAMES)
+
+
+def is_passing(taint: Taint) -> bool:
+    """Whether a taint comes and goes, so that a new node may or may not have it."""
+    return taint.key.startswith(_PASSING)
+
+
+def _shared(specimen: Specimen) -> dict[str, str]:
+    """The labels of a node that others may have too."""
+    names = {name for name in specimen.names if name}
+    return {k: v for k, v in specimen.node.labels.items() if not is_own_label(k) and v not in names}
+
+
+def _different(labels: Sequence[Mapping[str, str]], *, is_certain: bool) -> frozenset[str]:
+    """Keys that have several values; when ``is_certain``, also those that some nodes lack: they will not come late."""
+    values: dict[str, set[str]] = {}
+    counts: dict[str, int] = {}
+    for one in labels:
+        for key, value in one.items():
+            values.setdefault(key, set()).add(value)
+            counts[key] = counts.get(key, 0) + 1
+    return frozenset(
+        key for key, found in values.items() if len(found) > 1 or (is_certain and counts[key] < len(labels))
+    )
+
+
+def _taints(before: Facts, settled: Sequence[Specimen]) -> tuple[Taint, ...]:
+    if not settled:
+        return before.taints
+    common = [taint for taint in settled[0].node.taints if not is_passing(taint)]
+    common = [taint for taint in common if all(taint in one.node.taints for one in settled)]
+    return tuple(taint for taint in common if not before.is_settled or taint in before.taints)
+
+
+def _least(before: Resources, nodes: Sequence[Resources]) -> dict[str, Quantity]:
+    """Of what all nodes have, the smallest amount; the one before while there is hardly more."""
+    found: dict[str, Quantity] = {}
+    for name in nodes[0]:
+        if all(name in node for node in nodes):
+            least, known = min(node[name] for node in nodes), before.get(name)
+            is_same = known is not None and known.value <= least.value <= known.value * MORE
+            found[name] = known if known is not None and is_same else least
+    return found

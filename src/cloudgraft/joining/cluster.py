@@ -1,0 +1,149 @@
+"""The nodes of the cluster, and which machine each of them is: what the engine asks, answered from memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cloudgraft.joining.chores import Chore, ClusterSettings, RemoveNode, TendNode, chores
+from cloudgraft.joining.claims import Claim, JoinedNode, Stage
+from cloudgraft.joining.keeper import Keeper
+from cloudgraft.joining.match import Matches, Problem, ProblemKind, matched
+from cloudgraft.kube.objects import NODES, Node
+from cloudgraft.kube.watched import Watched
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["Cluster"]
+
+_LOG = logging.getLogger("cloudgraft.joining")
+_STALE_AFTER: Final = 90.0  # seconds; the API is heard at least once a minute, and a dead one is noticed in 75 s
+_SETTLES: Final = 10.0  # seconds in which a node that has just joined may come right by itself
+_AFTER_A_BUG: Final = 5.0  # seconds
+_WHAT: Final[dict[type[Chore], str]] = {
+    TendNode: "nodes get neither providerID nor labels",
+    RemoveNode: "nodes of machines that are gone are not removed",
+}
+
+
+class Cluster:
+    """Watches the nodes, says which is whose, and has them looked after. Nothing here waits for the Kubernetes API.
+
+    While the API is away, nothing is done; afterwards everything is caught up with.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: ClusterSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+        stale_after: float = _STALE_AFTER,
+        settles: float = _SETTLES,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._stale_after = stale_after
+        self._settles = settles
+        self._nodes: Watched[Node] = Watched(client, NODES, on_change=self._note_news)
+        self._keeper = Keeper(client, self._decide)
+        self._claims: dict[str, tuple[Claim, ...]] = {}  # by cloud
+        self._since: dict[str, float] = {}  # when each machine was first told of, by name
+        self._gone_since: dict[str, float] = {}
+        self._matches: Matches | None = None  # None: to be found anew
+        self._in_the_way: list[Problem] = []
+        self._first_seen: dict[Problem, float] = {}
+        self._told: set[Problem] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    async def run(self) -> None:
+        """Watches and works until cancelled. Not even a bug ends it: then it is told, and begun anew."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._nodes.run())
+                    tasks.create_task(self._keeper.run())
+            except ExceptionGroup as bugs:
+                _LOG.error("the watch over the nodes failed, and begins anew", exc_info=bugs)
+            await asyncio.sleep(_AFTER_A_BUG)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether what is answered is fresh enough to act on; False while the Kubernetes API is away."""
+        return self._nodes.is_synced and self._nodes.heard_within(self._stale_after)
+
+    def claim(self, cloud: str, claims: Sequence[Claim]) -> None:
+        """All machines of a cloud, in place of what was told of it before."""
+        if self._claims.get(cloud, ()) == tuple(claims):
+            return
+        self._claims[cloud] = tuple(claims)
+        now, everyone = self._clock(), self._everyone()
+        self._since = {claim.name: self._since.get(claim.name, now) for claim in everyone}
+        gone = [claim.name for claim in everyone if claim.stage is Stage.GONE]
+        self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
+        self._matches = None
+        self._keeper.wake()
+
+    def joined(self, name: str) -> JoinedNode | None:
+        """The node of this machine; None when there is none, or when it is not certain which one it is."""
+        node = self._node_of(name)
+        if node is None:
+            return None
+        return JoinedNode(node=node, unready_since=None if node.ready else node.ready_since or node.created_at)
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Calls back, on the event loop, when nodes have come, gone, or changed."""
+        self._listeners.append(on_change)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What keeps nodes from being known or looked after, at present."""
+        refused = [
+            Problem(kind=ProblemKind.REFUSED, node="", message=f"{_WHAT[kind]}: {error}")
+            for kind, error in self._keeper.troubles.items()
+        ]
+        return (*self._match().problems, *self._in_the_way, *refused)
+
+    def _everyone(self) -> list[Claim]:
+        return [claim for claims in self._claims.values() for claim in claims]
+
+    def _node_of(self, name: str) -> Node | None:
+        key = self._match().nodes.get(name)
+        return None if key is None else self._nodes.objects.get(key)
+
+    def _match(self) -> Matches:
+        if self._matches is None:
+            nodes = self._nodes.objects.values()
+            self._matches = matched(self._everyone(), nodes, self._settings.match_by, since=self._since)
+        return self._matches
+
+    def _note_news(self) -> None:
+        self._matches = None
+        self._keeper.wake()
+        for listener in self._listeners:
+            listener()
+
+    def _decide(self) -> list[Chore]:
+        if not self.is_known:
+            return []
+        everyone = self._everyone()
+        nodes = {name: node for name in self._match().nodes if (node := self._node_of(name)) is not None}
+        found, self._in_the_way = chores(
+            everyone, nodes, self._settings, gone_since=self._gone_since, now=self._clock()
+        )
+        self._tell((*self._match().problems, *self._in_the_way))
+        return found
+
+    def _tell(self, problems: Sequence[Problem]) -> None:
+        """Each once, when it has lasted a while."""
+        now = self._clock()
+        self._first_seen = {problem: self._first_seen.get(problem, now) for problem in problems}
+        self._told &= self._first_seen.keys()
+        for problem, since in self._first_seen.items():
+            if problem not in self._told and now - since >= self._settles:
+                self._told.add(problem)
+                extra = {"node": problem.node, "machine": problem.machine, "problem": problem.kind.value}
+                _LOG.warning("%s", problem.message, extra=extra)

@@ -1,0 +1,251 @@
+"""Which node is which machine's. Pure: from what is claimed and what is there, never by guess.
+
+A node with a providerID belongs to the machine with exactly that providerID (R30). A node without one is known by its
+name, an address or a machine id, as far as the configuration allows, and only when no other node and no other machine
+would fit as well. Where that is not so, nothing is said but a problem.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from cloudgraft.joining.claims import Claim, Stage
+from cloudgraft.kube.objects import Node
+
+__all__ = ["Matches", "Problem", "ProblemKind", "Way", "matched"]
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_SKEW: Final = 60.0  # seconds by which the clocks of the cluster and of this host may differ
+
+
+class Way(enum.Enum):
+    """How a node without a providerID is known. The value is what the configuration calls it."""
+
+    NAME = "name"
+    ADDRESS = "address"
+    MACHINE_ID = "machineID"
+
+
+class ProblemKind(enum.Enum):
+    """What kind of problem it is."""
+
+    TWO_NODES = "two_nodes"
+    TWO_MACHINES = "two_machines"
+    OTHER_PROVIDER_ID = "other_provider_id"
+    NAMED_OTHERWISE = "named_otherwise"
+    STRANGER = "stranger"
+    OTHER_LABEL = "other_label"
+    REFUSED = "refused"  # by the Kubernetes API
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why something is not done about a node, in words for a person.
+
+    ``machine`` is empty when it could be any, and ``node`` when it is all of them.
+    """
+
+    kind: ProblemKind
+    node: str
+    machine: str = ""
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """The node of each machine that has one, by the machine's name, as a key of :attr:`Node.key`."""
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+def matched(
+    claims: Sequence[Claim], nodes: Iterable[Node], ways: Collection[Way], *, since: Mapping[str, float] | None = None
+) -> Matches:
+    """Finds the node of each machine.
+
+    ``since`` tells, by name, for how long a machine has been waited for (seconds since the epoch): a node that came
+    later, fits nobody and has no providerID may be that machine under a wrong name, which is told.
+    """
+    return _Matching(claims, ways, since or {}).run(sorted(nodes, key=lambda node: node.key))
+
+
+class _Matching:
+    """One run, with its indexes."""
+
+    def __init__(self, claims: Sequence[Claim], ways: Collection[Way], since: Mapping[str, float]) -> None:
+        self._ways = ways
+        self._since = since
+        self._claims = {claim.name: claim for claim in claims}
+        self._by_provider_id: dict[str, list[Claim]] = defaultdict(list)
+        for claim in self._claims.values():
+            if claim.provider_id:
+                self._by_provider_id[claim.provider_id].append(claim)
+        self._by: dict[Way, dict[str, list[Claim]]] = {}  # made when it is needed: most nodes have a providerID
+        self._nodes: dict[str, str] = {}
+        self._problems: list[Problem] = []
+
+    def run(self, nodes: Sequence[Node]) -> Matches:
+        exact: dict[str, list[Node]] = defaultdict(list)
+        guesses: dict[str, list[Node]] = defaultdict(list)
+        for node in nodes:
+            claims = self._exact(node) if node.provider_id else self._alike(node, self._ways)
+            chosen = self._only(node, claims)
+            if chosen is not None:
+                (exact if node.provider_id else guesses)[chosen.name].append(node)
+            elif not claims and node.provider_id:
+                self._tell_other_id(node)
+        self._settle(exact)
+        self._settle(guesses)
+        self._tell_strangers(nodes)
+        return Matches(nodes=self._nodes, problems=tuple(self._problems))
+
+    def _exact(self, node: Node) -> list[Claim]:
+        return _those_that_are(self._by_provider_id.get(node.provider_id, ()))
+
+    def _alike(self, node: Node, ways: Collection[Way]) -> list[Claim]:
+        """Who could be behind a node, by all ways together: what two ways tell differently is not certain."""
+        found = {
+            claim.name: claim
+            for way in ways
+            for key in _keys_of_node(node, way)
+            for claim in self._index(way).get(key, ())
+        }
+        return _those_that_are(found.values())
+
+    def _index(self, way: Way) -> dict[str, list[Claim]]:
+        if way not in self._by:
+            self._by[way] = defaultdict(list)
+            for claim in self._claims.values():
+                for key in _keys_of_claim(claim, way):
+                    self._by[way][key].append(claim)
+        return self._by[way]
+
+    def _only(self, node: Node, claims: Sequence[Claim]) -> Claim | None:
+        if len(claims) > 1:
+            names = " and ".join(claim.name for claim in claims[:3])
+            by = f"providerID {node.provider_id}" if node.provider_id else "name, address or machine id"
+            self._tell(
+                ProblemKind.TWO_MACHINES,
+                node,
+                f"node {node.name} fits more than one machine by its {by}: {names}; it is left alone. Let no two "
+                "machines share a name, an address or an id, or narrow kubernetes.matchBy",
+            )
+        return claims[0] if len(claims) == 1 else None
+
+    def _settle(self, found: Mapping[str, Sequence[Node]]) -> None:
+        """Takes what is certain. A machine that has its node by its providerID gets no second one by another way."""
+        for machine, nodes in found.items():
+            rivals = [node.name for node in nodes]
+            if machine in self._nodes:
+                rivals.insert(0, self._nodes[machine].lstrip("/"))
+            if len(rivals) == 1:
+                self._nodes[machine] = nodes[0].key
+                continue
+            for node in nodes:
+                self._tell(
+                    ProblemKind.TWO_NODES,
+                    node,
+                    f"machine {machine} fits more than one node: {', '.join(rivals[:3])}; "
+                    f"{node.name} is left alone. Find out which is the machine, and delete the other Node object",
+                    machine,
+                )
+
+    def _tell_other_id(self, node: Node) -> None:
+        for claim in self._alike(node, self._ways):
+            if claim.stage is Stage.WANTED and claim.provider_id:
+                self._tell(
+                    ProblemKind.OTHER_PROVIDER_ID,
+                    node,
+                    f"node {node.name} looks like machine {claim.name}, but carries the providerID {node.provider_id} "
+                    f"instead of {claim.provider_id}. A providerID never changes: if it is this machine, stop whoever "
+                    "writes that one, delete the Node object, and restart its kubelet",
+                    claim.name,
+                )
+
+    def _tell_strangers(self, nodes: Sequence[Node]) -> None:
+        """Nodes that nobody asked for, while machines are waited for."""
+        taken = set(self._nodes.values())
+        waiting = [
+            claim for claim in self._claims.values() if claim.stage is Stage.WANTED and claim.name not in self._nodes
+        ]
+        soonest = min((self._since.get(claim.name, float("inf")) for claim in waiting), default=float("inf"))
+        others = [way for way in Way if way not in self._ways]
+        for node in nodes if waiting else ():
+            if node.key in taken or node.provider_id or self._alike(node, self._ways):
+                continue
+            known = [claim for claim in self._alike(node, others) if claim.name not in self._nodes]
+            if len(known) == 1 and known[0].stage is Stage.WANTED:
+                self._tell_named_otherwise(node, known[0])
+            elif node.created_at + _SKEW >= soonest:
+                names = ", ".join(claim.name for claim in waiting[:3])
+                self._tell(
+                    ProblemKind.STRANGER,
+                    node,
+                    f"node {node.name} has joined under a name that nobody asked for, and has no providerID, while "
+                    f"{names} {'is' if len(waiting) == 1 else 'are'} waited for. If it is one of them, let it take its "
+                    "machine's name as its node name, or add address or machineID to kubernetes.matchBy",
+                )
+
+    def _tell_named_otherwise(self, node: Node, claim: Claim) -> None:
+        others = [way for way in Way if way not in self._ways]
+        way = next(way for way in others if _keys_of_node(node, way) & _keys_of_claim(claim, way))
+        self._tell(
+            ProblemKind.NAMED_OTHERWISE,
+            node,
+            f"node {node.name} has the {way.value} of machine {claim.name}, but kubernetes.matchBy does not go by it. "
+            f"Add {way.value} there, or let the machine join under its own name",
+            claim.name,
+        )
+
+    def _tell(self, kind: ProblemKind, node: Node, message: str, machine: str = "") -> None:
+        self._problems.append(Problem(kind=kind, node=node.name, machine=machine, message=message))
+
+
+def _those_that_are(claims: Collection[Claim]) -> list[Claim]:
+    """Without machines that are gone, if there are others; of several that are gone, any will do."""
+    if len(claims) < 2:
+        return list(claims)
+    found = sorted(claims, key=lambda claim: claim.name)
+    return [claim for claim in found if claim.stage is not Stage.GONE] or found[:1]
+
+
+def _keys_of_claim(claim: Claim, way: Way) -> set[str]:
+    if way is Way.NAME:
+        return {claim.name}
+    if way is Way.MACHINE_ID:
+        return {_uuid(claim.machine_id)} - {""}
+    # The address of a machine that is gone may be somebody else's by now, whose node must not be removed.
+    return set() if claim.stage is Stage.GONE else {_address(address) for address in claim.addresses if address}
+
+
+def _keys_of_node(node: Node, way: Way) -> set[str]:
+    if way is Way.NAME:
+        return {node.name, node.labels.get(_HOSTNAME, node.name)}
+    if way is Way.MACHINE_ID:
+        return {_uuid(node.machine_id), _uuid(node.system_uuid)} - {""}
+    return {_address(address) for address in node.addresses if address}
+
+
+@lru_cache(maxsize=1 << 15)
+def _address(text: str) -> str:
+    """In one of the many forms in which an IPv6 address can be written."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return text.lower().rstrip(".")
+
+
+def _uuid(text: str) -> str:
+    """/etc/machine-id has no dashes, and firmware does not agree on upper and lower case."""
+    plain = text.lower().replace("-", "")
+    return plain if len(plain) == 32 and plain.isalnum() else text.lower()

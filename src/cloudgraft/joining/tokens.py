@@ -1,0 +1,162 @@
+"""Bootstrap tokens: the short-lived credentials with which one machine joins the cluster.
+
+A token is a Secret in the namespace ``kube-system``. To make and to delete it is all that is needed here: reading the
+secrets of that namespace would be far too much. So its id is derived from the machine's name, to be found again after a
+restart, and its secret, which nobody can read back, is kept in memory only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import secrets
+import string
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from cloudgraft.kube.objects import SECRETS, Manifest
+from cloudgraft.kube.rights import TOKEN_NAMESPACE
+from cloudgraft.sdk.errors import AlreadyExistsError, NotFoundError, PreconditionError
+from cloudgraft.sdk.secrecy import hide, unhide
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["Token", "Tokens"]
+
+_ALPHABET: Final = string.digits + string.ascii_lowercase
+_ID, _SECRET = 6, 16  # characters, as Kubernetes has them
+_COUNTERS: Final = 8  # ids that are tried for a name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A bootstrap token. Its id is no secret."""
+
+    id: str
+    secret: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.id}.{self.secret}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Minted:
+    token: Token
+    counter: int
+    made_at: float
+    ttl: float
+
+    def is_good_at(self, now: float) -> bool:
+        """Whether a machine that gets it now has the time to use it."""
+        return now < self.made_at + self.ttl * 0.75
+
+
+class Tokens:
+    """Mints a token per machine, and takes it back. Ask for one name from one task at a time."""
+
+    def __init__(
+        self, client: KubeClient, *, cluster: str, cluster_id: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self._minted: dict[str, _Minted] = {}
+
+    async def mint(self, name: str, *, ttl: timedelta, groups: Sequence[str]) -> Token:
+        """The token of a machine: the same for a second try, while it is good. Raises CloudgraftError."""
+        self._forget_expired()
+        known = self._minted.get(name)
+        if known is not None and known.is_good_at(self._clock()):
+            return known.token
+        first = 0 if known is None else known.counter + 1
+        for counter in range(first, first + _COUNTERS):
+            token = Token(id=self._id(name, counter), secret=_random(_SECRET))
+            hide(token.secret)
+            try:
+                manifest = self._manifest(name, token, ttl, groups)
+                await self._client.create(SECRETS, manifest, namespace=TOKEN_NAMESPACE)
+            except AlreadyExistsError:  # of an earlier life of ours, with a secret that nobody knows any more
+                unhide(token.secret)
+                continue
+            except BaseException:
+                unhide(token.secret)
+                raise
+            self._keep(name, _Minted(token, counter, self._clock(), ttl.total_seconds()))
+            return token
+        raise PreconditionError(
+            f"there are {_COUNTERS} bootstrap tokens for machine {name} already: they go when they expire, or with "
+            f"kubectl -n {TOKEN_NAMESPACE} delete secret -l app.kubernetes.io/managed-by=cloudgraft"
+        )
+
+    async def settle(self, name: str) -> None:
+        """Deletes the tokens of a machine; what is gone already is fine. Raises CloudgraftError, to be tried again.
+
+        After a restart nothing is known but the name: then ids are tried until one is not there.
+        """
+        known = self._minted.get(name)
+        if known is not None:
+            for counter in range(known.counter + 1):
+                with suppress(NotFoundError):
+                    await self._delete(name, counter)
+            self._drop(name)
+            return
+        with suppress(NotFoundError):
+            for counter in itertools.count():
+                await self._delete(name, counter)
+
+    async def _delete(self, name: str, counter: int) -> None:
+        secret = f"bootstrap-token-{self._id(name, counter)}"
+        await self._client.delete(SECRETS, secret, namespace=TOKEN_NAMESPACE)
+
+    def _id(self, name: str, counter: int) -> str:
+        digest = hashlib.sha256(f"{self._cluster_id}/{name}/{counter}".encode()).digest()
+        number = int.from_bytes(digest)
+        return "".join(_ALPHABET[number // 36**place % 36] for place in range(_ID))
+
+    def _manifest(self, name: str, token: Token, ttl: timedelta, groups: Sequence[str]) -> Manifest:
+        expires = datetime.fromtimestamp(self._clock(), UTC) + ttl
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": f"bootstrap-token-{token.id}",
+                "namespace": TOKEN_NAMESPACE,
+                "labels": {"app.kubernetes.io/managed-by": "cloudgraft"},
+                "annotations": {"cloudgraft/cluster": self._cluster_id, "cloudgraft/machine": name},
+            },
+            "type": "bootstrap.kubernetes.io/token",
+            "stringData": {
+                "description": f"made by cloudgraft for machine {name} of cluster {self._cluster}",
+                "token-id": token.id,
+                "token-secret": token.secret,
+                "expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "usage-bootstrap-authentication": "true",
+                "usage-bootstrap-signing": "true",
+                "auth-extra-groups": ",".join(groups),
+            },
+        }
+
+    def _keep(self, name: str, minted: _Minted) -> None:
+        self._drop(name)
+        self._minted[name] = minted
+
+    def _drop(self, name: str) -> None:
+        known = self._minted.pop(name, None)
+        if known is not None:
+            unhide(known.token.secret)
+
+    def _forget_expired(self) -> None:
+        """What has expired, the cluster itself deletes."""
+        now = self._clock()
+        for name in [name for name, minted in self._minted.items() if now > minted.made_at + minted.ttl]:
+            self._drop(name)
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))

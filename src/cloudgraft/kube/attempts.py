@@ -1,0 +1,46 @@
+"""When something that was tried may be tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Attempts"]
+
+_SETTLING: Final = 1.0  # seconds in which the effect of what was done comes back to us
+_LONGEST: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    failures: int  # in a row
+    not_before: float
+
+
+class Attempts:
+    """Remembers per key what was done lately, so that nothing is done twice in a row, or too often in vain."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Last] = {}
+
+    def is_due(self, key: str, now: float) -> bool:
+        """Whether it may be tried now."""
+        last = self._last.get(key)
+        return last is None or last.not_before <= now
+
+    def succeeded(self, key: str, now: float) -> None:
+        """It was done; if it still seems needed in a second, it is done again."""
+        self._last[key] = _Last(0, now + _SETTLING)
+
+    def failed(self, key: str, now: float) -> int:
+        """It failed; each time in a row the pause is twice as long. Says how often that was, up to ten times."""
+        last = self._last.get(key)
+        failures = 1 if last is None else min(last.failures + 1, 10)
+        self._last[key] = _Last(failures, now + min(_SETTLING * 2 ** (failures - 1), _LONGEST))
+        return failures
+
+    def keep_only(self, keys: Iterable[str]) -> None:
+        """Forgets everything else: what is not needed any more starts anew when it is needed again."""
+        for key in self._last.keys() - set(keys):
+            del self._last[key]

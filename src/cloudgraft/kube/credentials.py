@@ -1,0 +1,87 @@
+"""Where the Kubernetes API is and who we are there: from a kubeconfig file, or from a pod's service account.
+
+A service account's token rotates: its file is read again when the API does not take the old one any more. The same goes
+for a kubeconfig that names a ``tokenFile``.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import yaml
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import Cluster, Context, User
+from lightkube.exceptions import ConfigError
+from msgspec import ValidationError
+
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+
+__all__ = ["SERVICE_ACCOUNT", "Credentials", "authority_of", "from_kubeconfig", "from_service_account", "usable"]
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+Credentials = SingleConfig
+
+
+def from_kubeconfig(path: Path) -> Credentials:
+    """The current context of a file. One without a user is an anonymous one. Raises InvalidArgumentError."""
+    with usable(f"the kubeconfig {path}"):
+        content = yaml.safe_load(path.read_text())
+        if not isinstance(content, dict):
+            raise ConfigError("it is not a mapping")
+        config = KubeConfig.from_dict(content, fname=path).get()
+        if config is None:
+            raise ConfigError("no context is chosen")
+        user = config.user or User()  # lightkube would stop at none
+        if user.token_file is not None:
+            user.token_file = str(config.abs_file(user.token_file))
+        return config._replace(user=user)
+
+
+def from_service_account(directory: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Credentials:
+    """The account of the pod that this runs in. Raises PreconditionError when there is none."""
+    token, authority = directory / "token", directory / "ca.crt"
+    host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+    missing = next((str(file) for file in (token, authority) if not file.is_file()), "")
+    if not host or not port or missing:
+        what = f"there is no {missing}" if missing else "KUBERNETES_SERVICE_HOST and _PORT are not set"
+        raise PreconditionError(
+            f"inCluster: true works only in a pod with a service account: {what}; elsewhere, name a kubeconfig, and in "
+            "a pod, leave automountServiceAccountToken on"
+        )
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return SingleConfig(
+        context_name="service-account",
+        context=Context(cluster="service-account", user="service-account"),
+        cluster=Cluster(server=server, certificate_auth=str(authority)),
+        user=User(token_file=str(token)),
+    )
+
+
+def authority_of(credentials: Credentials) -> str:
+    """The certificates by which the API is known, as PEM; empty when the kubeconfig has none."""
+    cluster = credentials.cluster
+    with usable("the authority of the cluster"):
+        if cluster.certificate_auth:
+            return Path(credentials.abs_file(cluster.certificate_auth)).read_text()
+        return base64.b64decode(cluster.certificate_auth_data or "").decode()
+
+
+@contextmanager
+def usable(name: str) -> Iterator[None]:
+    """Turns whatever is wrong with a file, or with one that it names, into one of our errors, without its secrets."""
+    try:
+        yield
+    except yaml.YAMLError as error:
+        # Without its own message, which quotes the line: that may be the one with the token.
+        raise InvalidArgumentError(f"{name} is not valid YAML") from error
+    except KeyError as error:
+        raise InvalidArgumentError(f"{name} has no {error}") from error
+    except FileNotFoundError as error:
+        raise InvalidArgumentError(f"{name}: {error.filename or 'a file'} not found") from error
+    except (ConfigError, ValidationError, TypeError, ValueError, OSError) as error:
+        raise InvalidArgumentError(f"{name} cannot be used: {error}") from error
