@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+
+import pytest
 
 
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each core: half of the time a test waits for a process that it started."""
     return 2 * (os.cpu_count() or 1)
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test hides, a harmless word perhaps, must not be hidden in the next one."""
+    monkeypatch.setattr("cloudgraft.sdk.secrecy._times", Counter())
+    monkeypatch.setattr("cloudgraft.sdk.secrecy._hidden", ())
