@@ -252,6 +252,8 @@ PLANTS: Mapping[str, Plant] = {
     "config-invalid": lambda p: replace(p, settings=None, config_problems=("cloudgraft.yaml:3:1: unknown key",)),
     "config-missing": lambda p: replace(p, settings=None, config_file=""),
     "config-not-taken": server(config_trouble="line 3: unknown key"),
+    "cluster-not-seen": server(cluster_trouble="the Kubernetes API has not been heard of for a while"),
+    "node-not-looked-after": server(node_problems=("two nodes are named m-1",)),
     "server-unreachable": lambda p: replace(p, server=None, server_trouble="no cloudgraft server answers"),
     "not-leader": server(leader_trouble="another replica leads"),
     "journal-not-writable": server(journal_trouble="the disk is full"),

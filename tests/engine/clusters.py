@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgraft.joining.claims import Claim, JoinedNode, NewMachine, Stage
+from cloudgraft.joining.match import Problem
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
@@ -37,6 +38,7 @@ class MemoryCluster:
         self.told: dict[str, Sequence[Claim]] = {}
         self.times = 0  # that claims were handed over
         self.nodes: dict[str, JoinedNode] = {}
+        self.trouble: Sequence[Problem] = ()
         self._listeners: list[Callable[[], None]] = []
 
     def claim(self, cloud: str, claims: Sequence[Claim]) -> None:
@@ -45,6 +47,9 @@ class MemoryCluster:
 
     def joined(self, name: str) -> JoinedNode | None:
         return self.nodes.get(name) if name in self.claims else None
+
+    def problems(self) -> Sequence[Problem]:
+        return self.trouble
 
     def listen(self, on_change: Callable[[], None]) -> None:
         self._listeners.append(on_change)

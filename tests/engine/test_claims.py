@@ -12,7 +12,9 @@ from cloudgraft.engine.blueprint import Joining
 from cloudgraft.engine.claimer import claim_of
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.release import release
+from cloudgraft.engine.report import make_report
 from cloudgraft.joining.claims import Stage
+from cloudgraft.joining.match import Problem, ProblemKind
 from cloudgraft.sdk.driver import DriverTraits, ProviderIdBy
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
 from tests.engine.clusters import MemoryCluster
@@ -225,3 +227,12 @@ def test_while_there_are_two_machines_for_one_intent_no_provider_id_is_written()
     claim = claim_of(record, sight, _fleet(record), is_ours_to_set=True)
     assert claim is not None
     assert not claim.sets_provider_id
+
+
+async def test_what_keeps_nodes_from_being_looked_after_is_reported(case: Case, cluster: MemoryCluster) -> None:
+    assert (await make_report(case.engine)).node_problems == []
+    cluster.trouble = (Problem(kind=ProblemKind.STRANGER, node="n", message="nobody asked for node n"),)
+    cluster.is_known = False
+    report = await make_report(case.engine)
+    assert report.node_problems == ["nobody asked for node n"]
+    assert "has not been heard of" in report.cluster_trouble

@@ -27,7 +27,7 @@ class Clock:
 
 
 def tokens(client: KubeClient, clock: Clock | None = None) -> Tokens:
-    return Tokens(client, cluster="prod", cluster_id="abcdefghij", clock=clock or Clock())
+    return Tokens(client, cluster="prod", clock=clock or Clock())
 
 
 async def mint(minter: Tokens, name: str = "m1") -> Token:

@@ -373,7 +373,7 @@ def test_an_authority_that_is_none_is_refused() -> None:
 async def test_what_is_too_large_for_the_cloud_is_refused_before_a_token_is_made(
     api: FakeApi, client: KubeClient
 ) -> None:
-    tokens = Tokens(client, cluster="prod", cluster_id="abcdefghij")
+    tokens = Tokens(client, cluster="prod")
     plan = JoinPlan(template="é" * 50 + "{{ token }}", file="f")
     small = NewMachine(name="m1", group="small", cloud="lab", user_data_limit=122)
     with pytest.raises(InvalidArgumentError, match="123 bytes, but cloud lab takes at most 122"):
@@ -385,7 +385,7 @@ async def test_what_is_too_large_for_the_cloud_is_refused_before_a_token_is_made
 
 
 async def test_a_machine_gets_a_token_of_its_own_and_the_same_text_again(api: FakeApi, client: KubeClient) -> None:
-    tokens = Tokens(client, cluster="prod", cluster_id="abcdefghij")
+    tokens = Tokens(client, cluster="prod")
     plan = JoinPlan(
         template="{{ token }} {{ token_id }} {{ token_secret }}",
         file="f",
@@ -404,7 +404,7 @@ async def test_a_machine_gets_a_token_of_its_own_and_the_same_text_again(api: Fa
 
 
 async def test_a_token_is_made_only_where_one_is_used(api: FakeApi, client: KubeClient) -> None:
-    tokens = Tokens(client, cluster="prod", cluster_id="abcdefghij")
+    tokens = Tokens(client, cluster="prod")
     plans = {
         "none": JoinPlan(template="hello", file="f"),
         "lasting": JoinPlan(template="{{ token }}", file="g", values={"token": "lasting"}),
@@ -419,7 +419,7 @@ async def test_a_token_is_made_only_where_one_is_used(api: FakeApi, client: Kube
 
 async def test_a_token_that_is_denied_is_the_machines_failure(api: FakeApi, client: KubeClient) -> None:
     api.denied = {("create", "secrets")}
-    tokens = Tokens(client, cluster="prod", cluster_id="abcdefghij")
+    tokens = Tokens(client, cluster="prod")
     plan = JoinPlan(template="{{ token }}", file="f")
     with pytest.raises(PermissionDeniedError, match="may not create secrets"):
         await UserDataMaker({"small": plan}, cluster="prod", tokens=tokens).make(MACHINE)

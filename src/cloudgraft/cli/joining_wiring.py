@@ -32,7 +32,7 @@ class ClusterLink:
         self._tokens: Tokens | None = None
         if self._client is not None and config.kubernetes is not None:
             self.cluster = Cluster(self._client, config.kubernetes.as_settings())
-            self._tokens = Tokens(self._client, cluster=config.cluster, cluster_id=config.cluster)
+            self._tokens = Tokens(self._client, cluster=config.cluster)
         self.joining = self.joining_for(config)
 
     def joining_for(self, config: Config) -> Joining:

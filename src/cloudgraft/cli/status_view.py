@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,6 +13,7 @@ from cloudgraft.cli.admin_output import ago, table, text
 __all__ = ["view"]
 
 Report = Mapping[str, Any]
+_PROBLEMS: Final = 5  # with nodes that are shown
 
 
 def view(report: Report) -> Group:
@@ -30,12 +31,21 @@ def _head(report: Report) -> Iterator[RenderableType]:
         f"the configuration file is not valid, the old one stays: {report['configTrouble']}"
         if report["configTrouble"]
         else "",
+        report.get("clusterTrouble", ""),
     ]
     for trouble in filter(None, troubles):
         yield text(trouble, "red")
     if report["configPending"]:
         yield text("a changed configuration waits for the autoscaler's next Refresh", "yellow")
+    yield from _nodes(report.get("nodeProblems", ()))
     yield Text("")
+
+
+def _nodes(problems: Sequence[str]) -> Iterator[RenderableType]:
+    for problem in problems[:_PROBLEMS]:
+        yield text(problem, "yellow")
+    if len(problems) > _PROBLEMS:
+        yield text(f"and {len(problems) - _PROBLEMS} more nodes like these; `-o json` has all", "yellow")
 
 
 def _groups(report: Report) -> Iterator[RenderableType]:

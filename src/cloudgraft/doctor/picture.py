@@ -159,6 +159,8 @@ class Server:
     clouds: tuple[Cloud, ...] = ()
     guards: tuple[Guard, ...] = ()
     oddities: tuple[Oddity, ...] = ()
+    cluster_trouble: str = ""  # why it does not see the nodes
+    node_problems: tuple[str, ...] = ()  # as it tells them itself
 
 
 # -- certificates and the way to the server ----------------------------------------------------------------------------

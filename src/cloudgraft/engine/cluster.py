@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cloudgraft.joining.claims import Claim, JoinedNode, NewMachine
+from cloudgraft.joining.match import Problem
 
 __all__ = ["Cluster", "UserData"]
 
@@ -29,6 +30,9 @@ class Cluster(Protocol):
 
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""
+
+    def problems(self) -> Sequence[Problem]:
+        """What keeps nodes from being known or looked after, at present."""
 
 
 class UserData(Protocol):

@@ -7,12 +7,13 @@ late either: of a long time between two looks only a part counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.sight import Sight
+from cloudgraft.joining.match import Problem
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["NodeCount", "Nodes"]
@@ -41,6 +42,10 @@ class Nodes:
     def is_known(self) -> bool:
         """Whether there is a cluster, and what it shows is fresh enough to act on."""
         return self.cluster is not None and self.cluster.is_known
+
+    def problems(self) -> Sequence[Problem]:
+        """What keeps nodes from being known or looked after, at present."""
+        return () if self.cluster is None else self.cluster.problems()
 
     def exchange(self, cluster: Cluster | None) -> None:
         """Another cluster, or another way to it: what was seen through the old one is seen anew."""

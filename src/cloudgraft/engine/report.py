@@ -165,6 +165,8 @@ class Report:
     journal_trouble: str
     config_trouble: str
     is_config_pending: bool  # a changed configuration waits for the next Refresh
+    cluster_trouble: str  # why the nodes cannot be seen; empty when they can, and where there is no cluster to see
+    node_problems: Sequence[str]  # what keeps nodes from being known or looked after
     groups: Sequence[GroupReport]
     clouds: Sequence[CloudReport]
     guards: Sequence[GuardReport]
@@ -198,10 +200,18 @@ async def make_report(
         journal_trouble=engine.writer.trouble,
         config_trouble=config_trouble,
         is_config_pending=engine.is_config_pending,
+        cluster_trouble=_cluster_trouble(engine),
+        node_problems=[str(problem) for problem in engine.nodes.problems()],
         groups=groups,
         clouds=[cloud for cloud in clouds if not group or cloud.name == groups[0].cloud],
         guards=[_guard(use) for use in engine.book.use()],
     )
+
+
+def _cluster_trouble(engine: Engine) -> str:
+    if engine.nodes.cluster is None or engine.nodes.is_known:
+        return ""
+    return "the Kubernetes API has not been heard of for a while; nothing is decided by nodes meanwhile"
 
 
 async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines: bool) -> GroupReport:

@@ -23,6 +23,8 @@ __all__ = ["Cluster"]
 _LOG = logging.getLogger("cloudgraft.joining")
 _STALE_AFTER: Final = 90.0  # seconds; the API is heard at least once a minute, and a dead one is noticed in 75 s
 _SETTLES: Final = 10.0  # seconds in which a node that has just joined may come right by itself
+_QUICK: Final = 0.005  # seconds; what takes longer to match is given a rest,
+_REST: Final = 20  # times as long as it took
 _AFTER_A_BUG: Final = 5.0  # seconds
 _WHAT: Final[dict[type[Chore], str]] = {
     TendNode: "nodes get neither providerID nor labels",
@@ -54,7 +56,9 @@ class Cluster:
         self._claims: dict[str, tuple[Claim, ...]] = {}  # by cloud
         self._since: dict[str, float] = {}  # when each machine was first told of, by name
         self._gone_since: dict[str, float] = {}
-        self._matches: Matches | None = None  # None: to be found anew
+        self._matches: Matches | None = None
+        self._has_changed = False  # something since they were found
+        self._matched_at = self._took = 0.0
         self._in_the_way: list[Problem] = []
         self._first_seen: dict[Problem, float] = {}
         self._told: set[Problem] = set()
@@ -85,7 +89,7 @@ class Cluster:
         self._since = {claim.name: self._since.get(claim.name, now) for claim in everyone}
         gone = [claim.name for claim in everyone if claim.stage is Stage.GONE]
         self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
-        self._matches = None
+        self._has_changed = True
         self._keeper.wake()
 
     def joined(self, name: str) -> JoinedNode | None:
@@ -114,14 +118,23 @@ class Cluster:
         key = self._match().nodes.get(name)
         return None if key is None else self._nodes.objects.get(key)
 
-    def _match(self) -> Matches:
-        if self._matches is None:
+    def _match(self, *, is_exact: bool = False) -> Matches:
+        """Whose nodes they are, anew when something has changed; in a large cluster not all the time.
+
+        To whoever only looks, an answer that is a little old does no harm: the Kubernetes API is always a little late.
+        """
+        now = time.monotonic()
+        is_soon = not is_exact and self._took > _QUICK and now < self._matched_at + self._took * _REST
+        if self._matches is None or (self._has_changed and not is_soon):
             nodes = self._nodes.objects.values()
+            self._has_changed = False
             self._matches = matched(self._everyone(), nodes, self._settings.match_by, since=self._since)
+            self._matched_at = time.monotonic()
+            self._took = self._matched_at - now
         return self._matches
 
     def _note_news(self) -> None:
-        self._matches = None
+        self._has_changed = True
         self._keeper.wake()
         for listener in self._listeners:
             listener()
@@ -130,7 +143,7 @@ class Cluster:
         if not self.is_known:
             return []
         everyone = self._everyone()
-        nodes = {name: node for name in self._match().nodes if (node := self._node_of(name)) is not None}
+        nodes = {name: node for name in self._match(is_exact=True).nodes if (node := self._node_of(name)) is not None}
         found, self._in_the_way = chores(
             everyone, nodes, self._settings, gone_since=self._gone_since, now=self._clock()
         )

@@ -32,7 +32,8 @@ __all__ = ["Keeper"]
 _LOG = logging.getLogger("cloudgraft.joining")
 _AT_ONCE: Final = 8  # calls at a time
 _PER_ROUND: Final = 200  # chores: then it is looked again
-_BREATH: Final = 0.05  # seconds before a round: news seldom come alone
+_BREATH: Final = 0.05  # seconds before a round: news seldom come alone; longer where it takes long to decide,
+_SHARE: Final = 20  # so that deciding has no more than this part of the time
 _REST: Final = 1.0  # seconds; then attempts may be due, and machines long enough gone
 # After these the next call would fail in the same way: better to wait for the next round.
 _HOPELESS: Final = (UnavailableError, DeadlineError, RateLimitedError, AuthenticationError)
@@ -56,13 +57,17 @@ class Keeper:
 
     async def run(self) -> None:
         """Works on until cancelled."""
+        breath = _BREATH
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REST):
                     await self._news.wait()
-            await asyncio.sleep(_BREATH)
+            await asyncio.sleep(breath)
             self._news.clear()
-            await self._carry_out(self._decide())
+            began = time.monotonic()
+            chores = self._decide()
+            breath = max(_BREATH, (time.monotonic() - began) * _SHARE)
+            await self._carry_out(chores)
 
     async def _carry_out(self, chores: Sequence[Chore]) -> None:
         keyed = {chore.key: chore for chore in chores}

@@ -59,12 +59,9 @@ class _Minted:
 class Tokens:
     """Mints a token per machine, and takes it back. Ask for one name from one task at a time."""
 
-    def __init__(
-        self, client: KubeClient, *, cluster: str, cluster_id: str, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: KubeClient, *, cluster: str, clock: Callable[[], float] = time.time) -> None:
         self._client = client
         self._cluster = cluster
-        self._cluster_id = cluster_id
         self._clock = clock
         self._minted: dict[str, _Minted] = {}
 
@@ -115,7 +112,7 @@ class Tokens:
         await self._client.delete(SECRETS, secret, namespace=TOKEN_NAMESPACE)
 
     def _id(self, name: str, counter: int) -> str:
-        digest = hashlib.sha256(f"{self._cluster_id}/{name}/{counter}".encode()).digest()
+        digest = hashlib.sha256(f"{self._cluster}/{name}/{counter}".encode()).digest()
         number = int.from_bytes(digest)
         return "".join(_ALPHABET[number // 36**place % 36] for place in range(_ID))
 
@@ -128,7 +125,7 @@ class Tokens:
                 "name": f"bootstrap-token-{token.id}",
                 "namespace": TOKEN_NAMESPACE,
                 "labels": {"app.kubernetes.io/managed-by": "cloudgraft"},
-                "annotations": {"cloudgraft/cluster": self._cluster_id, "cloudgraft/machine": name},
+                "annotations": {"cloudgraft/cluster": self._cluster, "cloudgraft/machine": name},
             },
             "type": "bootstrap.kubernetes.io/token",
             "stringData": {

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from cloudgraft.kube.attempts import Attempts
 from cloudgraft.kube.objects import BOUND_PODS, NODES
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import (
@@ -18,7 +19,6 @@ from cloudgraft.sdk.errors import (
     RateLimitedError,
     UnavailableError,
 )
-from cloudgraft.simcloud.attempts import Attempts
 from cloudgraft.simcloud.node_objects import Simulated
 from cloudgraft.simcloud.node_plan import Action, CreateNode, Memory, desired, key_of
 from cloudgraft.simcloud.node_writer import NodeWriter

@@ -49,6 +49,21 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         fix="ask the replica that leads; look at the lease in the database if there is none",
     ),
     Entry(
+        id="cluster-not-seen",
+        severity=_WARNING,
+        title="The running server does not see the nodes",
+        why="Nodes get neither providerID nor labels, none is removed, and whether machines join is not known.",
+        fix="cloudgraft doctor --kubeconfig FILE with the server's own kubeconfig says whether the API answers",
+    ),
+    Entry(
+        id="node-not-looked-after",
+        severity=_WARNING,
+        title="The running server leaves a node alone",
+        why="It is not certain which machine it is, or something keeps it from being made complete: a node without the "
+        "right providerID is nobody's to the autoscaler, and its machine is deleted (R30).",
+        fix="what the finding says; docs/how-to/let-machines-join.md has the rules",
+    ),
+    Entry(
         id="journal-not-writable",
         severity=_ERROR,
         title="The journal cannot be written",

@@ -37,6 +37,10 @@ def check(picture: Picture) -> Iterator[Finding]:
         file = picture.config_file or "FILE"
         fix = f"cloudgraft serve --config {file} --check says what is wrong with it"
         yield found("config-not-taken", where=file, what=server.config_trouble, fix=fix)
+    if server.cluster_trouble:
+        yield found("cluster-not-seen", where="server", what=server.cluster_trouble)
+    for problem in server.node_problems:
+        yield found("node-not-looked-after", where="server", what=problem)
     for group in server.groups:
         yield from _group(group)
     for cloud in server.clouds:

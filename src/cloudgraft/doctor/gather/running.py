@@ -53,6 +53,8 @@ def _server(status: _Json, odd: tuple[Oddity, ...]) -> Server:
         leader_trouble=status["leaderTrouble"],
         journal_trouble=status["journalTrouble"],
         config_trouble=status["configTrouble"],
+        cluster_trouble=status.get("clusterTrouble", ""),
+        node_problems=tuple(status.get("nodeProblems", ())),
         groups=tuple(_group(group) for group in status["groups"]),
         machines=tuple(_machine(group["id"], one) for group in status["groups"] for one in group["machines"]),
         clouds=tuple(_cloud(cloud) for cloud in status["clouds"]),

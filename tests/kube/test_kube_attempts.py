@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgraft.simcloud.attempts import Attempts
+from cloudgraft.kube.attempts import Attempts
 
 
 def _pause(attempts: Attempts, now: float) -> float:
