@@ -58,8 +58,13 @@ class Stage:
         self.start_program(self._server)
         return self._server
 
-    def start_autoscaler(self, *, cloud_config: Mapping[str, Any] | None = None, **flags: str) -> Autoscaler:
-        """The autoscaler; ``_`` in the name of a flag stands for ``-``. Returns when its first loop has ended."""
+    def start_autoscaler(
+        self, *, cloud_config: Mapping[str, Any] | None = None, kubeconfig: Path | None = None, **flags: str
+    ) -> Autoscaler:
+        """The autoscaler; ``_`` in the name of a flag stands for ``-``. Returns when its first loop has ended.
+
+        Without a ``kubeconfig`` of its own it may do everything.
+        """
         path = self.directory / "cloud-config.yaml"
         path.write_text(yaml.safe_dump({"address": self.server.address, **(cloud_config or {})}), "utf-8")
         given = {name.replace("_", "-"): value for name, value in flags.items()}
@@ -67,7 +72,7 @@ class Stage:
             self.binary,
             self.release,
             self.directory,
-            kubeconfig=self.plane.kubeconfig,
+            kubeconfig=kubeconfig or self.plane.kubeconfig,
             cloud_config=path,
             flags={"namespace": self.cluster.namespace, **given},
         )

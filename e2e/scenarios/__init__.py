@@ -9,6 +9,7 @@ from e2e.scenarios import (
     cloud_down,
     crashes,
     crowd,
+    deployed,
     expanders,
     mutual_tls,
     never_joins,
@@ -41,5 +42,6 @@ SCENARIOS: Final = {
         crowd,
         three_scripts,
         rights,
+        deployed,
     )
 }

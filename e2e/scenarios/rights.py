@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +16,7 @@ import yaml
 
 from cloudgraft.kube.rights import Feature, Right, rights_of
 from e2e.config import document
+from e2e.kubectl import apply, kubeconfig_of, kubectl
 from e2e.scenarios.scenario import Scenario
 from e2e.scenarios.three_scripts import EXAMPLES, lab_program
 from e2e.stage import Stage
@@ -36,8 +36,8 @@ def _run(stage: Stage) -> None:
     for name in ("labctl", "lab.sh"):
         shutil.copy(EXAMPLES / name, stage.directory)
     stage.start_program(lab_program(lab, stage))
-    _apply(stage, _account("kube-system"))
-    _apply(stage, _ACCESS.read_text("utf-8"))
+    apply(stage.plane, _account("kube-system"))
+    apply(stage.plane, _ACCESS.read_text("utf-8"))
     _works(stage)
     for right in rights_of(_USED):
         _lacks(stage, right)
@@ -56,7 +56,7 @@ def _works(stage: Stage) -> None:
 
 def _lacks(stage: Stage, right: Right) -> None:
     """Without it something does not work, and the log says the right by its name."""
-    _apply(stage, _rules([one for one in rights_of(_USED) if one != right]))
+    apply(stage.plane, _rules([one for one in rights_of(_USED) if one != right]))
     server = stage.server
     begin = len(server.log_entries())
     server.start()
@@ -77,7 +77,7 @@ def _lacks(stage: Stage, right: Right) -> None:
         stage.until(lambda: _is_told(stage, right, begin), f"the log says that the right to {right} is missing")
     stage.until(lambda: not stage.server.states(), "cloudgraft has no machine left")
     server.stop()
-    _apply(stage, _rules(rights_of(_USED)))
+    apply(stage.plane, _rules(rights_of(_USED)))
     _clear(stage)
 
 
@@ -93,20 +93,9 @@ def _document(stage: Stage) -> dict[str, Any]:
     return document(
         clouds={"lab": cloud},
         groups=[group],
-        kubernetes={"kubeconfig": str(_kubeconfig(stage))},
+        kubernetes={"kubeconfig": str(kubeconfig_of(stage.plane, "cloudgraft", stage.directory / "cloudgraft.conf"))},
         join={"template": "kubeadm", "server": stage.plane.server},
     )
-
-
-def _kubeconfig(stage: Stage) -> Path:
-    """Of the account that deploy/ makes."""
-    token = _kubectl(stage, "-n", "kube-system", "create", "token", "cloudgraft", "--duration", "1h").strip()
-    config = yaml.safe_load(stage.plane.kubeconfig.read_text("utf-8"))
-    config["users"][0]["user"] = {"token": token}
-    path = stage.directory / "cloudgraft.conf"
-    path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(config), "utf-8")
-    return path
 
 
 def _call(stage: Stage, rpc: str, request: Mapping[str, Any]) -> None:
@@ -141,14 +130,14 @@ def _joined(stage: Stage) -> bool:
 
 def _tokens(stage: Stage) -> int:
     selector = ("--field-selector", "type=bootstrap.kubernetes.io/token", "-o", "name")
-    return len(_kubectl(stage, "-n", "kube-system", "get", "secrets", *selector).split())
+    return len(kubectl(stage.plane, "-n", "kube-system", "get", "secrets", *selector).split())
 
 
 def _clear(stage: Stage) -> None:
     """What it was not allowed to remove."""
-    _kubectl(stage, "delete", "nodes", "--all")
+    kubectl(stage.plane, "delete", "nodes", "--all")
     label = ("-l", "app.kubernetes.io/managed-by=cloudgraft")
-    _kubectl(stage, "-n", "kube-system", "delete", "secrets", *label)
+    kubectl(stage.plane, "-n", "kube-system", "delete", "secrets", *label)
 
 
 def _account(namespace: str) -> str:
@@ -167,17 +156,6 @@ def _rules(rights: Sequence[Right]) -> str:
         version = "rbac.authorization.k8s.io/v1"
         roles.append({"apiVersion": version, "kind": kind, "metadata": meta, "rules": rules})
     return yaml.safe_dump_all(roles)
-
-
-def _apply(stage: Stage, manifest: str) -> None:
-    _kubectl(stage, "apply", "-f", "-", stdin=manifest)
-
-
-def _kubectl(stage: Stage, *words: str, stdin: str = "") -> str:
-    command = [str(stage.plane.kubectl), "--kubeconfig", str(stage.plane.kubeconfig), *words]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60.0, check=False)
-    assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
-    return done.stdout
 
 
 SCENARIO: Final = Scenario(
