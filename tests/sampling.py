@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import pytest
 
 T = TypeVar("T")
-_EVERY = 4
+_EVERY = 8
 
 
 def sampled(cases: Iterable[T], name: Callable[[T], str]) -> list[Any]:
-    """The cases as parameters of a test, of which every fourth is in the sample."""
+    """The cases as parameters of a test, of which every eighth is in the sample."""
     return [
         pytest.param(case, id=name(case), marks=() if number % _EVERY == 0 else (pytest.mark.thorough,))
         for number, case in enumerate(cases)

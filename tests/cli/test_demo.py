@@ -170,6 +170,7 @@ def read_until(terminal: int, expected: bytes | None = None) -> bytes:
     return seen
 
 
+@pytest.mark.thorough
 def test_on_a_terminal_the_day_is_shown_live_and_the_summary_stays(tmp_path: Path) -> None:
     with on_a_terminal(tmp_path, "--speed", "1000") as (process, terminal):
         seen = read_until(terminal).decode()

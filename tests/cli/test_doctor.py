@@ -18,6 +18,7 @@ from cloudgraft.certs.authority import create_bundle
 from cloudgraft.cli.doctor import command
 from cloudgraft.client import CloudConfig, RemoteProvider
 from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.simcloud.chaos import Chaos
 from tests.cli.operator_rig import Operator, operating
 from tests.cli.serve_process import serving_file
@@ -88,7 +89,10 @@ async def _listed(directory: Path) -> None:
     async with AdminClient(directory / "journal.db.sock") as admin:
 
         async def is_up() -> bool:
-            status: Any = await admin.call("Status")
+            try:
+                status: Any = await admin.call("Status")
+            except UnavailableError:
+                return False  # it serves, and is not yet there for operators
             return all(cloud["up"] for cloud in status["clouds"])
 
         await until(is_up, seconds=30)

@@ -97,6 +97,7 @@ async def test_the_driver_serves_as_a_plugin(installed: Installed) -> None:
         await driver.close()
 
 
+@pytest.mark.thorough
 def test_the_configurations_of_the_drivers_readme_are_good(installed: Installed, tmp_path: Path) -> None:
     blocks = re.findall(r"^```yaml\n(.*?)^```$", (installed.driver / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     whole, as_a_process = (yaml.safe_load(block) for block in blocks)
@@ -107,6 +108,7 @@ def test_the_configurations_of_the_drivers_readme_are_good(installed: Installed,
         assert "good (1 group)" in output
 
 
+@pytest.mark.thorough
 async def test_the_provider_serves_as_a_plugin(installed: Installed) -> None:
     provider = PluginProvider(installed.plugin("cloudgraft_acme", group="pool", maxSize=3))
     await provider.start()
@@ -126,6 +128,7 @@ def test_run_by_hand_the_package_says_how_to_configure_it(installed: Installed) 
     assert '"-m", "cloudgraft_acme"]' in result.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["driver", "provider"])
 def test_what_it_writes_passes_the_usual_linters(installed: Installed, kind: str) -> None:
     directory = getattr(installed, kind)

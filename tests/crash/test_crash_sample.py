@@ -40,6 +40,7 @@ def test_no_machine_is_lost_doubled_or_foreign_wherever_the_process_is_killed(tm
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_the_program_itself_killed_again_and_again_at_any_time_still_gets_there(tmp_path: Path) -> None:
     """`cloudgraft serve`, called by gRPC, through the whole life."""

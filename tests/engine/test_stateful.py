@@ -376,20 +376,26 @@ class LifeWithoutIdempotency(EngineLife):
     idempotency = Idempotency.NONE
 
 
-PROFILE = settings(
-    max_examples=EXAMPLES or 35,
-    stateful_step_count=STEPS,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-    report_multiple_bugs=False,
-)
+def profile(examples: int) -> settings:
+    return settings(
+        max_examples=EXAMPLES or examples,
+        stateful_step_count=STEPS,
+        derandomize=not EXAMPLES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        report_multiple_bugs=False,
+    )
 
-TestLifeByToken = LifeByToken.TestCase
-TestLifeByUniqueName = LifeByUniqueName.TestCase
-TestLifeWithoutIdempotency = LifeWithoutIdempotency.TestCase
-for _case in (TestLifeByToken, TestLifeByUniqueName, TestLifeWithoutIdempotency):
-    _case.settings = PROFILE
-del _case  # else it would be run once more
+
+def case(machine: type[EngineLife], examples: int) -> Any:
+    return type(machine.__name__, (machine.TestCase,), {"settings": profile(examples)})
+
+
+TestLifeByToken = case(LifeByToken, 12)
+TestLifeByUniqueName = case(LifeByUniqueName, 12)
+TestLifeWithoutIdempotency = case(LifeWithoutIdempotency, 12)
+TestLongLifeByToken = pytest.mark.thorough(case(LifeByToken, 60))
+TestLongLifeByUniqueName = pytest.mark.thorough(case(LifeByUniqueName, 60))
+TestLongLifeWithoutIdempotency = pytest.mark.thorough(case(LifeWithoutIdempotency, 60))

@@ -78,6 +78,7 @@ async def check_that_it_waits(server: Server, leader: Server) -> None:
                 await call
 
 
+@pytest.mark.thorough
 async def test_leaders_killed_under_load_are_followed_in_seconds_and_nothing_is_lost_or_doubled(
     tmp_path: Path, url: str
 ) -> None:
