@@ -22,12 +22,12 @@ from cloudgraft.engine.guards import Book, tally
 from cloudgraft.engine.housekeeper import Housekeeper
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
-from cloudgraft.engine.no_driver import made
 from cloudgraft.engine.nodes import Nodes
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.worker import Worker
+from cloudgraft.engine.workforce import Workforce
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
@@ -38,7 +38,6 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_FIRST_LOOK: Final = 10.0  # seconds that a start waits for clouds whose groups cannot be served without them
 _HOUSEKEEPING: Final = "/housekeeping"  # tasks beside those of the clouds, which no cloud can be named like
 _OPENING: Final = "/opening"
 _PROBE: Final = 1.0
@@ -70,7 +69,6 @@ class Engine:
         self.clock = clock or SystemClock()
         self.fleet = Fleet()
         self.journal = journal
-        self.workers: dict[str, Worker] = {}
         self._leadership = Leadership(lease or SoleLease(), on_elected=self._lead, on_fenced=self._follow)
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
         self.groups = Groups(self.fleet, self.writer, self.clock, blueprint)
@@ -86,6 +84,7 @@ class Engine:
             is_placed=self.groups.is_placed,
             nodes=Nodes(),
         )
+        self._workforce = Workforce(self._around, is_stepped=is_stepped)
         self._housekeeper = Housekeeper(journal, self.writer, self._around)
         self._join(Joining(cluster=cluster, user_data=user_data))
         self._blueprint = blueprint
@@ -95,11 +94,9 @@ class Engine:
         self._is_replica = lease is not None
         self._waiting_for = ""  # why the journal is not open yet
         self._is_serving = False
-        self._is_closing = False
         self.on_fenced = on_fenced
         self._refreshing = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._leaving: set[asyncio.Task[None]] = set()  # workers that are ending
 
     # -- what everybody asks -----------------------------------------------------------------------------------------
 
@@ -112,6 +109,11 @@ class Engine:
     def identity(self) -> Identity:
         """The cluster that is served."""
         return self._around.identity
+
+    @property
+    def workers(self) -> dict[str, Worker]:
+        """Who looks after which cloud."""
+        return self._workforce.workers
 
     @property
     def nodes(self) -> Nodes:
@@ -207,7 +209,7 @@ class Engine:
 
     async def close(self) -> None:
         """Lets calls under way end for a moment, and closes the journal."""
-        self._is_closing = True
+        self._workforce.last_calls = _LAST_CALLS
         opening = self._tasks.pop(_OPENING, None)
         if opening is not None:
             await _cancelled(opening)
@@ -216,8 +218,7 @@ class Engine:
 
     async def turn(self) -> None:
         """One pass of every worker, by hand."""
-        for worker in list(self.workers.values()):
-            await worker.turn()
+        await self._workforce.turn()
 
     def reconfigure(self, blueprint: Blueprint, joining: Joining | None = None) -> None:
         """A new configuration; it is applied at the next Refresh (R4). Without ``joining``, that stays as it is.
@@ -286,7 +287,7 @@ class Engine:
     async def _follow(self, _reason: str) -> None:
         """Ends everything that only a leader may do."""
         self._is_serving = False
-        ending = {*self._leaving, *(self._retire(name) for name in list(self.workers))}
+        ending = self._workforce.dismiss()
         if self.on_fenced is not None:
             await self.on_fenced()  # before anything that may hang: the autoscaler is to find the new leader
         housekeeping = self._tasks.pop(_HOUSEKEEPING, None)
@@ -306,19 +307,12 @@ class Engine:
         known = {group.spec.id for group in self.fleet.groups.values()}
         missing = {group.cloud for group in self._blueprint.groups if group.id not in known}
         missing |= set(self.workers) - self.fleet.adopted_clouds
-        waiting = [worker for name, worker in self.workers.items() if name in missing]
-        if self._is_stepped:
-            await self.turn()
-        elif waiting:
-            looks = [asyncio.create_task(worker.looked.wait()) for worker in waiting]
-            _, late = await asyncio.wait(looks, timeout=_FIRST_LOOK)
-            for look in late:
-                await _cancelled(look)
+        await self._workforce.first_look(missing)
 
     # -- clouds ------------------------------------------------------------------------------------------------------
 
     async def _exchange(self, blueprint: Blueprint) -> None:
-        """Makes workers for new clouds, ends those of removed ones, and hands new settings to the others."""
+        """Takes a configuration in: what machines join, guards, settings, and one worker for each cloud."""
         old, self._blueprint = self._blueprint, blueprint
         if self._pending_joining is not None:
             self._join(self._pending_joining)
@@ -330,55 +324,13 @@ class Engine:
                 tallies[name] = tally(machines.values(), (), self.clock.now())
         self._around.book = Book(blueprint.settings.guards, limits, tallies)
         self._around.settings = blueprint.settings
-        former: dict[str, asyncio.Task[None]] = {}
-        for name in list(self.workers):
-            declared = blueprint.clouds.get(name)
-            if declared is None or declared.fingerprint != old.clouds[name].fingerprint:
-                former[name] = self._retire(name)
-            else:
-                self.workers[name].configure(declared.settings)
-        for name, declared in blueprint.clouds.items():
-            if name not in self.workers:
-                self._employ(name, Worker(made(name, declared), declared.settings, self._around), former.get(name))
-        if former and self._is_stepped:
-            await asyncio.wait(former.values())
-        for worker in list(self.workers.values()):  # a guard that is new knows nothing yet
-            await worker.observer.count()
-
-    def _employ(self, name: str, worker: Worker, former: asyncio.Task[None] | None) -> None:
-        self.workers[name] = worker
-        self.fleet.listen(name, worker.on_change)
-        if not self._is_stepped:
-            self._tasks[name] = asyncio.create_task(_run(worker, former), name=f"cloud {name}")
-
-    def _retire(self, name: str) -> asyncio.Task[None]:
-        """Ends a worker. No RPC waits for it: its driver may hang (law 1)."""
-        worker = self.workers.pop(name)
-        self.fleet.unlisten(name)
-        ending = asyncio.create_task(self._end(worker, self._tasks.pop(name, None)))
-        self._leaving.add(ending)
-        ending.add_done_callback(self._leaving.discard)
-        return ending
-
-    async def _end(self, worker: Worker, task: asyncio.Task[None] | None) -> None:
-        if task is not None:
-            await _cancelled(task)
-        if worker.name not in self.workers:  # nobody looks after its machines here, so nobody may touch their nodes
-            self.nodes.drop(worker.name)
-        await worker.close(_LAST_CALLS if self._is_closing else 0.0)
+        await self._workforce.exchange(old.clouds, blueprint.clouds)
 
     # -- housekeeping ------------------------------------------------------------------------------------------------
 
     async def clean(self) -> None:
         """Forgets what is older than it has to be kept."""
         await self._housekeeper.clean()
-
-
-async def _run(worker: Worker, former: asyncio.Task[None] | None) -> None:
-    """Works once the one before has let go of the cloud."""
-    if former is not None:
-        await asyncio.wait({former})
-    await worker.run()
 
 
 async def _cancelled(task: asyncio.Task[object]) -> None:
