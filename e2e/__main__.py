@@ -12,10 +12,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from e2e.build import CannotBuildError, build, recipes_for
 from e2e.command_line import binaries_option, exit_code, stop_in_order, tell
-from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE
+from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE, ControlPlaneVersion, Release
 from e2e.runner import Outcome, Result, Runner
 from e2e.scenarios import SCENARIOS
+from e2e.side_by_side import run_side_by_side
 
 __all__ = ["main"]
 
@@ -46,6 +48,9 @@ def _scenarios(_context: click.Context, _option: click.Parameter, value: str) ->
 @click.option(
     "--control-plane", type=click.Choice(list(CONTROL_PLANES)), default=NEWEST_CONTROL_PLANE, show_default=True
 )
+@click.option(
+    "--at-once", type=click.IntRange(1, 8), default=2, show_default=True, help="Scenarios at a time, on a plane each."
+)
 @click.option("--list", "is_list", is_flag=True, help="Only say what there is.")
 @click.option("--keep", is_flag=True, help="Keep all logs, also when everything passes.")
 def main(
@@ -54,6 +59,7 @@ def main(
     scenario: list[int],
     binary: dict[str, Path],
     control_plane: str,
+    at_once: int,
     is_list: bool,
     keep: bool,
 ) -> None:
@@ -65,6 +71,7 @@ def main(
     \b
     Examples: python -m e2e
               python -m e2e --release 1.28 --scenario 1,2,3
+              python -m e2e --at-once 1
               python -m e2e --release 1.31 --binary 1.31=/path/to/cluster-autoscaler --keep
     """  # noqa: D301 - click wants the character, not the two
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -73,21 +80,40 @@ def main(
         return
     stop_in_order()
     directory = Path(tempfile.mkdtemp(prefix="cloudgraft-e2e-"))
-    runner = Runner(CONTROL_PLANES[control_plane], directory, tell, given=binary)
-    try:
-        results = [
-            runner.run_one(AUTOSCALERS[name], SCENARIOS[number])
-            for name in releases or (NEWEST_RELEASE,)
-            for number in scenario
-        ]
-    finally:
-        runner.close()
+    work = [(name, number) for name in releases or (NEWEST_RELEASE,) for number in scenario]
+    if min(at_once, len(work)) > 1 and _can_be_built(work, CONTROL_PLANES[control_plane], binary):
+        results = run_side_by_side(work, at_once, control_plane=control_plane, directory=directory, binaries=binary)
+    else:
+        results = _run(work, CONTROL_PLANES[control_plane], directory, binary)
     _print_table(console, results)
     if keep or any(result.outcome is Outcome.FAILED for result in results):
         console.print(f"logs: {directory}", soft_wrap=True)
     else:
         shutil.rmtree(directory)
     sys.exit(exit_code(results))
+
+
+def _can_be_built(work: Sequence[tuple[str, int]], version: ControlPlaneVersion, given: dict[str, Path]) -> bool:
+    """Builds all that is needed. What cannot be had is told by whoever then runs one after the other, once."""
+    wanted_ones: list[Release | ControlPlaneVersion] = [version]
+    wanted_ones += [AUTOSCALERS[name] for name in {name for name, _ in work} - given.keys()]
+    try:
+        for wanted in wanted_ones:
+            for recipe in recipes_for(wanted):
+                build(recipe, tell)
+    except CannotBuildError:
+        return False
+    return True
+
+
+def _run(
+    work: Sequence[tuple[str, int]], version: ControlPlaneVersion, directory: Path, binary: dict[str, Path]
+) -> list[Result]:
+    runner = Runner(version, directory, tell, given=binary)
+    try:
+        return [runner.run_one(AUTOSCALERS[name], SCENARIOS[number]) for name, number in work]
+    finally:
+        runner.close()
 
 
 def _print_list(console: Console) -> None:

@@ -50,4 +50,6 @@ def _has(stage: Stage, sizes: dict[str, int]) -> None:
     assert stage.cluster.sizes() == sizes, f"not {sizes}: {stage.cluster.sizes()}"
 
 
-SCENARIO: Final = Scenario(number=11, title="a restart with a maximum raised, a group added, a group removed", run=_run)
+SCENARIO: Final = Scenario(
+    number=11, seconds=42, title="a restart with a maximum raised, a group added, a group removed", run=_run
+)

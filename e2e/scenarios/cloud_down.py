@@ -43,4 +43,6 @@ def _it_is_told(stage: Stage) -> None:
     assert group["leftOut"] or group["served"], "a group that cannot be served is left out visibly"
 
 
-SCENARIO: Final = Scenario(number=10, title="two clouds, one down from the start: the other scales normally", run=_run)
+SCENARIO: Final = Scenario(
+    number=10, seconds=25, title="two clouds, one down from the start: the other scales normally", run=_run
+)

@@ -59,4 +59,6 @@ def _count(stage: Stage, rpc: str) -> int:
     return sum(call.rpc == rpc for call in stage.server.calls())
 
 
-SCENARIO: Final = Scenario(number=4, title="kill -9 of cloudgraft, of the autoscaler, of both, in mid-change", run=_run)
+SCENARIO: Final = Scenario(
+    number=4, seconds=105, title="kill -9 of cloudgraft, of the autoscaler, of both, in mid-change", run=_run
+)

@@ -76,5 +76,5 @@ def _last_loops(calls: Sequence[Call]) -> list[dict[str, int]]:
 
 
 SCENARIO: Final = Scenario(
-    number=12, title="500 pods into three groups in one round; the calls of a loop counted", run=_run
+    number=12, seconds=50, title="500 pods into three groups in one round; the calls of a loop counted", run=_run
 )

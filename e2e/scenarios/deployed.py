@@ -51,4 +51,6 @@ def _flags(objects: list[dict[str, Any]]) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name not in _OWN}
 
 
-SCENARIO: Final = Scenario(number=15, title="the manifests are accepted, and their rights suffice", run=_run)
+SCENARIO: Final = Scenario(
+    number=15, seconds=30, title="the manifests are accepted, and their rights suffice", run=_run
+)

@@ -46,4 +46,4 @@ def _run(stage: Stage) -> None:
     assert rpcs["PricingPodPrice"] >= 4, f"and the pod for each of them: {rpcs}"
 
 
-SCENARIO: Final = Scenario(number=7, title="price, priority and least-waste expanders", run=_run)
+SCENARIO: Final = Scenario(number=7, seconds=60, title="price, priority and least-waste expanders", run=_run)

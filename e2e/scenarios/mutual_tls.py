@@ -92,5 +92,5 @@ def _dialled(stage: Stage) -> socket.socket:
 
 
 SCENARIO: Final = Scenario(
-    number=9, title="mTLS by what `cloudgraft certs` prints; a new certificate in mid-run", run=_run
+    number=9, seconds=30, title="mTLS by what `cloudgraft certs` prints; a new certificate in mid-run", run=_run
 )

@@ -46,4 +46,4 @@ def _check_journal(stage: Stage, silent: str) -> None:
     assert deleted, "the autoscaler has deleted it"
 
 
-SCENARIO: Final = Scenario(number=5, title="a machine that never joins is removed and replaced", run=_run)
+SCENARIO: Final = Scenario(number=5, seconds=35, title="a machine that never joins is removed and replaced", run=_run)

@@ -74,5 +74,5 @@ def _warnings(stage: Stage) -> list[str]:
 
 
 SCENARIO: Final = Scenario(
-    number=8, title="options of a group hold where they can, and are withheld where they harm", run=_run
+    number=8, seconds=25, title="options of a group hold where they can, and are withheld where they harm", run=_run
 )

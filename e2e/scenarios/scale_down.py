@@ -66,5 +66,5 @@ def _all_is_in_order(stage: Stage) -> None:
 
 
 SCENARIO: Final = Scenario(
-    number=2, title="scale-down of empty nodes, then with drain, never below the minimum", run=_run
+    number=2, seconds=55, title="scale-down of empty nodes, then with drain, never below the minimum", run=_run
 )

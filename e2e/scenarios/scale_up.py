@@ -73,5 +73,5 @@ def _check_calls(stage: Stage) -> None:
 
 
 SCENARIO: Final = Scenario(
-    number=1, title="scale-up from zero: plain pods, labels, taints, GPUs, other devices", run=_run
+    number=1, seconds=55, title="scale-up from zero: plain pods, labels, taints, GPUs, other devices", run=_run
 )

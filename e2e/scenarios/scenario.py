@@ -15,5 +15,6 @@ class Scenario:
     """A story with asserts. ``run`` raises AssertionError when something is not as it must be."""
 
     number: int
+    seconds: int  # that it takes, roughly: the long ones are begun first
     title: str
     run: Callable[[Stage], None]

@@ -57,4 +57,6 @@ def _check_calls(stage: Stage) -> None:
     assert sum(asked) == 4, f"the autoscaler was never in doubt: {asked}"
 
 
-SCENARIO: Final = Scenario(number=6, title="a cloud that hangs for 30 s: no double creation, no lost node", run=_run)
+SCENARIO: Final = Scenario(
+    number=6, seconds=65, title="a cloud that hangs for 30 s: no double creation, no lost node", run=_run
+)

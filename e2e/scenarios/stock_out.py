@@ -60,5 +60,5 @@ def _nothing_is_left(stage: Stage) -> None:
 
 
 SCENARIO: Final = Scenario(
-    number=3, title="stock-out in the cheapest group: fallback to the next within two loops", run=_run
+    number=3, seconds=20, title="stock-out in the cheapest group: fallback to the next within two loops", run=_run
 )

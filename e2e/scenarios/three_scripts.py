@@ -69,4 +69,6 @@ def _judge(terminal: Terminal, lab: Path) -> None:
     assert states == {"gone": 3}, f"the journal has {dict(states)}"
 
 
-SCENARIO: Final = Scenario(number=13, title="from three scripts to nodes: the tutorial, typed as written", run=_run)
+SCENARIO: Final = Scenario(
+    number=13, seconds=100, title="from three scripts to nodes: the tutorial, typed as written", run=_run
+)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -99,10 +102,10 @@ def test_not_run_is_neither_passed_nor_failed(outcomes: Sequence[Outcome], code:
 def test_a_release_that_cannot_be_built_is_named_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    done = CliRunner().invoke(main, ["--scenario", "3"])
+    done = CliRunner().invoke(main, ["--scenario", "3,8"])
     assert done.exit_code == 3
     assert "not run" in done.output
-    assert "there is no Go toolchain" in done.stderr
+    assert done.stderr.count("there is no Go toolchain") == 1, "in one line, however many scenarios there are"
 
 
 @pytest.mark.parametrize(
@@ -295,6 +298,31 @@ def test_the_table_names_what_passed_failed_and_was_not_built(tmp_path: Path) ->
     line = next(line for line in table(state).splitlines() if line.startswith("| 1.28.2"))
     assert line.startswith("| 1.28.2 | 1.31.4 | passed | **failed** | not built |  |")
     assert line.endswith("| 2027-01-15 |")
+
+
+def test_scenarios_side_by_side_are_reported_in_order_and_a_lost_one_has_failed(tmp_path: Path) -> None:
+    """Each process is given something that is no program: its control plane does not start."""
+    cache = tmp_path / "cache" / "cloudgraft" / "e2e" / "bin"
+    for wanted in (CONTROL_PLANES[NEWEST_CONTROL_PLANE], AUTOSCALERS[NEWEST_RELEASE]):
+        for recipe in recipes_for(wanted):
+            for name in recipe.programs:
+                path = cache / recipe.key / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("#!/bin/sh\nexit 7\n")
+                path.chmod(0o755)
+    command = [sys.executable, "-m", "e2e", "--scenario", "2,1,3", "--at-once", "2"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "ended with code 7" in done.stderr
+    rows = [line for line in done.stdout.splitlines() if "failed" in line]
+    assert [re.findall(r"│ +(\d+) +│", row)[0] for row in rows] == ["2", "1", "3"]
 
 
 def test_two_sittings_side_by_side_keep_what_the_other_has_judged(tmp_path: Path) -> None:
