@@ -37,11 +37,16 @@ class Release:
     patch: str  # for people
     version: str
     other_apis: str = ""
+    oldest_kubernetes: str = ""  # on which it runs at all; empty: on every control plane here
 
     @property
     def apis(self) -> str:
         """The version of the nested module ``apis``: of the same commit, unless only an older one was published."""
         return self.other_apis or self.version
+
+    def runs_on(self, control_plane: str) -> bool:
+        """Whether it gets to its first loop there, whatever its provider does."""
+        return not self.oldest_kubernetes or minor(control_plane) >= minor(self.oldest_kubernetes)
 
     def is_at_least(self, name: str) -> bool:
         """Whether this is that minor release or a later one."""
@@ -62,6 +67,7 @@ class ControlPlaneVersion:
         return self.kubernetes.replace("v1.", "v0.", 1)
 
 
+_DEVICES: Final = "1.34"  # Kubernetes has resource.k8s.io/v1 since then; without it these wait for ever
 _APIS: Final = "v0.0.0-20240627115740-d52e4b9665d7"
 AUTOSCALERS: Final = {
     release.name: release
@@ -76,12 +82,20 @@ AUTOSCALERS: Final = {
         Release(name="1.32", patch="1.32.1", version="v0.0.0-20250314154347-68fefc9fee70"),
         Release(name="1.33", patch="1.33.0", version="v0.0.0-20250613073258-1959f5f61f6c", other_apis=_APIS),
         Release(name="1.34", patch="1.34.3", version="v0.0.0-20260123184929-7a1c0e21cc0c"),
-        Release(name="1.35", patch="1.35.0", version="v0.0.0-20260205183032-25fc5c74f6b0"),
+        Release(name="1.35", patch="1.35.0", version="v0.0.0-20260205183032-25fc5c74f6b0", oldest_kubernetes=_DEVICES),
         Release(
-            name="1.36-dev", patch="the tree of 2026-04-01, before 1.36", version="v0.0.0-20260401120615-2ceb540e2a0b"
+            name="1.36-dev",
+            patch="the tree of 2026-04-01, before 1.36",
+            version="v0.0.0-20260401120615-2ceb540e2a0b",
+            oldest_kubernetes=_DEVICES,
         ),
-        Release(name="1.36", patch="1.36.1", version="v0.0.0-20260722070747-35e8a280425c"),
-        Release(name="1.37", patch="1.37, as its branch was cut", version="v0.0.0-20260730100515-c0e41acd9bec"),
+        Release(name="1.36", patch="1.36.1", version="v0.0.0-20260722070747-35e8a280425c", oldest_kubernetes=_DEVICES),
+        Release(
+            name="1.37",
+            patch="1.37, as its branch was cut",
+            version="v0.0.0-20260730100515-c0e41acd9bec",
+            oldest_kubernetes=_DEVICES,
+        ),
     )
 }
 NEWEST_RELEASE: Final = "1.37"
