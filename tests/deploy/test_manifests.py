@@ -233,6 +233,22 @@ def test_keys_can_be_read_by_the_group_only_and_are_renewed_in_place(name: str) 
     assert writable == {"cloudgraft": ["journal", "tmp"], "cloudgraft-replicas": ["tmp"]}.get(name, [])
 
 
+@each
+def test_a_cluster_without_workers_can_get_its_first_one(name: str) -> None:
+    """Who makes workers must be able to run before there are any."""
+    tolerations = Manifests.of(name).pod["spec"]["tolerations"]
+    assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"} in tolerations
+
+
+@each_server
+def test_scripts_have_a_home_and_room_to_write(name: str) -> None:
+    """The driver exec puts user data into files, and the tools of clouds keep things in their user's home."""
+    (home,) = re.findall(r"\bHOME=(\S+)", (DEPLOY / "Dockerfile").read_text())
+    manifests = Manifests.of(name)
+    assert not manifests.mount(f"{home}/file").get("readOnly")
+    assert manifests.mounted(f"{home}/file")["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Mi"}
+
+
 @each_server
 def test_only_cloudgrafts_own_pod_gets_the_token_of_its_account(name: str) -> None:
     manifests = Manifests.of(name)

@@ -125,7 +125,12 @@ def test_only_the_autoscaler_may_call_and_all_may_read_metrics() -> None:
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     ports = {port["name"]: port["containerPort"] for port in CLOUDGRAFT.container["ports"]}
     calls, metrics = policy["ingress"]
-    assert calls["from"] == [{"podSelector": {"matchLabels": AUTOSCALER.pod["metadata"]["labels"]}}]
+    ((peer,),) = (calls["from"],)
+    (names,) = peer["podSelector"]["matchExpressions"]
+    # The second is what the official chart calls its pods with cloudProvider: externalgrpc.
+    ours = AUTOSCALER.pod["metadata"]["labels"]["app.kubernetes.io/name"]
+    values = [ours, "externalgrpc-cluster-autoscaler"]
+    assert names == {"key": "app.kubernetes.io/name", "operator": "In", "values": values}
     assert [port["port"] for port in calls["ports"]] == [ports["grpc"]]
     assert [port["port"] for port in metrics["ports"]] == [ports["ops"]]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cloudgraft.doctor.catalog import ENTRIES, SECTIONS
 from cloudgraft.doctor.examine import examine
 from cloudgraft.doctor.findings import Severity, exit_code
+from cloudgraft.doctor.page import findings_page
 from tests.doctor.worlds import ALONG, PLANTS, clean, cloud, cluster, flags, group, node, server
 
 
@@ -57,6 +60,12 @@ def test_the_worst_comes_first_and_the_order_is_always_the_same() -> None:
     assert ranks == sorted(ranks)
     assert found[0].entry.severity is Severity.ERROR
     assert examine(picture) == found
+
+
+def test_a_finding_has_the_keys_that_the_page_tells_of() -> None:
+    for finding in examine(PLANTS["paused"](clean())):
+        keys = re.findall(r"^\| `(\w+)` \| (?!error|warning|note)", findings_page(), re.MULTILINE)
+        assert list(finding.as_json()) == keys
 
 
 # -- what is not wrong -------------------------------------------------------------------------------------------------

@@ -203,3 +203,81 @@ async def test_a_cloud_controller_manager_beside_cloudgraft_is_told(
     api.kubeconfig(tmp_path)
     rewrite(config, f"{CONFIG}kubernetes: {{kubeconfig: kubeconfig}}\n")
     assert await ids(Sources(config=config)) == {"two-set-provider-ids"}
+
+
+def _wrapped(api: SmallApi, **changes: object) -> None:
+    api.objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0].update(changes)
+
+
+async def test_an_autoscaler_of_another_cloud_is_left_alone(api: SmallApi, config: Path, tmp_path: Path) -> None:
+    """Nobody is told to turn it into ours; who means it, names it."""
+    with_autoscaler(api)
+    _wrapped(api, command=["./cluster-autoscaler", "--cloud-provider=aws", "--nodes=1:9:asg"])
+    kubeconfig = api.kubeconfig(tmp_path)
+    findings = examine(await gather(Sources(config=config, kubeconfig=kubeconfig)))
+    assert {finding.entry.id for finding in findings} == {"autoscaler-not-found", "cloud-config-unknown"}
+    (missing,) = [finding.what for finding in findings if finding.entry.id == "autoscaler-not-found"]
+    assert "kube-system/cluster-autoscaler has --cloud-provider=aws" in missing
+    named = Sources(config=config, kubeconfig=kubeconfig, autoscaler=("kube-system", "cluster-autoscaler"))
+    assert "wrong-cloud-provider" in await ids(named)
+
+
+async def test_flags_are_read_through_a_shell_and_variables(api: SmallApi, config: Path, tmp_path: Path) -> None:
+    with_autoscaler(api)
+    script = (
+        "exec ./cluster-autoscaler --cloud-provider=externalgrpc --cloud-config=$(WHERE) --scale-down-enabled=false"
+    )
+    env = [{"name": "WHERE", "value": "/etc/cloudgraft/config/cloud-config.yaml"}]
+    _wrapped(api, command=["/bin/sh", "-c"], args=[script], env=env)
+    assert await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path))) == {"scale-down-off"}
+
+
+async def test_the_account_of_an_autoscaler_with_a_kubeconfig_of_its_own_is_not_judged(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    with_autoscaler(api, "--kubeconfig=/etc/kubernetes/workload.conf")
+    api.denied = {("watch", "nodes")}
+    assert await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path))) == {"rbac-unknown"}
+
+
+async def test_priorities_are_looked_for_in_the_namespace_that_the_autoscaler_asks(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    """Its flag --namespace, which is kube-system unless said."""
+    with_autoscaler(api, "--expander=priority,least-waste", "--namespace=scaling")
+    priorities = {"data": {"priorities": "10: ['.*']"}}
+    api.put("api/v1/namespaces/scaling/configmaps/cluster-autoscaler-priority-expander", priorities)
+    assert await ids(Sources(config=config, kubeconfig=api.kubeconfig(tmp_path))) == set()
+
+
+async def test_a_cloud_controller_manager_is_seen_also_beside_a_named_autoscaler(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    """An operator of such managers, as OpenShift has one everywhere, is none itself."""
+    with_autoscaler(api)
+    operator = "apis/apps/v1/namespaces/openshift/deployments/cluster-cloud-controller-manager-operator"
+    api.put(operator, {"spec": {"template": {"spec": {"containers": []}}}})
+    api.kubeconfig(tmp_path)
+    rewrite(config, f"{CONFIG}kubernetes: {{kubeconfig: kubeconfig}}\n")
+    named = Sources(config=config, autoscaler=("kube-system", "cluster-autoscaler"))
+    assert await ids(named) == set()
+    manager = "apis/apps/v1/namespaces/kube-system/deployments/hcloud-cloud-controller-manager"
+    api.put(manager, {"spec": {"template": {"spec": {"containers": []}}}})
+    assert await ids(named) == {"two-set-provider-ids"}
+
+
+async def test_a_cloud_that_leaves_provider_ids_to_the_controller_does_not_quarrel_with_it(
+    api: SmallApi, config: Path, tmp_path: Path
+) -> None:
+    with_autoscaler(api)
+    path = "apis/apps/v1/namespaces/kube-system/daemonsets/openstack-cloud-controller-manager"
+    api.put(path, {"spec": {"template": {"spec": {"containers": []}}}})
+    api.kubeconfig(tmp_path)
+    cloud = "{driver: exec, create: 'true', delete: 'true', list: 'true', providerIDBy: cloud_controller}"
+    groups = f"clouds: {{lab: {cloud}}}\nnodeGroups: [{{id: g, cloud: lab, maxSize: 3}}]\n"
+    kubernetes = "kubernetes: {kubeconfig: kubeconfig}\n"
+    text = CONFIG.replace("providers: [{type: memory}]\n", kubernetes + groups)
+    rewrite(config, text)
+    assert "two-set-provider-ids" not in await ids(Sources(config=config))
+    rewrite(config, text.replace("providerIDBy: cloud_controller", "idempotency: unique_name"))
+    assert "two-set-provider-ids" in await ids(Sources(config=config))

@@ -255,7 +255,8 @@ PLANTS: Mapping[str, Plant] = {
     "cluster-not-seen": server(cluster_trouble="the Kubernetes API has not been heard of for a while"),
     "node-not-looked-after": server(node_problems=("two nodes are named m-1",)),
     "server-unreachable": lambda p: replace(p, server=None, server_trouble="no cloudgraft server answers"),
-    "not-leader": server(leader_trouble="another replica leads"),
+    "not-leader": server(leader_trouble="not the leader: the lease cannot be asked for: no route"),
+    "standby": server(leader_trouble="not the leader: cloudgraft-6c5f leads"),
     "journal-not-writable": server(journal_trouble="the disk is full"),
     "group-left-out": served(left_out="no shape huge"),
     "group-stale": served(stale="no shape huge"),
@@ -296,6 +297,7 @@ PLANTS: Mapping[str, Plant] = {
     # -- the autoscaler as it is deployed
     "autoscaler-not-found": cluster(autoscalers=()),
     "autoscaler-unreadable": cluster(autoscalers=None, autoscalers_trouble="forbidden"),
+    "autoscaler-switched-off": autoscaler(replicas=0),
     "two-autoscalers": _second_autoscaler,
     "no-leader-election": both(flags("--leader-elect=false"), autoscaler(replicas=2)),
     "release-unknown": autoscaler(image="registry.example/cluster-autoscaler:latest"),

@@ -13,6 +13,7 @@ __all__ = ["DEFAULTS", "KNOWN", "Flags"]
 
 # What is assumed where a flag is not given; the same in every release from 1.25 to 1.37.
 DEFAULTS: Final[Mapping[str, str]] = {
+    "namespace": "kube-system",
     "max-node-provision-time": "15m",
     "scale-down-unneeded-time": "10m",
     "scale-down-utilization-threshold": "0.5",
@@ -141,6 +142,10 @@ class Flags:
         """The value that counts, which is the last, or the default; empty when there is neither."""
         given = self.values.get(name)
         return given[-1] if given else DEFAULTS.get(name, "")
+
+    def words(self, name: str) -> Sequence[str]:
+        """A value that is a list with commas."""
+        return [word.strip() for word in self.text(name).split(",") if word.strip()]
 
     def is_set(self, name: str) -> bool:
         """Whether it is given at all."""

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from cloudgraft.doctor.catalog import SECTIONS
 from cloudgraft.doctor.findings import Entry
 
 __all__ = ["findings_page"]
+
+
+_KEYS: Final[Mapping[str, str]] = {
+    "id": "what kind it is: one of those below",
+    "severity": "`error`, `warning` or `note`",
+    "title": "the kind in words",
+    "where": "the file, Deployment, group or node",
+    "what": "this very case, in words",
+    "why": "why it hurts",
+    "fix": "the command or the line that mends it",
+}
 
 
 def findings_page() -> str:
@@ -22,6 +36,13 @@ def findings_page() -> str:
         "| 1 | at least one warning |",
         "| 2 | wrong usage of the command |",
         "| 3 | at least one error |",
+        "",
+        "With `-o json` one object is written: `findings`, worst first, and how many there are of each severity:",
+        "`errors`, `warnings` and `notes`. Keys may be added; none goes away or changes its meaning.",
+        "",
+        "| key of a finding | meaning |",
+        "|---|---|",
+        *(f"| `{key}` | {meaning} |" for key, meaning in _KEYS.items()),
         "",
     ]
     for title, entries in SECTIONS.items():

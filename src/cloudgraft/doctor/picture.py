@@ -60,6 +60,7 @@ class NodeCare:
     removes_nodes: bool = False
     match_by: tuple[str, ...] = ("name",)
     mints_tokens: bool = False
+    leaves_provider_ids: bool = False  # every cloud says that somebody else writes them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,7 @@ class Oddity:
 class Server:
     """What the running server says of itself."""
 
+    prefix: str = ""  # how the names of its machines begin
     leader_trouble: str = ""
     journal_trouble: str = ""
     config_trouble: str = ""
@@ -233,6 +235,11 @@ class Autoscaler:
         return f"Deployment {self.namespace}/{self.name}"
 
     @property
+    def config_namespace(self) -> str:
+        """Where it looks for its own ConfigMaps."""
+        return self.flags.text("namespace")
+
+    @property
     def release(self) -> Release | None:
         """Told by the tag of its image."""
         return Release.of_image(self.image)
@@ -269,8 +276,14 @@ class Picture:
 
     @property
     def autoscalers(self) -> tuple[Autoscaler, ...]:
-        """Those that were found."""
-        return (self.cluster.autoscalers or ()) if self.cluster else ()
+        """Those that were found; where one calls this server by a name of its certificate, only such ones."""
+        found = (self.cluster.autoscalers or ()) if self.cluster else ()
+        return tuple(one for one in found if self._is_called_by(one)) or found
+
+    def _is_called_by(self, autoscaler: Autoscaler) -> bool:
+        config = autoscaler.cloud_config.config if autoscaler.cloud_config else None
+        servers = [one.info for one in self.certificates if one.role is Role.SERVER and one.info is not None]
+        return config is not None and any(info.accepts(config.address.host) for info in servers)
 
     def cloud_configs(self) -> tuple[CloudConfigSeen, ...]:
         """The one of the command line, else those of the cluster."""

@@ -26,6 +26,13 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         fix="run doctor with a kubeconfig whose user may read Deployments, ConfigMaps and roles",
     ),
     Entry(
+        id="autoscaler-switched-off",
+        severity=_WARNING,
+        title="The autoscaler has no replicas",
+        why="Nobody asks for machines, and nobody gives them back.",
+        fix="kubectl scale deployment NAME --replicas=1",
+    ),
+    Entry(
         id="two-autoscalers",
         severity=_ERROR,
         title="Two autoscalers use one server",

@@ -90,7 +90,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         title="A node waits for a cloud-controller-manager",
         why="It has the taint node.cloudprovider.kubernetes.io/uninitialized, so no pod runs there until one takes it "
         "away.",
-        fix="run the cloud-controller-manager, or start the kubelet without --cloud-provider=external",
+        fix="run the cloud-controller-manager, look at its log, or start the kubelet without --cloud-provider=external",
     ),
     Entry(
         id="two-set-provider-ids",
@@ -143,7 +143,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         id="right-missing",
         severity=_ERROR,
         title="cloudgraft lacks a right in the cluster",
-        why="What needs it does not work, and says so in the log only.",
-        fix="kubectl apply -f deploy/cloudgraft.yaml has the rights",
+        why="What needs it does not work; `cloudgraft status` and the log say so each time.",
+        fix="kubectl apply -f deploy/cloudgraft-access.yaml; docs/reference/rbac.md says which right is for what",
     ),
 )

@@ -44,9 +44,16 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     Entry(
         id="not-leader",
         severity=_WARNING,
-        title="This server does not lead",
-        why="It serves nothing. That is as it should be for all replicas but one; if none leads, nothing is scaled.",
-        fix="ask the replica that leads; look at the lease in the database if there is none",
+        title="This server does not lead, and does not say who does",
+        why="It serves nothing. If no other replica leads, nothing is scaled.",
+        fix="look at the log of all replicas, and at the way to the database",
+    ),
+    Entry(
+        id="standby",
+        severity=_NOTE,
+        title="This replica stands by: another one leads",
+        why="It serves nothing, as it should, and cannot say how machines and clouds are.",
+        fix="ask the replica that leads",
     ),
     Entry(
         id="cluster-not-seen",

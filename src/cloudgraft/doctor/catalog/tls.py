@@ -35,7 +35,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     Entry(
         id="tls-expires-soon",
         severity=_WARNING,
-        title="A certificate ends within 30 days",
+        title="A certificate ends soon",
         why="From that day on no call arrives. The autoscaler reads its certificate only when it starts.",
         fix="cloudgraft certs renew DIR; restart the autoscaler if it is its certificate",
     ),

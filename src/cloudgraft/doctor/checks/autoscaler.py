@@ -28,23 +28,27 @@ def check(picture: Picture) -> Iterator[Finding]:
             yield found("rbac-missing", where=autoscaler.where, what=what)
         if autoscaler.rights_trouble:
             yield found("rbac-unknown", where=autoscaler.where, what=autoscaler.rights_trouble)
+        if autoscaler.replicas == 0:
+            fix = f"kubectl -n {autoscaler.namespace} scale deployment {autoscaler.name} --replicas=1"
+            yield found("autoscaler-switched-off", where=autoscaler.where, what="it has replicas: 0", fix=fix)
         if autoscaler.replicas > 1 and autoscaler.flags.is_false("leader-elect"):
             what = f"it has {autoscaler.replicas} replicas and --leader-elect=false"
             yield found("no-leader-election", where=autoscaler.where, what=what)
 
 
 def _together(autoscalers: tuple[Autoscaler, ...]) -> Iterator[Finding]:
-    """Those that call one address; where the cloud-config cannot be read, it may be the same."""
+    """Those that call one address. Of one whose cloud-config cannot be read nothing is said."""
     by_address: dict[str, list[Autoscaler]] = defaultdict(list)
     for autoscaler in autoscalers:
         config = autoscaler.cloud_config.config if autoscaler.cloud_config else None
-        if autoscaler.replicas > 0 and autoscaler.flags.text("cloud-provider") == "externalgrpc":
-            by_address[str(config.address) if config else ""].append(autoscaler)
+        is_used = autoscaler.replicas > 0 and autoscaler.flags.text("cloud-provider") == "externalgrpc"
+        if is_used and config is not None:
+            host = config.address.host.removesuffix(".cluster.local")
+            by_address[f"{host}:{config.address.port}"].append(autoscaler)
     for address, several in by_address.items():
         if len(several) > 1:
             names = " and ".join(f"{one.namespace}/{one.name}" for one in several)
-            what = f"{names} call {address or 'what may be the same server'}"
-            yield found("two-autoscalers", where=several[0].where, what=what)
+            yield found("two-autoscalers", where=several[0].where, what=f"{names} call {address}")
 
 
 def _release(autoscaler: Autoscaler, cluster: Release | None) -> Iterator[Finding]:

@@ -15,12 +15,13 @@ from cloudgraft.doctor.picture import Autoscaler, Picture
 __all__ = ["check"]
 
 _MAP: Final = "cluster-autoscaler-priority-expander"
+_ANYTHING: Final = re.compile("")
 
 
 def check(picture: Picture) -> Iterator[Finding]:
     """Each expander of each autoscaler's chain."""
     for autoscaler in picture.autoscalers:
-        chain = [name.strip() for value in autoscaler.flags.all("expander") for name in value.split(",")]
+        chain = autoscaler.flags.words("expander")
         if "price" in chain:
             yield from _price(autoscaler, picture)
         if "grpc" in chain:
@@ -52,7 +53,7 @@ def _grpc(autoscaler: Autoscaler) -> Iterator[Finding]:
 
 
 def _priority(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
-    where = f"ConfigMap {autoscaler.namespace}/{_MAP}"
+    where = f"ConfigMap {autoscaler.config_namespace}/{_MAP}"
     if autoscaler.priorities_trouble:
         return  # it could not be read, which says nothing of it
     if autoscaler.priorities is None:
@@ -74,7 +75,16 @@ def _patterns(text: str) -> list[re.Pattern[str]] | None:
     """The patterns, as far as Go's and Python's are the same; None when the text makes no sense."""
     try:
         read = yaml.safe_load(text)
-        lists = list(read.values())
-        return [re.compile(pattern) for patterns in lists for pattern in patterns]
-    except (yaml.YAMLError, AttributeError, TypeError, ValueError, re.error, RecursionError):
+        return [_pattern(pattern) for patterns in read.values() for pattern in patterns]
+    except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError):
         return None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """One that only Go understands may match anything: nothing is said of it."""
+    if "[[:" in text:
+        return _ANYTHING
+    try:
+        return re.compile(text)
+    except re.error:
+        return _ANYTHING

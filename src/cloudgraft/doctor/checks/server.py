@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
@@ -14,6 +15,7 @@ from cloudgraft.sdk.errors import AuthenticationError, ErrorClass, PermissionDen
 __all__ = ["check"]
 
 _REFUSED: Final = frozenset({AuthenticationError.slug, PermissionDeniedError.slug})
+_STANDS_BY: Final = re.compile("not the leader: .+ leads")  # as cloudgraft.engine.leadership says it
 _ODD: Final = {
     "unknown": "orphans",
     "unmarked": "orphans",
@@ -30,7 +32,8 @@ def check(picture: Picture) -> Iterator[Finding]:
     if server is None:
         return
     if server.leader_trouble:
-        yield found("not-leader", where="server", what=server.leader_trouble)
+        id_ = "standby" if _STANDS_BY.fullmatch(server.leader_trouble) else "not-leader"
+        yield found(id_, where="server", what=server.leader_trouble)
     if server.journal_trouble:
         yield found("journal-not-writable", where="journal", what=server.journal_trouble)
     if server.config_trouble:

@@ -39,6 +39,6 @@ def _cluster(picture: Picture) -> Iterator[Finding]:
         yield found("nodes-unreadable", where="nodes", what=cluster.nodes_trouble)
     if cluster.autoscalers is None:
         yield found("autoscaler-unreadable", where="Deployments", what=cluster.autoscalers_trouble)
-    elif not cluster.autoscalers:
+    elif not cluster.autoscalers and picture.cloud_config is None:  # with one, it is known to run elsewhere
         what = cluster.autoscalers_trouble or "no Deployment has a container with --cloud-provider=externalgrpc"
         yield found("autoscaler-not-found", where="Deployments", what=what)

@@ -16,6 +16,7 @@ from cloudgraft.sdk.duration import format_duration
 __all__ = ["check"]
 
 _SOON: Final = timedelta(days=30)
+_SHARE: Final = 3  # cert-manager renews when a third of the time is left, unless told otherwise
 _PURPOSE: Final[dict[Role, Purpose]] = {
     Role.SERVER: "server",
     Role.CLIENT: "client",
@@ -71,8 +72,8 @@ def _time(info: CertificateInfo, where: str, picture: Picture) -> Iterator[Findi
         yield found("tls-expired", where=where, what=f"it ended on {info.not_after:%Y-%m-%d %H:%M} UTC")
     elif now < info.not_before:
         yield found("tls-not-yet-valid", where=where, what=f"it begins on {info.not_before:%Y-%m-%d %H:%M} UTC")
-    elif info.not_after - now < _SOON:
-        what = f"it ends in {info.days_left(now)} days, on {info.not_after:%Y-%m-%d}"
+    elif info.not_after - now < min(_SOON, (info.not_after - info.not_before) / _SHARE):
+        what = f"it ends in {info.days_left(now)} days, on {info.not_after:%Y-%m-%d %H:%M} UTC"
         yield found("tls-expires-soon", where=where, what=what)
 
 

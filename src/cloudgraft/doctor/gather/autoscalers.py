@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from cloudgraft.doctor.checks.autoscaler import mount_of
-from cloudgraft.doctor.flags import Flags
 from cloudgraft.doctor.gather.api_reader import ApiReader
+from cloudgraft.doctor.gather.containers import Container, flags_of
 from cloudgraft.doctor.gather.way_in import parse_cloud_config
 from cloudgraft.doctor.picture import Autoscaler, CloudConfigSeen, Mount
 from cloudgraft.doctor.release import needed_rights
@@ -23,15 +23,9 @@ _AT_ONCE: Final = 8  # questions for rights
 _Json = Mapping[str, Any]
 
 
-async def look_at_autoscalers(reader: ApiReader, deployments: Sequence[_Json], *, is_named: bool) -> list[Autoscaler]:
-    """Those that use externalgrpc; else whatever is a cluster autoscaler, for its flags may be the mistake."""
-    containers = [(deployment, one) for deployment in deployments for one in _containers(deployment)]
-    found = [(d, c) for d, c in containers if _flags(c).text("cloud-provider") == "externalgrpc"]
-    if not found:
-        found = [(d, c) for d, c in containers if "cluster-autoscaler" in c.get("image", "")]
-    if not found and is_named:
-        found = containers[:1]
-    return [await _look(reader, deployment, container) for deployment, container in found]
+async def look_at_autoscalers(reader: ApiReader, containers: Sequence[Container]) -> list[Autoscaler]:
+    """Each of them, and what belongs to it."""
+    return [await _look(reader, deployment, container) for deployment, container in containers]
 
 
 async def _look(reader: ApiReader, deployment: _Json, container: _Json) -> Autoscaler:
@@ -41,23 +35,16 @@ async def _look(reader: ApiReader, deployment: _Json, container: _Json) -> Autos
         namespace=meta.get("namespace", ""),
         name=meta.get("name", ""),
         image=container.get("image", ""),
-        flags=_flags(container),
+        flags=flags_of(container),
         replicas=spec.get("replicas", 1),
         mounts=tuple(_mounts(pod, container)),
     )
     seen = replace(seen, cloud_config=await _cloud_config(reader, seen, pod, container))
-    if "priority" in seen.flags.text("expander").split(","):
+    if "priority" in seen.flags.words("expander"):
         seen = await _with_priorities(reader, seen)
+    if seen.flags.text("kubeconfig"):
+        return replace(seen, rights_trouble="it has --kubeconfig, and does not use its service account")
     return await _with_rights(reader, seen, pod.get("serviceAccountName", "default"))
-
-
-def _containers(deployment: _Json) -> Sequence[_Json]:
-    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
-    return pod.get("containers") or ()
-
-
-def _flags(container: _Json) -> Flags:
-    return Flags.parse([*(container.get("command") or ()), *(container.get("args") or ())])
 
 
 # -- what is mounted ---------------------------------------------------------------------------------------------------
@@ -116,7 +103,7 @@ def _key(pod: _Json, container: _Json, mount: Mount, path: str) -> str:
 
 async def _with_priorities(reader: ApiReader, seen: Autoscaler) -> Autoscaler:
     try:
-        data = await reader.config_map(seen.namespace, _PRIORITIES)
+        data = await reader.config_map(seen.config_namespace, _PRIORITIES)
     except CloudgraftError as error:
         return replace(seen, priorities_trouble=error.message)
     return replace(seen, priorities=data.get("priorities") if data is not None else None)

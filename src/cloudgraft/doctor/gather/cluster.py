@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cloudgraft.doctor.gather.api_reader import ApiReader, open_reader
 from cloudgraft.doctor.gather.autoscalers import look_at_autoscalers
+from cloudgraft.doctor.gather.containers import autoscalers_of_others, likely_containers, using_externalgrpc
 from cloudgraft.doctor.picture import Autoscaler, Cluster, NodeCare
 from cloudgraft.doctor.release import Release
 from cloudgraft.kube.objects import NODES, Node
@@ -81,14 +82,29 @@ async def _autoscalers(
     try:
         if named is None:
             deployments = await reader.deployments()
-        else:
-            one = await reader.deployment(*named)
-            deployments = [one] if one is not None else []
-        found = await look_at_autoscalers(reader, deployments, is_named=named is not None)
+            found = await look_at_autoscalers(reader, using_externalgrpc(deployments))
+            return tuple(found), _others(deployments), deployments
+        one = await reader.deployment(*named)
+        if one is None:
+            return (), f"there is no Deployment {named[0]}/{named[1]}", ()
+        found = await look_at_autoscalers(reader, likely_containers(one))
     except CloudgraftError as error:
         return None, error.message, ()
-    trouble = f"there is no Deployment {named[0]}/{named[1]}" if named is not None and not found else ""
-    return tuple(found), trouble, deployments
+    return tuple(found), "", await _deployments(reader)
+
+
+def _others(deployments: Sequence[_Json]) -> str:
+    """Autoscalers of other clouds: they are left alone, but one of them may be meant."""
+    told = "; ".join(autoscalers_of_others(deployments))
+    return f"no Deployment has a container with --cloud-provider=externalgrpc; {told}" if told else ""
+
+
+async def _deployments(reader: ApiReader) -> Sequence[_Json]:
+    """All of them, if that is allowed."""
+    try:
+        return await reader.deployments()
+    except CloudgraftError:
+        return ()
 
 
 async def _controllers(reader: ApiReader, deployments: Sequence[_Json]) -> Iterator[str]:
@@ -100,8 +116,13 @@ async def _controllers(reader: ApiReader, deployments: Sequence[_Json]) -> Itera
     return (
         f"{kind} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
         for kind, one in named
-        if _CONTROLLER in one["metadata"]["name"] and (one.get("spec") or {}).get("replicas", 1)
+        if _is_controller(one["metadata"]["name"]) and (one.get("spec") or {}).get("replicas", 1)
     )
+
+
+def _is_controller(name: str) -> bool:
+    """One that only brings such a manager along, where it is needed, is none itself."""
+    return _CONTROLLER in name and "operator" not in name
 
 
 async def _missing_rights(reader: ApiReader, care: NodeCare) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cloudgraft.admin.client import AdminClient
 from cloudgraft.doctor.picture import Cloud, Group, Guard, Machine, Oddity, Server
+from cloudgraft.engine.identity import Identity
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["ask_server"]
@@ -50,6 +51,7 @@ async def _oddities(client: AdminClient) -> tuple[Oddity, ...]:
 
 def _server(status: _Json, odd: tuple[Oddity, ...]) -> Server:
     return Server(
+        prefix=Identity(status["cluster"], status["clusterId"]).prefix,
         leader_trouble=status["leaderTrouble"],
         journal_trouble=status["journalTrouble"],
         config_trouble=status["configTrouble"],

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgraft.config import Config, ConfigError, Group, load
+from cloudgraft.config.clouds import CloudConfig, EntryPointCloud
 from cloudgraft.config.join import Join
 from cloudgraft.config.kubernetes import ZONE_LABEL
 from cloudgraft.doctor.picture import GroupSettings, NodeCare, Settings
+from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.types import NodeTemplate
 
 __all__ = ["ConfigSeen", "read_config"]
@@ -86,7 +88,14 @@ def _node_care(config: Config) -> NodeCare | None:
         removes_nodes=kubernetes.remove_nodes,
         match_by=kubernetes.match_by,
         mints_tokens=any(_mints(join) for join in config.joins().values()),
+        leaves_provider_ids=bool(config.clouds) and all(map(_leaves_provider_ids, config.clouds.values())),
     )
+
+
+def _leaves_provider_ids(cloud: CloudConfig) -> bool:
+    """As far as the file says it: what else a driver does by itself, only the driver knows."""
+    said = cloud.options.get("providerIDBy") if isinstance(cloud, EntryPointCloud) else None
+    return said in {ProviderIdBy.KUBELET.value, ProviderIdBy.CLOUD_CONTROLLER.value}
 
 
 def _mints(join: Join) -> bool:
