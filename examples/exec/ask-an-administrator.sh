@@ -4,8 +4,21 @@
 #   touch NAME/ready     the machine runs, and its node is to carry the providerID byhand://NAME
 #   rm -r NAME           the machine is no more, as NAME/remove asks for
 set -euo pipefail
-tell() { # subject, text: by mail, if there is a program for it
-  echo "$2" | ${ASK_MAIL:-mail -s "$1" "${ASK_ADDRESS:-root}"} >&2 || echo "no mail was sent; see $ASK_HOME" >&2
+tell() { # request, what it is about, subject, text: by mail, once; list tries again what could not be sent
+  [ ! -e "$1/told-$2" ] || return 0
+  if echo "$4" | timeout 10 ${ASK_MAIL:-mail -s "$3" "${ASK_ADDRESS:-root}"} >&2; then
+    touch "$1/told-$2"
+  else
+    echo "no mail was sent: $4" >&2
+  fi
+}
+
+remind() { # request
+  local name
+  name=$(basename "$1")
+  [ -e "$1/ready" ] || [ -e "$1/remove" ] ||
+    tell "$1" create "a machine, please" "Set up $name with $1/user-data, then: touch $1/ready"
+  [ ! -e "$1/remove" ] || tell "$1" remove "a machine less, please" "Take $name down, then: rm -r $1"
 }
 
 machine() { # directory
@@ -27,21 +40,19 @@ case "$CLOUDGRAFT_OPERATION" in
       cat "$CLOUDGRAFT_USER_DATA_FILE" >"$draft/user-data"
       mv -T "$draft" "$request" 2>/dev/null || rm -r "$draft" # another create of that name was quicker
     fi
-    if [ ! -e "$request/told" ]; then # rather twice than never
-      tell "a machine, please" "Set up $CLOUDGRAFT_NAME with $request/user-data, then: touch $request/ready"
-      touch "$request/told"
-    fi
+    remind "$request"
     echo "{\"machine\": $(machine "$request")}" ;;
   delete)
     request="$ASK_HOME/$CLOUDGRAFT_NAME"
-    if [ -e "$request" ] && [ ! -e "$request/remove" ]; then
+    if [ -e "$request" ]; then
       touch "$request/remove"
-      tell "a machine less, please" "Take $CLOUDGRAFT_NAME down, then: rm -r $request"
+      remind "$request"
     fi ;;
   list)
     echo '{"machines": ['
     for request in "$ASK_HOME"/*/; do
       [ -e "$request/tags" ] || continue
+      remind "${request%/}"
       echo "${comma:-}$(machine "${request%/}")" && comma=,
     done
     echo ']}' ;;

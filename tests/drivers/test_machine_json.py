@@ -58,7 +58,7 @@ def test_a_spec_is_told_with_its_user_data() -> None:
     ("change", "message"),
     [
         ({"machineID": ""}, r"machine.machineID must be a text that is not empty; it is \"\""),
-        ({"machineID": 7}, "machine.machineID must be a text that is not empty; it is 7"),
+        ({"machineID": 7}, "machine.machineID must be a text that is not empty; it is 7, without quotation marks"),
         ({"name": None}, "machine.name must be a text; it is missing"),
         ({"providerID": ["x"]}, "machine.providerID must be a text; it is a list"),
         ({"providerId": "lab://1"}, r"unknown key \"providerId\"; did you mean 'providerID'\?"),
@@ -86,6 +86,8 @@ def test_a_wrong_machine_is_told_by_its_field(change: dict[str, object], message
         (b"\xff\xfe\x00", "not even UTF-8"),
         (b'{"machines": [', "the answer is not JSON"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"machines": []}\n{"machines": []}', "more follows in line 2, but it must be one JSON object"),
+        (b'{"machines": [1], "machines": []}', 'an object has the key "machines" twice'),
         (b'{"a": NaN}', "NaN is not a JSON number"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not JSON"),
     ],

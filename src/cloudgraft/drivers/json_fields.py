@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final
 
+from cloudgraft.drivers.user_data import CUT
 from cloudgraft.sdk.errors import InternalError
+from cloudgraft.sdk.secrecy import redacted
 
 __all__ = ["QUOTED", "Fields", "Json", "hint", "shown"]
 
@@ -84,6 +86,8 @@ class Fields:
     def wrong(self, key: str, expected: str, value: object) -> InternalError:
         """The error for a value that is not what it must be."""
         found = "missing" if value is None else shown(value)
+        if expected.startswith("a text") and isinstance(value, int | Decimal):
+            found = f"{found}, without quotation marks"
         return InternalError(f"{self._where}.{key} must be {expected}; it is {found}")
 
 
@@ -93,7 +97,8 @@ def shown(value: object) -> str:
         text = json.dumps(value, ensure_ascii=False) if not isinstance(value, int | Decimal) else _digits(value)
     else:
         text = "a list" if isinstance(value, list) else "an object"
-    return text if len(text) <= QUOTED else f"{text[:QUOTED]}…"
+    text = redacted(text)  # before it is cut: half of a secret is not known as such
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}{CUT}"
 
 
 def _digits(value: int | Decimal) -> str:

@@ -8,12 +8,12 @@ half an answer may well have bought a machine, and a list settles it (law 3).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final, NoReturn, TypeVar
 
-from cloudgraft.drivers.json_fields import QUOTED, Fields, Json, hint, shown
+from cloudgraft.drivers.json_fields import Fields, Json, hint, shown
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, error_from_slug, error_table
@@ -35,6 +35,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_LOOKED_AT: Final = 4096  # bytes: more than is shown, so that no secret is cut before it is hidden
 _STATES: Final = ", ".join(state.value for state in MachineState)
 
 
@@ -82,12 +83,14 @@ def parse_json(raw: bytes, what: str) -> object:
     if not raw.strip():
         raise InternalError(f"{what} is empty: it must be a JSON object")
     try:
-        return json.loads(raw, parse_float=Decimal, parse_constant=_no_number)
+        return json.loads(raw, parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_no_twins)
     except UnicodeDecodeError:
         raise InternalError(f"{what} is not JSON: it is not even UTF-8 text") from None
     except RecursionError:
         raise InternalError(f"{what} is not the JSON that is expected: it is nested too deeply") from None
     except ValueError as error:  # of json, and of an int with thousands of digits
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            error = ValueError(f"more follows in line {error.lineno}, but it must be one JSON object and nothing else")
         raise InternalError(f"{what} is not JSON: {error}; it begins with {_begin(raw)}") from None
 
 
@@ -252,8 +255,18 @@ def _price(data: object, where: str) -> Price:
 
 
 def _begin(raw: bytes) -> str:
-    return shown(raw[:QUOTED].decode("utf-8", "replace").strip())
+    return shown(raw[:_LOOKED_AT].decode("utf-8", "replace").strip())
 
 
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number")
+
+
+def _no_twins(pairs: Sequence[tuple[str, object]]) -> Json:
+    """An object. With two lists of machines, say of two pages, one would be lost, and its machines taken for gone."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the key {shown(twice)} twice")
+    return found

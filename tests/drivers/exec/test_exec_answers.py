@@ -151,6 +151,9 @@ async def test_a_line_of_user_data_that_a_script_shows_is_not_handed_on(tmp_path
     for body in (
         "cat $CLOUDGRAFT_USER_DATA_FILE >&2; exit 1",
         'cat $CLOUDGRAFT_USER_DATA_FILE | tr "\\n" " " >&2; exit 200',
+        "cat $CLOUDGRAFT_USER_DATA_FILE",
+        # So that the message begins in the middle of the token.
+        "cat $CLOUDGRAFT_USER_DATA_FILE >&2; head -c 985 /dev/zero | tr '\\0' x >&2; exit 1",
     ):
         with pytest.raises(CloudgraftError) as caught:
             await exec_driver(tmp_path, create=body).create(SPEC)
@@ -164,3 +167,21 @@ async def test_only_the_end_of_much_stderr_is_kept(tmp_path: Path) -> None:
         await exec_driver(tmp_path, create=body).create(SPEC)
     assert str(caught.value).endswith("x at last")
     assert len(str(caught.value)) < 1200
+
+
+async def test_a_secret_is_hidden_before_a_message_is_cut(tmp_path: Path) -> None:
+    """Law 9: half of a secret is not known as such."""
+    (tmp_path / "token").write_text("s3cret-" * 8)
+    body = "echo \"$TOKEN\" >&2; head -c 970 /dev/zero | tr '\\0' x >&2; exit 1"
+    with pytest.raises(DeadlineError) as caught:
+        await exec_driver(tmp_path, create=body, env_files={"TOKEN": tmp_path / "token"}).create(SPEC)
+    assert "xxx" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_long_list_is_read_without_holding_up_the_loop(tmp_path: Path) -> None:
+    """Law 1: it is understood in a thread."""
+    (tmp_path / "list.json").write_text(
+        json.dumps({"machines": [{"name": f"m{n}", "machineID": str(n)} for n in range(3000)]})
+    )
+    assert len(await exec_driver(tmp_path, list="cat list.json").list()) == 3000

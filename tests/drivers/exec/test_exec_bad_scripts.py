@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 import sys
+import tempfile
 import textwrap
 import uuid
 from datetime import timedelta
@@ -97,6 +100,9 @@ async def test_a_file_that_is_no_program_is_told_with_what_to_do(tmp_path: Path)
         await driver.list()
     plain.write_bytes(b"\x7fELF nonsense")
     with pytest.raises(UnavailableError, match="is no program: a script needs a first line"):
+        await driver.list()
+    plain.write_text(f"#!{tmp_path}\n")  # a directory: that it is executable is not what is missing
+    with pytest.raises(UnavailableError, match=r"Permission denied; is its file system mounted noexec, or its first"):
         await driver.list()
 
 
@@ -200,12 +206,38 @@ async def test_secrets_from_files_are_read_anew_for_each_call_and_shown_nowhere(
     assert "LAB_TOKEN" in repr(driver._options)
 
 
+async def test_user_data_of_a_day_when_everything_was_killed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 9: when the keeper is killed too, say by the kernel for want of memory, nobody is left to do it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("cloudgraft-exec-old", "cloudgraft-exec-new", "somebodys"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "CLOUDGRAFT_USER_DATA_FILE").write_text("token")
+    for name in ("cloudgraft-exec-old", "somebodys"):
+        os.utime(tmp_path / name, (0, 0))
+    await exec_driver(tmp_path).start()
+    assert [name for name in names(tmp_path, "*") if not name.endswith(".sh")] == ["cloudgraft-exec-new", "somebodys"]
+
+
+async def test_without_room_for_another_open_file_nothing_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socketpair", full)
+    with pytest.raises(UnavailableError, match=r"create cannot be run: Too many open files. Nothing was done"):
+        await exec_driver(tmp_path).create(SPEC)
+
+
 def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     commands = {"create": "a", "delete": "b", "list": "c"}
     for wrong, message in (
         ({"create": ""}, "create is empty"),
         ({"list": ["", "x"]}, "list is empty"),
         ({"delete": "rm 'x"}, "delete cannot be split into words: No closing quotation"),
+        ({"list": "labctl list | jq ."}, r"list has '\|', which only a shell understands.*write it like \[bash, -c"),
         ({"env": {"CLOUDGRAFT_NAME": "x"}}, "names that begin with CLOUDGRAFT_ are set by cloudgraft itself"),
         ({"env": {"A B": "x"}}, "no name for an environment variable"),
         ({"env": {"A": "x"}, "env_files": {"A": tmp_path}}, "A is in env and in envFiles"),

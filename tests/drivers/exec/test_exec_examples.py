@@ -10,7 +10,7 @@ import pytest
 
 from cloudgraft.drivers.exec import ExecDriver, ExecOptions
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineState
-from tests.drivers.exec.exec_scripts import EXAMPLES, SPEC, names
+from tests.drivers.exec.exec_scripts import EXAMPLES, SPEC, names, script
 
 PAGE = EXAMPLES.parents[1] / "docs" / "how-to" / "put-a-cloud-behind-three-scripts.md"
 
@@ -55,3 +55,15 @@ async def test_an_administrator_may_be_the_cloud(tmp_path: Path) -> None:
         (request / name).unlink()
     request.rmdir()
     assert await shown() == []
+
+
+async def test_an_administrator_hears_of_it_although_the_mail_was_down(tmp_path: Path) -> None:
+    command = [str(EXAMPLES / "ask-an-administrator.sh")]
+    mail = script(tmp_path, "[ -e up ] && cat >>mail", "mail.sh")
+    env = {"ASK_HOME": str(tmp_path / "requests"), "ASK_MAIL": str(mail)}
+    driver = ExecDriver(ExecOptions(create=command, delete=command, list=command, env=env, working_directory=tmp_path))
+    await driver.create(SPEC)
+    (tmp_path / "up").touch()
+    for _ in range(2):
+        assert [machine.state for machine in await driver.list()] == [MachineState.PENDING]
+    assert (tmp_path / "mail").read_text().count("Set up pool-1 with") == 1

@@ -16,7 +16,7 @@ import pytest
 from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle
 from cloudgraft.drivers.http.driver import HttpDriver
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.sdk.driver import Machine, MachineSpec
+from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -249,15 +249,17 @@ async def test_a_call_comes_again_when_it_is_told_when(status: int, bundle: Bund
         assert [request.headers["idempotency-key"] for request in rogue.seen] == ["pool-1"] * 3
 
 
-@pytest.mark.parametrize(("status", "error"), [(429, RateLimitedError), (503, UnavailableError)])
+@pytest.mark.parametrize(
+    ("status", "error", "words"), [(429, RateLimitedError, "nothing was done"), (503, DeadlineError, "is not known")]
+)
 async def test_a_call_does_not_wait_longer_than_it_may(
-    status: int, error: type[CloudgraftError], bundle: Bundle, started: Started
+    status: int, error: type[CloudgraftError], words: str, bundle: Bundle, started: Started
 ) -> None:
     """The engine gets the hint, and waits without a call that is open."""
     with Rogue(answers(status, Retry_After="3000"), answers(status), bundle=bundle) as rogue:
         driver = started(rogue.options())
         for hint in (3000, None):
-            with pytest.raises(error, match="nothing was done") as caught:
+            with pytest.raises(error, match=words) as caught:
                 await driver.create(SPEC)
             assert caught.value.retry_after == hint
         assert len(rogue.seen) == 2
@@ -269,6 +271,30 @@ async def test_a_receiver_that_always_says_later_is_left(bundle: Bundle, started
         with pytest.raises(RateLimitedError, match="slow down"):
             await started(rogue.options(retries=2)).list()
         assert len(rogue.seen) == 3
+
+
+@pytest.mark.parametrize("headers", [{}, {"Retry_After": "0"}], ids=["when: not told", "when: now"])
+async def test_a_proxy_that_lost_the_receiver_leaves_open_what_was_done(
+    headers: dict[str, str], bundle: Bundle, started: Started
+) -> None:
+    """Law 3. Envoy, Varnish and others answer 503 when the connection behind them broke in the middle of a request."""
+    lost = answers(503, "upstream connect error or disconnect/reset before headers", **headers)
+    with Rogue(lost, bundle=bundle) as rogue:
+        with pytest.raises(DeadlineError, match="whether it was done is not known"):
+            await started(rogue.options(idempotency=Idempotency.NONE)).create(SPEC)
+        assert len(rogue.seen) == 1, "a second machine was ordered"
+    told = {"error": {"code": "unavailable", "message": "maintenance"}}
+    with Rogue(answers(503, told), bundle=bundle) as rogue, pytest.raises(UnavailableError, match="maintenance"):
+        await started(rogue.options(idempotency=Idempotency.NONE)).create(SPEC)
+
+
+async def test_what_an_earlier_try_may_have_done_stays_open(bundle: Bundle, started: Started) -> None:
+    """Law 3. The second answer is about the second try only."""
+    full = answers(409, {"error": {"code": "out_of_stock", "message": "no more"}})
+    with Rogue(answers(503, Retry_After="0"), full, bundle=bundle) as rogue:
+        with pytest.raises(DeadlineError, match="no more; whether an earlier try did it is not known"):
+            await started(rogue.options()).create(SPEC)
+        assert len(rogue.seen) == 2
 
 
 # -- one machine -------------------------------------------------------------------------------------------------------

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from cloudgraft.drivers.static import Host, StaticDriver
-from cloudgraft.sdk.driver import Machine, MachineState, Ownership
+from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -21,7 +20,7 @@ from cloudgraft.sdk.errors import (
 )
 from tests.conditions import until
 from tests.drivers.exec.exec_scripts import names, nothing_left, script
-from tests.drivers.static.static_machines import OFF, ON, STATE, hosts, spec, static_driver, switched_on
+from tests.drivers.static.static_machines import OFF, ON, hosts, spec, static_driver, switched_on
 
 
 async def test_create_switches_a_free_machine_on_and_delete_switches_it_off(tmp_path: Path) -> None:
@@ -148,52 +147,6 @@ async def test_a_machine_that_is_being_switched_on_is_switched_off_after_that(tm
     assert await driver.list() == []
 
 
-# -- with a command that tells the state -------------------------------------------------------------------------------
-
-
-async def test_the_list_shows_what_the_controller_says(tmp_path: Path) -> None:
-    driver = static_driver(tmp_path, power_state=STATE, power_on="true")
-    assert (await driver.create(spec("a"))).state is MachineState.PENDING
-    assert [m.state for m in await driver.list()] == [MachineState.PENDING]  # it was switched on just now
-    late = static_driver(tmp_path, power_state=STATE, power_on_time=timedelta(0))
-    assert [(m.state, m.reason) for m in await late.list()] == [(MachineState.STOPPED, "it is off")]
-    (tmp_path / "on-host-1").touch()
-    assert [m.state for m in await late.list()] == [MachineState.RUNNING]
-
-
-async def test_a_machine_that_goes_down_slowly_is_deleting_and_not_free_until_it_is_off(tmp_path: Path) -> None:
-    driver = static_driver(tmp_path, power_state=STATE, power_off="touch asked", machines=hosts(1))
-    machine = await driver.create(spec("a"))
-    await driver.delete(machine)
-    assert [m.state for m in await driver.list()] == [MachineState.DELETING]
-    with pytest.raises(OutOfStockError):
-        await driver.create(spec("b"))
-    (tmp_path / "on-host-1").unlink()
-    assert await driver.list() == []
-    assert (await driver.create(spec("b"))).machine_id == "host-1"
-
-
-async def test_a_free_machine_that_is_on_is_somebodys_and_not_given_out(tmp_path: Path) -> None:
-    (tmp_path / "on-host-1").touch()
-    driver = static_driver(tmp_path, power_state=STATE, machines=hosts(2))
-    assert (await driver.create(spec("a"))).machine_id == "host-2"
-    with pytest.raises(OutOfStockError, match="1 of 2 are taken; host-1 is on already, and is not given out"):
-        await driver.create(spec("b"))
-
-
-async def test_one_dead_controller_does_not_hide_the_others(tmp_path: Path) -> None:
-    """Law 6."""
-    driver = static_driver(tmp_path, power_state=STATE)
-    for name in ("a", "b"):
-        await driver.create(spec(name))
-    broken = static_driver(tmp_path, power_state=f'[ "$CLOUDGRAFT_HOST_ID" != host-1 ] || exit 7; {STATE}')
-    shown = {machine.machine_id: machine for machine in await broken.list()}
-    assert shown["host-2"].state is MachineState.RUNNING
-    assert "cannot be asked for its state: powerState of host-1 exited with 7" in shown["host-1"].reason
-    mute = static_driver(tmp_path, power_state="echo dunno")
-    assert "must print on or off as its last word; it printed 'dunno'" in (await mute.list())[0].reason
-
-
 # -- the list of machines, and the account of who has which ------------------------------------------------------------
 
 
@@ -227,6 +180,13 @@ async def test_a_damaged_account_stops_everything_rather_than_give_a_machine_twi
                 await call
     assert switched_on(tmp_path) == {"host-1": "a"}
     assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_account_that_has_no_place_is_told_at_the_start(tmp_path: Path) -> None:
+    """Such as beside a configuration file that is mounted read-only."""
+    driver = static_driver(tmp_path, state_file=tmp_path / "no-such-directory" / "state.json")
+    with pytest.raises(UnavailableError, match=r"cannot be opened: .*a place that can be written: see stateFile"):
+        await driver.start()
 
 
 async def test_an_account_that_cannot_be_written_switches_nothing(tmp_path: Path) -> None:
@@ -290,3 +250,22 @@ async def test_a_command_that_is_missing_is_told_at_the_start(tmp_path: Path) ->
     with pytest.raises(PreconditionError, match=r"powerOn: .*on.sh cannot be executed"):
         await static_driver(tmp_path, power_on=["./on.sh"]).start()
     assert isinstance(static_driver(tmp_path), StaticDriver)
+
+
+async def test_a_changed_file_of_machines_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "machines.yaml"
+    file.write_text("[{id: one}]")
+    driver = static_driver(tmp_path, machines=(), machines_file=file)
+    assert (await driver.create(spec("a"))).machine_id == "one"
+    file.write_text("[{id: one}, {id: two}]")
+    assert (await driver.create(spec("b"))).machine_id == "two"
+    file.write_text("nonsense of another length")
+    for _ in range(2):
+        assert [m.machine_id for m in await driver.list()] == ["one", "two"]
+    file.write_text("[{id: two}]")
+    assert [m.reason for m in await driver.list()] == ["it is no longer in the inventory, and is left alone", ""]
+    told = [record.message for record in caplog.records]
+    assert told == [
+        "the changed list of machines cannot be used, the old one stays",
+        "a machine in use is no longer in the inventory",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -10,7 +11,7 @@ from typing import Final
 
 from cloudgraft.drivers.exec.options import ExecOptions
 from cloudgraft.drivers.exec.runner import Call, Runner
-from cloudgraft.drivers.exec.told import check_success, failure_of, printable, without
+from cloudgraft.drivers.exec.told import check_success, failure_of, printable
 from cloudgraft.drivers.machine_json import (
     Json,
     created_from_json,
@@ -22,8 +23,9 @@ from cloudgraft.drivers.machine_json import (
     shapes_from_json,
     spec_to_json,
 )
+from cloudgraft.drivers.user_data import error_without, without
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
-from cloudgraft.sdk.errors import UnsupportedError
+from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 
 __all__ = ["ExecDriver"]
 
@@ -32,6 +34,7 @@ log = logging.getLogger("cloudgraft.drivers")
 _VERSION: Final = 1  # of what is on stdin
 _CHANGES: Final = ("create", "delete")
 _PRINTED: Final = {verb: f"what {verb} printed" for verb in ("create", "list", "shapes", "prices")}
+_LONG: Final = 1 << 16  # bytes of an answer that is understood in a thread
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -68,7 +71,10 @@ class ExecDriver(Driver):
         }
         files = {"CLOUDGRAFT_USER_DATA_FILE": spec.user_data}
         stdout = await self._run("create", {"machine": spec_to_json(spec)}, variables, files)
-        return created_from_json(parse_json(stdout, _PRINTED["create"]), spec.name, _PRINTED["create"])
+        try:
+            return created_from_json(parse_json(stdout, _PRINTED["create"]), spec.name, _PRINTED["create"])
+        except CloudgraftError as error:  # it quotes what was printed
+            raise error_without(error, spec.user_data) from None
 
     async def delete(self, machine: Machine) -> None:
         """Runs the command; what it prints does not matter, unless it is an error."""
@@ -82,7 +88,10 @@ class ExecDriver(Driver):
 
     async def list(self) -> Sequence[Machine]:
         """Runs the command; every machine that may be ours must be in its answer."""
-        return machines_from_json(parse_json(await self._run("list"), _PRINTED["list"]), _PRINTED["list"])
+        stdout = await self._run("list")
+        if len(stdout) > _LONG:
+            return await asyncio.to_thread(_machines, stdout)
+        return _machines(stdout)
 
     async def shapes(self) -> Sequence[Shape]:
         """Runs the command, if there is one."""
@@ -115,12 +124,16 @@ class ExecDriver(Driver):
         error = failure_of(finished, verb, changes=call.changes, secret=secret)
         if error is not None:
             raise error
-        check_success(finished, verb)
+        check_success(finished, verb, secret)
         words = without(printable(finished.stderr), secret)
         if words:
             level = logging.INFO if call.changes else logging.DEBUG  # a list is made again and again
             log.log(level, "%s", words, extra={"operation": verb, "stream": "stderr"})
         return finished.stdout
+
+
+def _machines(stdout: bytes) -> Sequence[Machine]:
+    return machines_from_json(parse_json(stdout, _PRINTED["list"]), _PRINTED["list"])
 
 
 def _settings(settings: Mapping[str, object]) -> dict[str, str]:

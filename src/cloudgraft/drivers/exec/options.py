@@ -20,6 +20,7 @@ Command = str | Sequence[str]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS: Final = "CLOUDGRAFT_"
+_FOR_A_SHELL: Final = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>/dev/null", ">/dev/null"})
 
 
 def words(command: Command, key: str) -> tuple[str, ...]:
@@ -31,6 +32,11 @@ def words(command: Command, key: str) -> tuple[str, ...]:
         raise InvalidArgumentError(f"{key} cannot be split into words: {error}; {example}") from None
     if not split or not split[0]:
         raise InvalidArgumentError(f"{key} is empty; {example}")
+    if isinstance(command, str) and (found := _FOR_A_SHELL.intersection(split)):
+        raise InvalidArgumentError(
+            f"{key} has {min(found)!r}, which only a shell understands, and none is involved: write it like "
+            '[bash, -c, "..."], or put it into a script'
+        )
     if any("\0" in word for word in split):
         raise InvalidArgumentError(f"{key} has a NUL character, which no program can be given")
     return split

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import errno
+import os
 import signal
 import socket
 import sys
@@ -15,10 +17,10 @@ from typing import Any, Final
 
 from cloudgraft.drivers.exec import keeper
 
-__all__ = ["Finished", "Job", "Process", "Stop"]
+__all__ = ["STDERR_KEPT", "Finished", "Job", "Process", "Stop"]
 
 _OUTPUT_LIMIT: Final = 16 * 1024 * 1024  # bytes of stdout
-_STDERR_KEPT: Final = 4 * 1024  # bytes, the last ones
+STDERR_KEPT: Final = 4 * 1024  # bytes, the last ones
 _KEEPER_MARGIN: Final = 12.0  # seconds beyond the grace: it kills for ten, then gives up
 _MOMENT: Final = 1.0  # between the end of a process and the end of its pipes
 
@@ -80,7 +82,10 @@ class Process:
 
     async def run(self) -> Finished:
         """From the start to the end. Never cancel it: call :meth:`stop`, and it ends soon."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:  # too many open files
+            return Finished(cannot_start=error.strerror or str(error))
         with ours:
             ours.setblocking(False)
             try:
@@ -138,12 +143,17 @@ class Process:
         number, _, text = reason.partition(" ")
         program = self._job.command[0]
         place = (self._job.directory or Path()) / program
-        if "/" in program and place.is_file():
-            if number == "2":  # ENOENT
+        if "/" not in program or not place.is_file():
+            return f"{program}: {text}"
+        match int(number):
+            case errno.ENOENT:
                 return f"{program} is there, but the program in its first line (#!...) is not"
-            if number == "8":  # ENOEXEC
+            case errno.ENOEXEC:
                 return f"{program} is no program: a script needs a first line such as #!/bin/bash"
-            return f"{program}: {text}; make it executable: chmod +x {program}"
+            case errno.EACCES if os.access(place, os.X_OK):
+                return f"{program}: {text}; is its file system mounted noexec, or its first line (#!...) wrong?"
+            case errno.EACCES:
+                return f"{program}: {text}; make it executable: chmod +x {program}"
         return f"{program}: {text}"
 
 
@@ -163,7 +173,7 @@ class _Output(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             self.stderr += data
-            del self.stderr[:-_STDERR_KEPT]
+            del self.stderr[:-STDERR_KEPT]
         elif not self.is_too_much:
             self.stdout += data
             if len(self.stdout) > self._limit:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,6 +24,8 @@ __all__ = ["Call", "Runner", "read_secret"]
 
 _LARGEST_SECRET: Final = 64 * 1024  # bytes; more than an environment variable holds anyway
 _OURS: Final = "CLOUDGRAFT_"
+_SCRATCH: Final = "cloudgraft-exec-"
+_OLD: Final = 24 * 3600.0  # seconds: no command runs that long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +52,9 @@ class Runner:
         self._is_closed = False
 
     def open(self) -> None:
-        """Makes it run commands again after :meth:`close`."""
+        """Makes it run commands, also again after :meth:`close`."""
         self._is_closed = False
+        _sweep()
 
     async def close(self) -> None:
         """Ends what runs, and waits for it."""
@@ -144,10 +149,19 @@ def read_secret(file: Path, name: str) -> str:
     return value
 
 
+def _sweep() -> None:
+    """Removes the user data of commands that were killed together with their keepers and with us, long ago."""
+    with contextlib.suppress(OSError):
+        for place in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+            found = place.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and time.time() - found.st_mtime > _OLD:
+                shutil.rmtree(place, ignore_errors=True)
+
+
 def _write(files: Mapping[str, str]) -> Path:
     """A directory that only we can enter, with these files in it."""
     try:
-        directory = Path(tempfile.mkdtemp(prefix="cloudgraft-exec-"))
+        directory = Path(tempfile.mkdtemp(prefix=_SCRATCH))
     except OSError as error:
         raise UnavailableError(f"no temporary directory can be made: {error}. Nothing was done") from None
     try:

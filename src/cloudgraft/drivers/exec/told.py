@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Final
 
 from cloudgraft.drivers.exec.exit_codes import EXIT_CODES, error_of
-from cloudgraft.drivers.exec.process import Finished, Stop
+from cloudgraft.drivers.exec.process import STDERR_KEPT, Finished, Stop
 from cloudgraft.drivers.machine_json import error_from_json, parse_json
+from cloudgraft.drivers.user_data import CUT, without
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableError
+from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["check_success", "failure_of", "printable", "without"]
+__all__ = ["check_success", "failure_of", "printable"]
 
 _QUOTED: Final = 1000  # characters of stderr in a message: it ends up in an event
-_SHORTEST: Final = 8  # characters of a line of user data that is worth being hidden
 
 
 def failure_of(finished: Finished, what: str, *, changes: bool, secret: str = "") -> CloudgraftError | None:
@@ -33,19 +35,19 @@ def failure_of(finished: Finished, what: str, *, changes: bool, secret: str = ""
     return kind(f"{what} {finished.how}{unknown}{said}{_advice(finished)}")
 
 
-def check_success(finished: Finished, what: str) -> None:
+def check_success(finished: Finished, what: str, secret: str = "") -> None:
     """Refuses exit code 0 with an error on stdout: one of them is a mistake, and nobody knows which."""
     error = _stated(finished)
     if error is not None:
         raise InternalError(
-            f"{what} exited with 0, which says that it went well, and printed an error: {error.message}. "
-            "Exit with another code when it did not go well"
+            f"{what} exited with 0, which says that it went well, and printed an error: "
+            f"{without(error.message, secret)}. Exit with another code when it did not go well"
         )
 
 
 def _stated(finished: Finished) -> CloudgraftError | None:
     """The error object on stdout, if there is one: it says more than a number."""
-    if not finished.stdout.lstrip().startswith(b"{"):
+    if not finished.stdout.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return None
     try:
         return error_from_json(parse_json(finished.stdout, "it"), "its error object")
@@ -62,16 +64,9 @@ def _advice(finished: Finished) -> str:
 
 
 def printable(raw: bytes) -> str:
-    """The end of what was written, on one line."""
-    text = raw.decode("utf-8", "replace")
+    """The end of what was written, on one line. Without secrets before it is cut: half of one is not known as such."""
+    text = redacted(raw.decode("utf-8", "replace"))
     lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
     joined = " / ".join(line for line in lines if line)
-    return joined if len(joined) <= _QUOTED else f"…{joined[-_QUOTED:]}"
-
-
-def without(text: str, secret: str) -> str:
-    """The text without the lines of the secret, such as user data that a script with ``set -x`` has shown."""
-    for line in sorted({line.strip() for line in secret.splitlines()}, key=len, reverse=True):
-        if len(line) >= _SHORTEST:
-            text = text.replace(line, "[user data]")
-    return text
+    is_cut = len(joined) > _QUOTED or len(raw) >= STDERR_KEPT
+    return f"{CUT}{joined[-_QUOTED:]}" if is_cut else joined

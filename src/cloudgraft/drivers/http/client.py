@@ -19,7 +19,14 @@ from cloudgraft.drivers.http.options import Options
 from cloudgraft.drivers.http.progress import Progress
 from cloudgraft.drivers.http.refusals import SUCCESSES, refusal
 from cloudgraft.drivers.http.secret_files import SecretFile
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, RateLimitedError, UnavailableError
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    RateLimitedError,
+    Retry,
+    UnavailableError,
+)
 
 __all__ = ["Call", "Client", "Reply"]
 
@@ -38,6 +45,7 @@ class Call:
     body: bytes = field(default=b"", repr=False)  # holds secrets
     # Statuses that are no error to this call, beside those of success.
     welcome: frozenset[int] = frozenset()
+    is_repeatable: bool = True  # whether to do it twice does no harm
 
     @property
     def is_change(self) -> bool:
@@ -90,17 +98,24 @@ class Client:
         await self._connections.close()
 
     async def _patiently(self, call: Call) -> Reply:
-        """Comes again when the receiver says when, and there is time for it."""
-        loop = asyncio.get_running_loop()
+        """Comes again when the receiver says when, and there is time for it. Else the engine knows best when.
+
+        Only when nothing was done, or when to do it twice does no harm. Once a try may have done it, it stays open
+        (law 3), whatever the later ones are answered.
+        """
         left = self._options.retries
+        is_open = False
         while True:
             try:
                 return await self._attempt(call)
-            except (RateLimitedError, UnavailableError) as error:
-                # Both say that nothing was done. Without a word on when to come again, the engine knows best.
-                wait = error.retry_after
-                if wait is None or not left or loop.time() + wait >= call.until:
+            except CloudgraftError as error:
+                if not left or not _may_repeat(call, error):
+                    if is_open and error.retry is not Retry.SETTLE_FIRST:
+                        message = f"{error.message}; whether an earlier try did it is not known"
+                        raise DeadlineError(message, retry_after=error.retry_after) from None
                     raise
+                is_open = is_open or (call.is_change and error.retry is Retry.SETTLE_FIRST)
+                wait = error.retry_after or 0.0
             left -= 1
             await asyncio.sleep(wait)
 
@@ -149,7 +164,9 @@ class Client:
         """All of it. It is not unpacked: a few bytes may be packed gigabytes."""
         most = self._options.max_body
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
-            raise InternalError(f"{call.what}: the receiver answered in an encoding that was not asked for")
+            raise InternalError(
+                f"{call.what}: the receiver answered {answer.status_code} in an encoding that was not asked for"
+            )
         body = bytearray()
         async for chunk in answer.aiter_raw():
             body += chunk
@@ -158,6 +175,15 @@ class Client:
                     f"{call.what}: the receiver's answer has more than {most} bytes (maxBody); let it answer in pages"
                 )
         return bytes(body)
+
+
+def _may_repeat(call: Call, error: CloudgraftError) -> bool:
+    """Whether the receiver said when to come again, in time; and nothing was done, or it does no harm."""
+    if error.retry_after is None or asyncio.get_running_loop().time() + error.retry_after >= call.until:
+        return False
+    if isinstance(error, DeadlineError):
+        return call.is_repeatable
+    return isinstance(error, RateLimitedError | UnavailableError)
 
 
 def _secret(options: Options, name: str, option: str, shortest: int) -> SecretFile | None:

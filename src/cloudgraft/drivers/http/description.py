@@ -20,8 +20,8 @@ Answer within a few seconds: a create answers when the machine was accepted, not
 must survive a restart. Redirects are not followed. An answer has at most `maxBody` bytes (16 MiB unless the
 configuration says otherwise); let a long list have pages.
 
-A status 429 or 503 says that nothing was done. After any other 5xx, a broken connection or no answer in time,
-cloudgraft looks into the list before it does anything again.
+A status 429 says that nothing was done, and so does 503 with an error code in its body. After any other 5xx, a broken
+connection or no answer in time, cloudgraft looks into the list before it does anything again.
 """
 _SIGNED: Final = f"""\
 An HMAC over what is sent, with a key that both sides know: `t=<seconds since 1970>,n=<nonce>,\

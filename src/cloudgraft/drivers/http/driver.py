@@ -14,7 +14,8 @@ from cloudgraft.drivers.http import contract
 from cloudgraft.drivers.http import options as schema
 from cloudgraft.drivers.http.refusals import GONE, NOT_OFFERED
 from cloudgraft.drivers.json_fields import Fields
-from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
+from cloudgraft.drivers.user_data import error_without
+from cloudgraft.sdk.driver import Driver, Idempotency, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     InternalError,
@@ -32,7 +33,6 @@ __all__ = ["HttpDriver"]
 T = TypeVar("T")
 _MOST_PAGES: Final = 10_000
 _LONG: Final = 1 << 16  # bytes of an answer that is understood in a thread
-_SHORTEST_LINE: Final = 6  # characters of a line of user data that no message may repeat
 
 
 class HttpDriver(Driver):
@@ -73,7 +73,7 @@ class HttpDriver(Driver):
             data = machine_json.parse_json(reply.body, _answer(what))
             return machine_json.created_from_json(data, spec.name, _answer(what))
         except CloudgraftError as error:
-            raise _without(spec.user_data, error) from None
+            raise error_without(error, spec.user_data) from None
 
     async def delete(self, machine: Machine) -> None:
         """Asks for its deletion, by its id; one that is gone is not an error."""
@@ -149,6 +149,7 @@ class HttpDriver(Driver):
                 headers=headers or {},
                 body=body,
                 welcome=welcome,
+                is_repeatable=method != "PUT" or self.traits.idempotency is Idempotency.TOKEN,
             )
         )
 
@@ -177,12 +178,3 @@ def _read_page(body: bytes) -> tuple[Sequence[Machine], str]:
     token = Fields(data, _answer("list")).optional_text("nextPageToken") or ""
     rest = {key: value for key, value in data.items() if key != "nextPageToken"} if isinstance(data, dict) else data
     return machine_json.machines_from_json(rest, _answer("list")), token
-
-
-def _without(user_data: str, error: CloudgraftError) -> CloudgraftError:
-    """The error without lines of the user data, which a receiver may have quoted; they hold secrets."""
-    message = error.message
-    for line in user_data.splitlines():
-        if len(line.strip()) >= _SHORTEST_LINE:
-            message = message.replace(line.strip(), "[user data]")
-    return error if message == error.message else type(error)(message, retry_after=error.retry_after)

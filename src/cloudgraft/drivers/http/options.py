@@ -33,7 +33,7 @@ class Options:
     token_file: Path | None = None  # sent as a Bearer token
     connect_timeout: timedelta = timedelta(seconds=5)
     timeout: timedelta = timedelta(seconds=50)  # for one call with its retries; for a list, with all its pages
-    retries: int = 3  # of a call that was answered with 429 or 503, and with when to come again
+    retries: int = 3  # of a call that was answered with when to come again, such as 429 and 503 are
     max_body: int = 16 * 1024 * 1024  # bytes of one answer
     ownership: Ownership = Ownership.TAGS
     idempotency: Idempotency = Idempotency.TOKEN

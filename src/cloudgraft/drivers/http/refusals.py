@@ -2,7 +2,8 @@
 
 A code, when the body has one that we know, says more than the status, and counts. With one exception: a 5xx other than
 501 and 503 may come from anything between us and the receiver, or from a receiver that broke in the middle; after a
-change its outcome is open, whatever the body says.
+change its outcome is open, whatever the body says. So it is after a 503 without a code: proxies answer with it when the
+connection behind them broke, which may be after the receiver has got the request.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 from cloudgraft.drivers.json_fields import shown
 from cloudgraft.drivers.machine_json import error_from_json, parse_json
+from cloudgraft.drivers.user_data import CUT
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -41,6 +43,7 @@ SUCCESSES: Final = frozenset({200, 201, 202, 204})
 GONE: Final = frozenset({404, 410})  # as the answer to a deletion: it is gone already
 NOT_OFFERED: Final = frozenset({404, 405, 501})  # as the answer of shapes and prices: there is none of them
 _LONGEST_MESSAGE: Final = 500
+_LOOKED_AT: Final = 4096  # bytes of a body: more than is shown, so that no secret is cut before it is hidden
 _LONGEST_WAIT: Final = 3600.0  # seconds; what a receiver may ask us to wait
 
 
@@ -88,7 +91,7 @@ TABLE: Final = (
     _row(423, ConflictError, "it is busy with that machine"),
     _row(429, RateLimitedError, "too many calls, nothing was done"),
     _row(501, UnsupportedError, "it cannot do that"),
-    _row(503, UnavailableError, "it is away or overloaded, nothing was done"),
+    _row(503, DeadlineError, "it, or something in between, is away or overloaded", read=UnavailableError),
     _row(500, DeadlineError, _AWAY, read=UnavailableError, last=599),
 )
 """In this order: the first row that has the status counts."""
@@ -112,7 +115,7 @@ def refusal(
     told = _told(body)
     if told is not None and (not is_change or status < 500 or status in _NOTHING_DONE):
         kind = type(told)
-    words = (told.message if told is not None else _said(body))[:_LONGEST_MESSAGE]
+    words = _shortened(told.message) if told is not None else _said(body)
     retry_after = _wait(headers.get("retry-after", ""))
     if retry_after is None and told is not None:
         retry_after = told.retry_after
@@ -148,10 +151,14 @@ def _told(body: bytes) -> CloudgraftError | None:
 
 def _said(body: bytes) -> str:
     """The beginning of a body that tells no code that we know."""
-    text = body[:400].decode("utf-8", "replace").strip()
+    text = body[:_LOOKED_AT].decode("utf-8", "replace").strip()
     if not text:
         return ""
     return "with an HTML page" if text.startswith("<") else f"with {shown(text)}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}{CUT}"
 
 
 def _where_to(status: int, headers: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.drivers.static.options import Host
@@ -35,7 +35,13 @@ class Assignment:
     since: datetime
     addresses: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
-    is_stopping: bool = False  # it was told to switch off, and is waited for
+    is_confirmed: bool = True  # the switch said that it is on; False: it was not asked yet, or nobody knows
+    stopping_since: datetime | None = None  # when it was last told to switch off: it is waited for
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to switch off."""
+        return self.stopping_since is not None
 
     @staticmethod
     def of(host: Host, name: str, tags: Mapping[str, str]) -> Assignment:
@@ -47,6 +53,7 @@ class Assignment:
             since=datetime.now(UTC),
             addresses=tuple(host.addresses),
             tags=dict(tags),
+            is_confirmed=False,
         )
 
 
@@ -76,6 +83,11 @@ class Assignments:
                 "remove it when none of the machines is in use"
             ) from None
 
+    def check(self) -> None:
+        """Raises UnavailableError when the account cannot be read or kept: better at the start than at night."""
+        with self._locked():
+            self.read()
+
     def take(self, host: Host, name: str, tags: Mapping[str, str]) -> tuple[Assignment, bool] | None:
         """The machine is this name's from now on, and True; what the name has already, and False.
 
@@ -92,6 +104,10 @@ class Assignments:
             self._write({**taken, host.id: new})
             return new, True
 
+    def confirm(self, host: str, name: str) -> None:
+        """The machine was switched on."""
+        self._change(host, name, is_confirmed=True)
+
     def release(self, host: str, name: str) -> None:
         """The machine is free again, if this name has it."""
         with self._locked():
@@ -102,10 +118,13 @@ class Assignments:
 
     def stopping(self, host: str, name: str) -> None:
         """The machine was told to switch off, and is not free before it is."""
+        self._change(host, name, stopping_since=datetime.now(UTC))
+
+    def _change(self, host: str, name: str, **changes: Any) -> None:
         with self._locked():
             taken = self.read()
             if host in taken and taken[host].name == name:
-                self._write({**taken, host: replace(taken[host], is_stopping=True)})
+                self._write({**taken, host: replace(taken[host], **changes)})
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -113,7 +132,10 @@ class Assignments:
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise UnavailableError(f"{lock} cannot be opened: {error.strerror}. Nothing was done") from None
+            raise UnavailableError(
+                f"{lock} cannot be opened: {error.strerror}. Nothing was done. The account of who has which machine "
+                "needs a place that can be written: see stateFile"
+            ) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for a write only, by us or by nobody
             yield
@@ -148,7 +170,9 @@ def _to_json(taken: Taken) -> dict[str, object]:
             "since": one.since.isoformat(),
             "addresses": list(one.addresses),
             "tags": dict(one.tags),
+            "confirmed": one.is_confirmed,
             "stopping": one.is_stopping,
+            "stoppingSince": one.stopping_since.isoformat() if one.stopping_since else None,
         }
         for one in taken.values()
     ]
@@ -168,12 +192,26 @@ def _from_json(data: object) -> Taken:
 
 def _assignment(entry: object, where: str) -> Assignment:
     fields = Fields(entry, where)
+    since = _time(fields, "since")
+    told_at = _time(fields, "stoppingSince") if fields.take("stoppingSince") is not None else since
     return Assignment(
         host=fields.text("host", may_be_empty=False),
         name=fields.text("name", may_be_empty=False),
         provider_id=fields.text("providerID", may_be_empty=False),
-        since=datetime.fromisoformat(fields.text("since")),
+        since=since,
         addresses=fields.list_of_texts("addresses"),
         tags=fields.texts("tags"),
-        is_stopping=fields.take("stopping") is True,
+        is_confirmed=fields.take("confirmed") is not False,  # older releases did not say
+        stopping_since=told_at if fields.take("stopping") is True else None,
     )
+
+
+def _time(fields: Fields, key: str) -> datetime:
+    text = fields.text(key)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise fields.wrong(key, "a time with its zone", text)
+    return time

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cloudgraft.drivers.static.assignments import Assignment, Assignments, Taken
-from cloudgraft.drivers.static.inventory import read_inventory
+from cloudgraft.drivers.static.inventory import Inventory
 from cloudgraft.drivers.static.options import Host, MachineSettings, StaticOptions
 from cloudgraft.drivers.static.power import Power, PowerState
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState
@@ -39,19 +39,21 @@ class StaticDriver(Driver):
     def __init__(self, options: StaticOptions) -> None:
         """Reads the inventory; raises InvalidArgumentError when it makes no sense."""
         self.traits = options.traits()
-        self._hosts = read_inventory(options)
+        self._inventory = Inventory(options)
+        self._hosts = self._inventory.current()
         self._power = Power(options)
         self._power_on_time = options.power_on_time
+        self._power_off_time = options.power_off_time
         self._assignments = Assignments(options.state_file or Path("static-machines.json"))
-        self._locks = {host: asyncio.Lock() for host in self._hosts}  # one call at a time switches a machine
-        self._no_lock = contextlib.nullcontext()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one call at a time switches a machine
         self._failed: dict[str, float] = {}  # when a machine last could not be switched on: others are tried first
+        self._why: dict[str, str] = {}  # what its switch said then
         self._told: frozenset[str] = frozenset()
 
     async def start(self) -> None:
-        """Looks whether the commands are there, and whether the account can be read."""
+        """Looks whether the commands are there, and whether the account can be read and kept."""
         self._power.start()
-        await asyncio.to_thread(self._assignments.read)
+        await asyncio.to_thread(self._assignments.check)
 
     async def close(self) -> None:
         """Ends the commands that run."""
@@ -65,24 +67,32 @@ class StaticDriver(Driver):
         host = self._known(assignment)
         async with self._locks[host.id]:
             await self._expect_still(assignment)
+            self._why.pop(host.id, None)
             try:
                 await self._power.on(host, spec.name, spec.group, spec.user_data)
             except CloudgraftError as error:
-                self._failed[host.id] = time.monotonic()
+                self._failed[host.id], self._why[host.id] = time.monotonic(), error.message
                 if error.retry is Retry.SETTLE_FIRST:
                     raise
                 if not is_new:  # an earlier call may have switched it on
                     raise DeadlineError(f"{error.message}; whether an earlier try did it is not known") from error
                 await asyncio.to_thread(self._assignments.release, host.id, spec.name)
                 raise
+            await self._confirm(assignment)
         return _machine(assignment, MachineState.PENDING if self._power.can_tell else MachineState.RUNNING)
+
+    async def _confirm(self, assignment: Assignment) -> None:
+        try:
+            await asyncio.to_thread(self._assignments.confirm, assignment.host, assignment.name)
+        except CloudgraftError as error:
+            raise DeadlineError(f"{assignment.host} was switched on, but that was not written down: {error}") from None
 
     async def _taken(self, spec: MachineSpec) -> tuple[Assignment, bool]:
         """The machine that this name has, or has from now on; and whether that is new."""
-        fitting = self._fitting(spec)
         refused: dict[str, str] = {}
         while True:
-            taken = await asyncio.to_thread(self._assignments.read)
+            taken = await self._look()
+            fitting = self._fitting(spec)
             known = next((one for one in taken.values() if one.name == spec.name), None)
             if known is not None:
                 return known, False
@@ -123,18 +133,29 @@ class StaticDriver(Driver):
 
     async def delete(self, machine: Machine) -> None:
         """Switches it off; it is free again when it is off. One that serves another name by now is not touched."""
-        async with self._locks.get(
-            machine.machine_id, self._no_lock
-        ):  # a machine that is being switched on is switched off after that
-            taken = await asyncio.to_thread(self._assignments.read)
+        async with self._locks[machine.machine_id]:  # a machine that is being switched on is switched off after that
+            taken = await self._look()
             assignment = taken.get(machine.machine_id)
             if assignment is None or assignment.name != machine.name:
                 return
             host = self._known(assignment)
-            await self._power.off(host, machine.name)
-            is_off = not self._power.can_tell or await self._state(host) is PowerState.OFF
-            end = self._assignments.release if is_off else self._assignments.stopping
+            end = self._assignments.release if await self._is_off(host, assignment) else self._assignments.stopping
             await asyncio.to_thread(end, host.id, machine.name)
+
+    async def _is_off(self, host: Host, assignment: Assignment) -> bool:
+        """Switches it off, and tells whether it is; raises when nobody knows.
+
+        Many a switch refuses what is off: a soft shutdown, ssh. So one that fails is no failure when the machine is
+        off; unless it was switched on just now, and only looks so.
+        """
+        try:
+            await self._power.off(host, assignment.name)
+        except CloudgraftError:
+            is_young = _age(assignment.since) < self._power_on_time
+            if is_young or not self._power.can_tell or await self._state(host) is not PowerState.OFF:
+                raise
+            return True
+        return not self._power.can_tell or await self._state(host) is PowerState.OFF
 
     def _known(self, assignment: Assignment) -> Host:
         host = self._hosts.get(assignment.host)
@@ -149,7 +170,7 @@ class StaticDriver(Driver):
 
     async def list(self) -> Sequence[Machine]:
         """The machines that are taken, each with what its controller says."""
-        taken = await asyncio.to_thread(self._assignments.read)
+        taken = await self._look()
         self._tell_lost(taken)
         seen = await asyncio.gather(*(self._seen(assignment) for assignment in taken.values()))
         return [machine for machine in seen if machine is not None]
@@ -158,22 +179,44 @@ class StaticDriver(Driver):
         host = self._hosts.get(assignment.host)
         if host is None:
             return _machine(assignment, MachineState.RUNNING, "it is no longer in the inventory, and is left alone")
-        state = await self._state(host) if self._power.can_tell else PowerState.ON
+        state = await self._state(host) if self._power.can_tell else _believed(assignment)
         if assignment.is_stopping and state is PowerState.OFF:
             await asyncio.to_thread(self._assignments.release, host.id, assignment.name)
             return None
         return self._shown(assignment, state)
 
     def _shown(self, assignment: Assignment, state: PowerState | str) -> Machine:
-        if assignment.is_stopping:
-            return _machine(assignment, MachineState.DELETING, "it is being switched off")
+        if assignment.stopping_since is not None:
+            return self._shown_stopping(assignment, state, _age(assignment.stopping_since))
         if state is PowerState.ON:
             return _machine(assignment, MachineState.RUNNING)
+        if not assignment.is_confirmed:
+            return self._shown_unconfirmed(assignment, state)
         if state is not PowerState.OFF:
             return _machine(assignment, MachineState.RUNNING, state)
-        if datetime.now(UTC) - assignment.since < self._power_on_time:
+        if _age(assignment.since) < self._power_on_time:
             return _machine(assignment, MachineState.PENDING, "it was switched on, and still looks off")
         return _machine(assignment, MachineState.STOPPED, "it is off")
+
+    def _shown_stopping(self, assignment: Assignment, state: PowerState | str, age: timedelta) -> Machine:
+        # What is shown as deleting is not deleted again; and a machine that boots just then may have missed it.
+        if state is PowerState.ON and age >= self._power_off_time:
+            return _machine(assignment, MachineState.RUNNING, "it was told to switch off, and is still on")
+        return _machine(assignment, MachineState.DELETING, "it is being switched off")
+
+    def _shown_unconfirmed(self, assignment: Assignment, state: PowerState | str) -> Machine:
+        """After a powerOn that failed, or a crash: once it is listed nobody tries again, so it fails soon (law 7)."""
+        longest = max(self._power_on_time, self._power.longest_on)
+        if self._locks[assignment.host].locked() or _age(assignment.since) < longest:
+            return _machine(assignment, MachineState.PENDING, "it is being switched on")
+        seen = "it is not on" if state is PowerState.OFF else f"it {state}"
+        why = self._why.get(assignment.host, "powerOn did not say that it went well")
+        return _machine(assignment, MachineState.FAILED, f"{seen}: {why}")
+
+    async def _look(self) -> Taken:
+        """Who has which machine, and which there are, at this moment."""
+        self._hosts = await asyncio.to_thread(self._inventory.current)
+        return await asyncio.to_thread(self._assignments.read)
 
     async def _state(self, host: Host) -> PowerState | str:
         """The state, or why nobody knows: one dead controller must not hide all the other machines (law 6)."""
@@ -195,6 +238,15 @@ def _out_of_stock(fitting: Sequence[Host], taken: Taken, refused: Mapping[str, s
     count = sum(host.id in taken for host in fitting)
     others = "".join(f"; {host} {why}, and is not given out" for host, why in refused.items() if host not in taken)
     return OutOfStockError(f"no machine is free: {count} of {len(fitting)} are taken{others}")
+
+
+def _believed(assignment: Assignment) -> PowerState:
+    """Where nobody can tell: what the switch said last."""
+    return PowerState.ON if assignment.is_confirmed else PowerState.OFF
+
+
+def _age(moment: datetime) -> timedelta:
+    return datetime.now(UTC) - moment
 
 
 def _machine(assignment: Assignment, state: MachineState, reason: str = "") -> Machine:

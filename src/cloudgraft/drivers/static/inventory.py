@@ -1,7 +1,8 @@
-"""The machines that there are: those of the configuration, and those of a file beside it."""
+"""The machines that there are: those of the configuration, and those of a file beside it, which is kept in step."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +12,42 @@ from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.drivers.static.options import Host, StaticOptions, refuse_twins
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-__all__ = ["read_inventory"]
+__all__ = ["Inventory", "read_inventory"]
+
+log = logging.getLogger("cloudgraft.drivers")
+
+
+class Inventory:
+    """The machines as the file has them now. Its methods block: call them in a thread."""
+
+    def __init__(self, options: StaticOptions) -> None:
+        """Reads it; raises InvalidArgumentError when it makes no sense."""
+        self._options = options
+        self._seen = self._stamp()
+        self._hosts = read_inventory(options)
+
+    def current(self) -> Mapping[str, Host]:
+        """All machines by their ids. A file that was changed and makes no sense is told of once; the old ones stay."""
+        now = self._stamp()
+        if now != self._seen:
+            self._seen = now
+            try:
+                self._hosts = read_inventory(self._options)
+            except CloudgraftError as error:
+                log.warning(
+                    "the changed list of machines cannot be used, the old one stays", extra={"error": str(error)}
+                )
+        return self._hosts
+
+    def _stamp(self) -> tuple[int, ...]:
+        file = self._options.machines_file
+        if file is None:
+            return ()
+        try:
+            found = file.stat()
+        except OSError:
+            return ()
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def read_inventory(options: StaticOptions) -> Mapping[str, Host]:

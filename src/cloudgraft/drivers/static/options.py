@@ -77,14 +77,15 @@ class StaticOptions(CommandOptions):
     state_file: Path | None = None  # which machine serves whom; None: beside the journal
     timeouts: PowerTimeouts = field(default_factory=PowerTimeouts)
     power_on_time: timedelta = timedelta(minutes=2)  # for which a machine that was switched on may still look off
+    power_off_time: timedelta = timedelta(minutes=5)  # for which one may still be on; then it is told again
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
     user_data_limit: int | None = None  # bytes that powerOn can hand on; None: no limit
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
         CommandOptions.__post_init__(self)  # a dataclass with slots is made anew, which super() does not know
-        if self.power_on_time < timedelta(0):
-            raise InvalidArgumentError("powerOnTime must not be negative")
+        if min(self.power_on_time, self.power_off_time) < timedelta(0):
+            raise InvalidArgumentError("powerOnTime and powerOffTime must not be negative")
         if not self.machines and self.machines_file is None:
             raise InvalidArgumentError("say under machines, or in a machinesFile, which machines there are")
         refuse_twins(self.machines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final
 
 from cloudgraft.drivers.exec.runner import Call, Runner
@@ -42,6 +43,11 @@ class Power:
     def can_tell(self) -> bool:
         """Whether there is a command that tells the state."""
         return "powerState" in self._commands
+
+    @property
+    def longest_on(self) -> timedelta:
+        """For which switching on may take at most."""
+        return self._timeouts["powerOn"]
 
     def start(self) -> None:
         """Looks whether the commands are there."""
