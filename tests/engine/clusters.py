@@ -37,11 +37,13 @@ class MemoryCluster:
         self.is_known = True
         self.told: dict[str, Sequence[Claim]] = {}
         self.times = 0  # that claims were handed over
+        self.may_act: Callable[[], bool] = lambda: True
         self.nodes: dict[str, JoinedNode] = {}
         self.trouble: Sequence[Problem] = ()
         self._listeners: list[Callable[[], None]] = []
 
-    def claim(self, cloud: str, claims: Sequence[Claim]) -> None:
+    def claim(self, cloud: str, claims: Sequence[Claim], may_act: Callable[[], bool] | None = None) -> None:
+        self.may_act = may_act or self.may_act
         self.told[cloud] = claims
         self.times += 1
 

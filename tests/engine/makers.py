@@ -40,7 +40,7 @@ def a_record(name: str = NAME, *, age: float = 0.0, **changes: Any) -> MachineRe
     if presence is Presence.PRESENT:
         values |= {"machine_id": "m-1", "provider_id": "sim://m-1"}
     if state not in (State.REQUESTED, State.FAILED) or presence is not Presence.NONE:
-        values |= {"ordered_at": then, "attempt_at": then, "attempts": 1}
+        values |= {"ordered_at": then + 0.001, "attempt_at": then + 0.001, "attempts": 1}
     if state is State.FAILED:
         values["error"] = failure("deadline", "too late")
     if state is State.GONE:

@@ -187,6 +187,15 @@ async def test_a_cloud_that_is_not_configured_any_more_is_disclaimed(case: Case,
     assert cluster.claims == {}
 
 
+async def test_who_looks_after_nodes_can_ask_whether_this_process_still_leads(
+    case: Case, cluster: MemoryCluster
+) -> None:
+    await case.grow()
+    assert cluster.may_act()
+    case.engine._leadership.fence("another one leads")
+    assert not cluster.may_act()
+
+
 async def test_another_cluster_is_told_everything_at_the_next_refresh(
     case: Case, cluster: MemoryCluster, cloud: Cloud
 ) -> None:
@@ -219,6 +228,15 @@ def test_an_id_that_another_machine_has_by_now_is_not_claimed_for_the_one_before
     claim = claim_of(old, None, _fleet(old, new), is_ours_to_set=True)
     assert claim is not None
     assert (claim.name, claim.provider_id, claim.machine_id) == ("old", "", "")
+
+
+def test_a_claim_says_from_when_to_when_its_machine_was() -> None:
+    """Where no call of ours made it, it may be older than the journal."""
+    gone = a_record("old", state=State.GONE, requested_at=1.0, ordered_at=2.0, attempt_at=3.0, gone_at=9.0)
+    found = a_record("found", state=State.RUNNING, presence=Presence.PRESENT, requested_at=5.0, ordered_at=5.0)
+    fleet = _fleet(gone, found)
+    claims = [claim_of(record, None, fleet, is_ours_to_set=True) for record in (gone, found)]
+    assert [claim and (claim.ordered_at, claim.gone_at) for claim in claims] == [(2.0, 9.0), (0.0, None)]
 
 
 def test_while_there_are_two_machines_for_one_intent_no_provider_id_is_written() -> None:

@@ -131,6 +131,27 @@ def test_nodes_that_differ_by_little_settle_after_few_changes(amounts: list[int]
     assert seen == sorted(seen, reverse=True), "it only falls"
 
 
+def with_gpus(amount: str | None, name: str = "n", *, left: str | None = None) -> Specimen:
+    gpu = {} if amount is None else {"nvidia.com/gpu": Quantity(amount)}
+    free = gpu if left is None else {"nvidia.com/gpu": Quantity(left)}
+    return specimen(name, capacity=CAPACITY | gpu, allocatable=ALLOCATABLE | free)
+
+
+@pytest.mark.parametrize("broken", [with_gpus(None, "b"), with_gpus("0", "b"), with_gpus("4", "b", left="0")])
+def test_a_node_whose_devices_are_late_or_broken_does_not_take_them_from_the_template(broken: Specimen) -> None:
+    """Else a group that then shrinks to nothing would never grow again for the pods that want them."""
+    facts = lesson(with_gpus("4", "a"), broken)
+    assert (facts.capacity["nvidia.com/gpu"], facts.allocatable["nvidia.com/gpu"]) == (Quantity(4), Quantity(4))
+    assert lesson(broken, old=facts) is facts, "and when it is the last one neither"
+    assert "nvidia.com/gpu" not in lesson(broken).allocatable
+
+
+def test_fewer_devices_are_fewer() -> None:
+    facts = lesson(with_gpus("4", "a"), with_gpus("2", "b"))
+    assert facts.allocatable["nvidia.com/gpu"] == Quantity(2)
+    assert lesson(with_gpus("4", "a"), old=facts).allocatable["nvidia.com/gpu"] == Quantity(4)
+
+
 def test_what_is_left_for_pods_is_never_more_than_there_is() -> None:
     """Each is kept or taken by itself: here one more core is hardly more capacity, but more is left of it."""
     before = lesson(

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.engine.adoption import adopt
 from cloudgraft.engine.explain import explain
 from cloudgraft.engine.report import make_report
 from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 from cloudgraft.store.records import Change
@@ -61,6 +63,27 @@ async def test_a_node_that_is_not_ready_teaches_nothing(case: Case, cluster: Mem
     cluster.join(name)
     cluster.fall_ill(case.clock.now(), name)
     await case.turns(3)
+    assert case.engine.fleet.learned == {}
+
+
+async def test_a_node_that_somebody_has_cordoned_teaches_nothing(case: Case, cluster: MemoryCluster) -> None:
+    """Else the taint of a maintenance would be promised for good, and no pod would ever make the group grow again."""
+    (name,) = await case.grow()
+    cluster.join(name, unschedulable=True, taints=(Taint(key="maintenance"),))
+    await case.turns(3)
+    assert case.engine.fleet.learned == {}
+
+
+async def test_a_machine_that_others_have_made_teaches_nothing(
+    case: Case, cluster: MemoryCluster, cloud: Cloud
+) -> None:
+    cloud.machines["id-9"] = Machine(name="theirs", machine_id="id-9", provider_id="cloud://theirs")
+    await case.turns(1)
+    await adopt(case.engine, "g", ["id-9"], is_dry_run=False)
+    await case.turns(2)
+    cluster.join("theirs")
+    await case.turns(3)
+    assert case.engine.workers["a"].observer.sight("theirs").joined
     assert case.engine.fleet.learned == {}
 
 

@@ -135,6 +135,41 @@ async def test_after_a_restart_the_deadline_begins_anew(
         assert state(again, name) == "failed"
 
 
+async def test_after_a_restart_machines_that_had_their_time_long_ago_do_not_fail(
+    tmp_path: Path, case: Case, cluster: MemoryCluster, cloud: Cloud
+) -> None:
+    """A kubeconfig of another cluster, or a cluster restored from a backup, must not cost all machines at once."""
+    names = await case.grow(3)
+    cluster.join(*names)
+    await case.turns(20, MINUTE)
+    await case.engine.close()
+    other = MemoryCluster()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=other, clock=case.clock) as again:
+        await again.turns(60, MINUTE)
+        assert {state(again, name) for name in names} == {"running"}
+        (new,) = await again.grow()
+        await again.turns(16, MINUTE)
+        assert state(again, new) == "failed"
+
+
+def _lose_journal(where: Path) -> None:
+    for file in where.glob("journal.db*"):
+        if not file.name.endswith("cluster-id"):
+            file.unlink()
+
+
+async def test_machines_that_were_found_do_not_fail_because_their_nodes_are_not(
+    tmp_path: Path, case: Case, cluster: MemoryCluster, cloud: Cloud
+) -> None:
+    """Law 11: the journal was lost, and nobody knows for how long they have run."""
+    names = await case.grow(2)
+    await case.engine.close()
+    _lose_journal(tmp_path)
+    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster, clock=case.clock) as again:
+        await again.turns(60, MINUTE)
+        assert {state(again, name) for name in names} == {"running"}
+
+
 def _seen(nodes: Nodes, record: MachineRecord, *looks: float) -> float:
     sight = a_sight()
     for now in looks:

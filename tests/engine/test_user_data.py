@@ -131,6 +131,23 @@ async def test_when_time_is_up_it_is_told_what_was_missing(case: Case, user_data
     assert "its user data could not be made: the API server is away" in instance.error.message
 
 
+async def test_a_machine_of_a_group_that_is_not_configured_any_more_is_not_created_without_user_data(
+    case: Case, cloud: Recording, user_data: MemoryUserData
+) -> None:
+    """Nobody knows any more what to tell it: it would cost money, and never join."""
+    user_data.error = UnavailableError("away")
+    await case.provider.increase_size("g", 1)
+    await case.turns(2, 1)
+    case.engine.reconfigure(blueprint({"a": cloud}, group("other")))
+    await case.engine.refresh()
+    user_data.error = None
+    await case.turns(3, MINUTE)
+    assert (cloud.told, case.records(State.FAILED)) == ({}, 1)
+    (instance,) = await case.provider.instances("g")
+    assert instance.error is not None
+    assert "its group is not configured any more" in instance.error.message
+
+
 async def test_attempts_that_never_reached_the_cloud_use_up_no_guard(
     tmp_path: Path, user_data: MemoryUserData, cloud: Recording
 ) -> None:
@@ -145,7 +162,9 @@ async def test_attempts_that_never_reached_the_cloud_use_up_no_guard(
         assert case.records(State.RUNNING) == 1
 
 
-async def test_the_time_for_user_data_is_part_of_the_time_for_the_call(tmp_path: Path) -> None:
+async def test_the_time_for_user_data_is_half_of_the_time_for_the_call(tmp_path: Path) -> None:
+    """The other half is the cloud's: a call that is given up on the way has an outcome that nobody knows."""
+
     class Hanging(MemoryUserData):
         async def make(self, machine: NewMachine) -> str:
             self.made.append(machine)
@@ -160,7 +179,7 @@ async def test_the_time_for_user_data_is_part_of_the_time_for_the_call(tmp_path:
         await EngineProvider(engine).increase_size("g", 1)
         (name,) = engine.fleet.machines
         sight = engine.workers["a"].observer.sight(name)
-        await until(lambda: "was not made within 0.02 s" in sight.trouble)
+        await until(lambda: "was not made within 0.01 s" in sight.trouble)
         assert cloud.told == {}
 
 
@@ -219,6 +238,22 @@ async def test_taking_back_is_tried_a_few_times_and_then_left(
         await case.turns(20, MINUTE)
     assert user_data.settled == [name] * 5
     assert sum("were not taken back" in record.message for record in caplog.records) == 1
+
+
+async def test_taking_back_waits_for_an_api_server_that_is_away(
+    case: Case, user_data: MemoryUserData, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten minutes of that must not leave credentials behind, nor a warning for every machine."""
+    user_data.settle_error = UnavailableError("away")
+    (name,) = await case.grow()
+    (instance,) = await case.provider.instances("g")
+    await case.provider.delete_nodes("g", [fake(instance)])
+    with caplog.at_level(logging.WARNING, "cloudgraft.engine"):
+        await case.turns(30, MINUTE)
+    user_data.settled, user_data.settle_error = [], None
+    await case.turns(5, MINUTE)
+    assert user_data.settled == [name]
+    assert not [record for record in caplog.records if "taken back" in record.message]
 
 
 async def test_after_a_restart_they_are_taken_back_of_those_that_are_due(

@@ -93,6 +93,26 @@ async def test_a_node_that_joins_gets_its_provider_id_and_its_labels(api: FakeAp
         assert changes(api) == ["patch"]  # both in one, and once
 
 
+async def test_a_process_that_does_not_lead_any_more_writes_nothing(api: FakeApi, client: KubeClient) -> None:
+    """Not even with claims that nobody has taken back yet, and not when another cloud's are."""
+    leads, asked = False, 0
+
+    def is_leading() -> bool:
+        nonlocal asked
+        asked += 1
+        return leads
+
+    async with running(client) as cluster:
+        cluster.claim("lab", [WANTED, replace(GONE, name="m2", provider_id="lab://2")], is_leading)
+        cluster.claim("other", ())
+        join(api, "m1")
+        join(api, "m2", LOST, providerID="lab://2")
+        await until(lambda: asked >= 4)
+        assert changes(api) == []
+        leads = True
+        await until(lambda: provider_id(api, "m1") == "lab://1" and not stored(api, "m2"))
+
+
 async def test_the_engine_is_told_since_when_a_node_is_not_ready(api: FakeApi, client: KubeClient) -> None:
     join(api, "m1", providerID="lab://1")
     async with running(client, [WANTED]) as cluster:

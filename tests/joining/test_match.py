@@ -159,6 +159,26 @@ def test_the_address_of_a_machine_that_is_gone_may_be_somebody_elses() -> None:
     assert matched([gone], [node("foreign", addresses=("10.0.0.5",))], ALL) == Matches()
 
 
+@pytest.mark.parametrize("provider_id", ["", "lab://1"])
+def test_a_node_that_registered_after_a_machine_was_gone_is_another_ones(provider_id: str) -> None:
+    """Law 4: people and clouds give names and ids away again, and that node must not be removed."""
+    gone = claim("m1", Stage.GONE, provider_id="lab://1", gone_at=10_000.0)
+    assert matched([gone], [node("m1", provider_id=provider_id, created_at=9_000.0)], ALL).nodes == {"m1": "/m1"}
+    assert matched([gone], [node("m1", provider_id=provider_id, created_at=10_030.0)], ALL).nodes, "a clock may be off"
+    assert matched([gone], [node("m1", provider_id=provider_id, created_at=10_100.0)], ALL) == Matches()
+
+
+@pytest.mark.parametrize("provider_id", ["", "lab://1"])
+def test_a_node_that_was_dead_before_a_machine_was_ordered_is_not_that_machine_yet(provider_id: str) -> None:
+    """Of an earlier life of the same host, or of somebody who had the address before. Its kubelet may take it over."""
+    new = claim("m1", provider_id="lab://1", addresses=("10.0.0.5",), ordered_at=10_000.0)
+    old = node("n", provider_id=provider_id, addresses=("10.0.0.5",), created_at=1_000.0, ready_since=5_000.0)
+    assert matched([new], [old], ALL) == Matches()
+    assert matched([new], [replace(old, ready=True)], ALL).nodes == {"m1": "/n"}
+    assert matched([new], [replace(old, ready_since=10_100.0)], ALL).nodes == {"m1": "/n"}
+    assert matched([new], [replace(old, created_at=9_990.0, ready_since=0.0)], ALL).nodes == {"m1": "/n"}
+
+
 # -- always ------------------------------------------------------------------------------------------------------------
 
 _FEW = st.sampled_from(["", "a", "b", "c"])

@@ -12,7 +12,7 @@ from cloudgraft.joining.tokens import Token, Tokens
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.sdk.errors import PermissionDeniedError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import redacted
-from tests.kube.fake_api import FakeApi
+from tests.kube.fake_api import FakeApi, Request
 
 GROUPS = ("system:bootstrappers:kubeadm:default-node-token",)
 TTL = timedelta(minutes=30)
@@ -123,6 +123,27 @@ async def test_what_could_not_be_deleted_is_deleted_next_time(api: FakeApi, clie
     minter = tokens(client)
     await mint(minter)
     api.refuse(lambda request: request.method == "DELETE", 503)
+    with pytest.raises(UnavailableError):
+        await minter.settle("m1")
+    await minter.settle("m1")
+    assert names(api) == []
+
+
+async def test_what_could_be_deleted_only_in_part_after_a_restart_is_deleted_next_time(
+    api: FakeApi, client: KubeClient
+) -> None:
+    """The first one is gone by then, which must not be taken for the end of them."""
+    for _ in range(3):
+        await mint(tokens(client))
+    minter = tokens(client)
+    deletes: list[object] = []
+
+    def is_second(request: Request) -> bool:
+        if request.method == "DELETE":
+            deletes.append(request)
+        return request.method == "DELETE" and len(deletes) == 2
+
+    api.refuse(is_second, 503)
     with pytest.raises(UnavailableError):
         await minter.settle("m1")
     await minter.settle("m1")

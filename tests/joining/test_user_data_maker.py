@@ -417,6 +417,16 @@ async def test_a_token_is_made_only_where_one_is_used(api: FakeApi, client: Kube
     assert api.requests == []
 
 
+async def test_a_token_is_taken_back_though_no_group_gets_one_any_more(api: FakeApi, client: KubeClient) -> None:
+    """The configuration has changed between the two."""
+    tokens = Tokens(client, cluster="prod")
+    before = UserDataMaker({"small": JoinPlan(template="{{ token }}", file="f")}, cluster="prod", tokens=tokens)
+    await before.make(MACHINE)
+    after = UserDataMaker({"small": JoinPlan(template="hello", file="f")}, cluster="prod", tokens=tokens)
+    await after.settle("m1")
+    assert api.store.items("secrets") == []
+
+
 async def test_a_token_that_is_denied_is_the_machines_failure(api: FakeApi, client: KubeClient) -> None:
     api.denied = {("create", "secrets")}
     tokens = Tokens(client, cluster="prod")

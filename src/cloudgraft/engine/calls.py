@@ -81,7 +81,8 @@ class Caller:
     def create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None = None) -> None:
         """Begins to create the machine of this record, which the journal already has.
 
-        ``prepare`` makes its user data right before the call, within the time that the call has.
+        ``prepare`` makes its user data right before the call, within half of the time that the call has: a cluster that
+        is slow must not leave the cloud so little that every create is given up on the way, its outcome unknown.
         """
         self._begin(record.name, self._create(record, prepare))
 
@@ -187,7 +188,7 @@ class Caller:
             return ""
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
-        seconds = self.settings.create_timeout.total_seconds()
+        seconds = self.settings.create_timeout.total_seconds() / 2
         limit = asyncio.timeout(seconds)
         try:
             async with limit:

@@ -10,7 +10,7 @@ from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.observer import SLICE, Observer
 from cloudgraft.engine.sight import Sight
-from cloudgraft.engine.states import is_lost, is_released
+from cloudgraft.engine.states import is_lost, is_released, was_found
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.sdk.driver import ProviderIdBy
@@ -45,6 +45,8 @@ def claim_of(record: MachineRecord, sight: Sight | None, fleet: Fleet, *, is_our
         addresses=tuple(seen.addresses) if seen is not None else (),
         labels=group.spec.labels if group is not None and stage is Stage.WANTED else {},
         sets_provider_id=is_ours_to_set and not (sight is not None and sight.extras),
+        ordered_at=0.0 if record.ordered_at is None or was_found(record) else record.ordered_at,
+        gone_at=record.gone_at,
     )
 
 
@@ -109,7 +111,7 @@ class Claimer:
             if count % SLICE == 0:
                 await asyncio.sleep(0)
         if self._is_due and self._is_whole and self._around.may_act():
-            cluster.claim(self._observer.name, tuple(self._claims.values()))
+            cluster.claim(self._observer.name, tuple(self._claims.values()), self._around.may_act)
             self._has_changed, self._handed_to, self._next_at = False, cluster, now + _EVERY
 
     @property

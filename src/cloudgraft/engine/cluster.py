@@ -22,8 +22,11 @@ class Cluster(Protocol):
     def is_known(self) -> bool:
         """Whether what is answered is fresh enough to act on; False while the Kubernetes API is away."""
 
-    def claim(self, cloud: str, claims: Sequence[Claim]) -> None:
-        """All machines of a cloud, in place of what was told of it before."""
+    def claim(self, cloud: str, claims: Sequence[Claim], may_act: Callable[[], bool] | None = None) -> None:
+        """All machines of a cloud, in place of what was told of it before.
+
+        ``may_act`` is asked before anything is done about any node: False as soon as another process leads.
+        """
 
     def joined(self, name: str) -> JoinedNode | None:
         """The node of this machine; None when there is none, or when it is not certain which one it is."""

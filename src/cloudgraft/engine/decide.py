@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import LOST, amend, is_lost, is_released, move
+from cloudgraft.engine.states import LOST, amend, is_lost, is_released, move, was_found
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
@@ -178,9 +178,12 @@ def _joining(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """A machine without a node is of no use, but only time in which the cluster could be seen counts against it.
 
     One whose node was there and is not any more is left to the autoscaler, which deletes what is not registered: its
-    pods may still run, and whoever removed the node may know why.
+    pods may still run, and whoever removed the node may know why. So is one that had its time before we began to look,
+    or that we only found: that its node is not seen says more of where we look than of the machine.
     """
-    if sight.joined is not False or sight.has_joined:
+    if sight.joined is not False or sight.has_joined or was_found(record):
+        return Stay()
+    if sight.since - record.state_since >= at.settings.join_deadline.total_seconds():
         return Stay()
     left = at.settings.join_deadline.total_seconds() - sight.unjoined_for
     if left <= 0:

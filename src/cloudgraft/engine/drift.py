@@ -18,7 +18,7 @@ from cloudgraft.sdk.types import NodeTemplate, Taint
 
 __all__ = ["Drift", "find_drift"]
 
-_LESS: Final = Fraction(98, 100)
+_LESS: Final = Fraction(94, 100)  # firmware and kernel keep a few per cent of what a machine type is sold with
 _NOTHING: Final = Quantity(0)
 
 

@@ -6,6 +6,8 @@ What the autoscaler is told must not flap, and must not promise what only one no
   some labels and devices come late. What was learned from settled nodes only settled ones change.
 - Of resources the smallest of the latest nodes counts. Less is taken at once, more only when it is more by
   :data:`MORE`: nodes of one kind differ by a few pages of memory.
+- Of devices (``nvidia.com/gpu``) a node that has none is not believed where others have some, or had: whoever registers
+  them comes late, goes away for a moment with every restart of a kubelet, and finds some broken. A new node has them.
 - A label counts when all of them have it with the same value. A key that was seen to differ is never learned again.
 - A taint counts when all settled nodes have it at the first lesson. One that comes later is somebody's doing, and is
   not learned.
@@ -130,10 +132,16 @@ def _taints(before: Facts, settled: Sequence[Specimen]) -> tuple[Taint, ...]:
 
 def _least(before: Resources, nodes: Sequence[Resources]) -> dict[str, Quantity]:
     """Of what all nodes have, the smallest amount; the one before while there is hardly more."""
-    found: dict[str, Quantity] = {}
-    for name in nodes[0]:
-        if all(name in node for node in nodes):
-            least, known = min(node[name] for node in nodes), before.get(name)
+    found = {name: amount for name, amount in before.items() if _is_device(name)}
+    for name in dict.fromkeys(name for node in nodes for name in node):
+        amounts = [node[name] for node in nodes if name in node and not (_is_device(name) and node[name].value == 0)]
+        if amounts and (_is_device(name) or len(amounts) == len(nodes)):
+            least, known = min(amounts), before.get(name)
             is_same = known is not None and known.value <= least.value <= known.value * MORE
             found[name] = known if known is not None and is_same else least
     return found
+
+
+def _is_device(resource: str) -> bool:
+    """Kubernetes' own resources have no domain."""
+    return "/" in resource

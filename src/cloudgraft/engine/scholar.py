@@ -31,7 +31,7 @@ class Scholar:
         self._around = around
         self._lessons = Lessons(around.fleet)
         self._latest: dict[str, list[tuple[float, str, Node]]] = {}  # by group; a heap, the oldest first
-        self._is_same: dict[int, bool] = {}  # hundreds of machines share their settings
+        self._is_same: dict[tuple[str, int], bool] = {}  # hundreds of machines of a group share their settings
         self._told: set[tuple[str, str]] = set()  # a group, and what was told of it
 
     def begin(self) -> None:
@@ -39,11 +39,17 @@ class Scholar:
         self._latest, self._is_same = {}, {}
 
     def look_at(self, record: MachineRecord, sight: Sight) -> None:
-        """Keeps what is ready and was made as a new machine would be, as long as it is one of the latest."""
+        """Keeps what is ready and was made as a new machine would be, as long as it is one of the latest.
+
+        Not what an operator took over, which others have made; nor a node that somebody has cordoned: it is in their
+        hands, and has what they gave it.
+        """
         group, node = self._around.fleet.groups.get(record.group), sight.node
         if group is None or node is None or not sight.joined or record.state is not State.RUNNING:
             return
-        if not node.ready or node.deleting or not self._is_like_new(record, group):
+        if not node.ready or node.deleting or node.unschedulable or record.is_adopted:
+            return
+        if not self._is_like_new(record, group):
             return
         latest = self._latest.setdefault(record.group, [])
         (heapq.heappush if len(latest) < _RECENT else heapq.heappushpop)(
@@ -79,7 +85,7 @@ class Scholar:
         return known.since if known is not None else 0.0
 
     def _is_like_new(self, record: MachineRecord, group: Group) -> bool:
-        key = id(record.settings)
+        key = record.group, id(record.settings)
         if key not in self._is_same:
             self._is_same[key] = same_settings(record.settings, group.spec.machine)
         return self._is_same[key] and record.requested_at >= self._since(record.group)

@@ -14,7 +14,7 @@ from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.states import amend, move
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.joining.claims import NewMachine
-from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, InternalError, NotFoundError, Retry
+from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, InternalError, NotFoundError, PreconditionError, Retry
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
 __all__ = ["Sender"]
@@ -90,13 +90,15 @@ class Sender:
         make, group = self._around.user_data, self._around.fleet.groups.get(record.group)
         if make is None:
             return None
+        if group is None or not group.is_configured:
+            return _nothing_to_tell
         machine = NewMachine(
             name=record.name,
             group=record.group,
             cloud=record.cloud,
             provider_id=record.provider_id,  # known by now only where the driver can tell it from the name
-            labels=group.spec.labels if group is not None else {},
-            taints=group.spec.taints if group is not None else (),
+            labels=group.spec.labels,
+            taints=group.spec.taints,
             settings=record.settings,
             user_data_limit=self._caller.traits.user_data_limit,
         )
@@ -234,3 +236,8 @@ class Sender:
                 message = f"it could not be deleted and will be tried again: {outcome.error.message}"
                 events.append(about(record, now, message, kind="retry"))
         return Change(machines=tuple(records.values()), events=events)
+
+
+async def _nothing_to_tell() -> str:
+    """How its machines join went with the group, and one that is told nothing costs money and never joins."""
+    raise PreconditionError("its group is not configured any more")

@@ -11,7 +11,7 @@ from typing import Final
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.sdk.contain import contained
-from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["Settler"]
@@ -21,8 +21,11 @@ log = logging.getLogger("cloudgraft.engine")
 _AT_A_TIME: Final = 4
 _TIMEOUT: Final = 30.0  # seconds
 _TRIES: Final = 5
-_AGAIN: Final = 10.0  # seconds; twice as long after every failure
+_AGAIN: Final = 10.0  # seconds; twice as long after every failure,
+_SELDOM: Final = 160.0  # until it is that long
 _DUE_FOR: Final = 24 * 3600.0  # seconds after the latest call to create: what is older has run out by itself
+# What passes, and is no reason to leave them.
+_AWAY: Final = (UnavailableError, DeadlineError, RateLimitedError, TimeoutError)
 _OVER: Final = frozenset({State.FAILED, State.DELETING, State.GONE})
 
 
@@ -97,8 +100,10 @@ class Settler:
             self._tries.pop(name, None)
 
     def _note_failure(self, name: str, tries: int, error: Exception) -> None:
-        if tries < _TRIES:
-            self._waiting[name] = self._around.clock.now() + _AGAIN * 2.0 ** (tries - 1)
+        now, record = self._around.clock.now(), self._around.fleet.machines.get(name)
+        is_due = record is not None and record.attempt_at is not None and now - record.attempt_at < _DUE_FOR
+        if tries < _TRIES or (is_due and isinstance(error, _AWAY)):
+            self._waiting[name] = now + min(_AGAIN * 2.0 ** min(tries - 1, _TRIES), _SELDOM)
             return
         del self._tries[name]
         told = {"machine": name, "error": error.message if isinstance(error, CloudgraftError) else type(error).__name__}

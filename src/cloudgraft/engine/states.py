@@ -25,6 +25,7 @@ __all__ = [
     "is_moving",
     "is_released",
     "move",
+    "was_found",
 ]
 
 # In which state a life may begin, and when that happens.
@@ -91,6 +92,14 @@ def is_lost(record: MachineRecord) -> bool:
 def is_released(record: MachineRecord) -> bool:
     """Whether an operator took it out of our hands: it is gone to us, and its cloud has it still. It is not touched."""
     return record.state is State.GONE and record.presence is Presence.PRESENT
+
+
+def was_found(record: MachineRecord) -> bool:
+    """Whether it was there before the journal knew of it, or showed up again: then nobody knows what it went through.
+
+    What is ordered here is asked for before that.
+    """
+    return record.attempt_at is None or record.ordered_at is None or record.ordered_at <= record.requested_at
 
 
 def is_moving(record: MachineRecord) -> bool:

@@ -68,6 +68,8 @@ def chores(
         if node is None or node.deleting:
             continue
         if claim.stage is Stage.WANTED:
+            if node.provider_id and claim.labels.items() <= node.labels.items():
+                continue  # nearly all of them, nearly always
             chore = _tend(claim, node, settings)
             found += [chore] if chore.provider_id or chore.labels else []
             problems += _other_labels(claim, node) if settings.label_nodes else []

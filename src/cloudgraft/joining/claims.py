@@ -33,6 +33,9 @@ class Claim:
     addresses: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)  # what its group promises of its nodes
     sets_provider_id: bool = False  # whether it falls to us to write the providerID on its node
+    # Seconds since the epoch: names, ids and addresses are given away again, so that its time is part of what it is.
+    ordered_at: float = 0.0
+    gone_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,8 @@ class Cluster:
         self._stale_after = stale_after
         self._settles = settles
         self._nodes: Watched[Node] = Watched(client, NODES, on_change=self._note_news)
-        self._keeper = Keeper(client, self._decide)
+        self._may_act: Callable[[], bool] = lambda: True
+        self._keeper = Keeper(client, self._decide, may_act=self._is_leading)
         self._claims: dict[str, tuple[Claim, ...]] = {}  # by cloud
         self._since: dict[str, float] = {}  # when each machine was first told of, by name
         self._gone_since: dict[str, float] = {}
@@ -80,8 +81,12 @@ class Cluster:
         """Whether what is answered is fresh enough to act on; False while the Kubernetes API is away."""
         return self._nodes.is_synced and self._nodes.heard_within(self._stale_after)
 
-    def claim(self, cloud: str, claims: Sequence[Claim]) -> None:
-        """All machines of a cloud, in place of what was told of it before."""
+    def claim(self, cloud: str, claims: Sequence[Claim], may_act: Callable[[], bool] | None = None) -> None:
+        """All machines of a cloud, in place of what was told of it before.
+
+        ``may_act`` is asked before anything is done about any node: False as soon as another process leads.
+        """
+        self._may_act = may_act or self._may_act
         if self._claims.get(cloud, ()) == tuple(claims):
             return
         self._claims[cloud] = tuple(claims)
@@ -110,6 +115,9 @@ class Cluster:
             for kind, error in self._keeper.troubles.items()
         ]
         return (*self._match().problems, *self._in_the_way, *refused)
+
+    def _is_leading(self) -> bool:
+        return self._may_act()
 
     def _everyone(self) -> list[Claim]:
         return [claim for claims in self._claims.values() for claim in claims]

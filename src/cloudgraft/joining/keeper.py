@@ -42,9 +42,12 @@ _HOPELESS: Final = (UnavailableError, DeadlineError, RateLimitedError, Authentic
 class Keeper:
     """Does chores. Each is harmless when it is done twice or too late, and touches only the very node it names."""
 
-    def __init__(self, client: KubeClient, decide: Callable[[], Sequence[Chore]]) -> None:
-        """``decide`` says what is to be done now; nothing, while that cannot be known."""
+    def __init__(
+        self, client: KubeClient, decide: Callable[[], Sequence[Chore]], *, may_act: Callable[[], bool]
+    ) -> None:
+        """``decide`` says what is to be done now; nothing, while that cannot be known. ``may_act``: whether by us."""
         self._client = client
+        self._may_act = may_act
         self._decide = decide
         self._attempts = Attempts()
         self._news = asyncio.Event()
@@ -84,7 +87,7 @@ class Keeper:
                 tasks.create_task(self._work_off(work))
 
     async def _work_off(self, work: deque[tuple[str, Chore]]) -> None:
-        while work:
+        while work and self._may_act():
             key, chore = work.popleft()
             try:
                 await self._do(chore)

@@ -3,6 +3,9 @@
 A node with a providerID belongs to the machine with exactly that providerID (R30). A node without one is known by its
 name, an address or a machine id, as far as the configuration allows, and only when no other node and no other machine
 would fit as well. Where that is not so, nothing is said but a problem.
+
+All of these are given away again. So a node that registered after a machine was gone is not that machine's, and one
+that has been dead since before a machine was ordered is not that machine's yet: a kubelet may take it over.
 """
 
 from __future__ import annotations
@@ -110,7 +113,7 @@ class _Matching:
         return Matches(nodes=self._nodes, problems=tuple(self._problems))
 
     def _exact(self, node: Node) -> list[Claim]:
-        return _those_that_are(self._by_provider_id.get(node.provider_id, ()))
+        return _those_that_are(self._by_provider_id.get(node.provider_id, ()), node)
 
     def _alike(self, node: Node, ways: Collection[Way]) -> list[Claim]:
         """Who could be behind a node, by all ways together: what two ways tell differently is not certain."""
@@ -120,7 +123,7 @@ class _Matching:
             for key in _keys_of_node(node, way)
             for claim in self._index(way).get(key, ())
         }
-        return _those_that_are(found.values())
+        return _those_that_are(found.values(), node)
 
     def _index(self, way: Way) -> dict[str, list[Claim]]:
         if way not in self._by:
@@ -211,12 +214,19 @@ class _Matching:
         self._problems.append(Problem(kind=kind, node=node.name, machine=machine, message=message))
 
 
-def _those_that_are(claims: Collection[Claim]) -> list[Claim]:
+def _those_that_are(claims: Iterable[Claim], node: Node) -> list[Claim]:
     """Without machines that are gone, if there are others; of several that are gone, any will do."""
-    if len(claims) < 2:
-        return list(claims)
-    found = sorted(claims, key=lambda claim: claim.name)
+    found = [claim for claim in claims if _is_of_its_time(claim, node)]
+    if len(found) < 2:
+        return found
+    found.sort(key=lambda claim: claim.name)
     return [claim for claim in found if claim.stage is not Stage.GONE] or found[:1]
+
+
+def _is_of_its_time(claim: Claim, node: Node) -> bool:
+    if claim.stage is Stage.GONE:
+        return claim.gone_at is None or node.created_at <= claim.gone_at + _SKEW
+    return node.ready or max(node.created_at, node.ready_since) + _SKEW >= claim.ordered_at
 
 
 def _keys_of_claim(claim: Claim, way: Way) -> set[str]:

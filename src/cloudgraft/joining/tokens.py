@@ -64,6 +64,11 @@ class Tokens:
         self._cluster = cluster
         self._clock = clock
         self._minted: dict[str, _Minted] = {}
+        self._left: dict[str, int] = {}  # the counter of the first that could not be deleted, where nothing was known
+
+    def has_minted(self, name: str) -> bool:
+        """Whether this process has made one for the machine that may still be good."""
+        return name in self._minted
 
     async def mint(self, name: str, *, ttl: timedelta, groups: Sequence[str]) -> Token:
         """The token of a machine: the same for a second try, while it is good. Raises CloudgraftError."""
@@ -103,9 +108,14 @@ class Tokens:
                     await self._delete(name, counter)
             self._drop(name)
             return
-        with suppress(NotFoundError):
-            for counter in itertools.count():
+        for counter in itertools.count(self._left.pop(name, 0)):
+            try:
                 await self._delete(name, counter)
+            except NotFoundError:
+                return
+            except BaseException:
+                self._left[name] = counter  # those before are gone, which must not look like the end next time
+                raise
 
     async def _delete(self, name: str, counter: int) -> None:
         secret = f"bootstrap-token-{self._id(name, counter)}"

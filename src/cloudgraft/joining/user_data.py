@@ -60,7 +60,9 @@ class UserDataMaker:
 
     async def settle(self, name: str) -> None:
         """Takes back the credentials of a machine that has joined, failed, or is not wanted any more."""
-        if self._tokens is not None and any(self._mints(plan) for plan in self._plans.values()):
+        if self._tokens is None:
+            return
+        if self._tokens.has_minted(name) or any(self._mints(plan) for plan in self._plans.values()):
             await self._tokens.settle(name)
 
     def _mints(self, plan: JoinPlan) -> bool:

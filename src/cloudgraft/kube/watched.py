@@ -44,7 +44,8 @@ class Watched(Generic[V]):
         self._kind = kind
         self._on_change = on_change
         self._objects: dict[str, V] = {}
-        self._in_trouble = False
+        self._doing = "list"  # or "watch"
+        self._trouble = ""  # which of the two fails; each can do so while the other works
         self._heard_at: float | None = None  # on the loop's clock
         self.is_synced = False  # whether everything was listed at least once
 
@@ -60,32 +61,33 @@ class Watched(Generic[V]):
     async def run(self) -> None:
         """Keeps the copy up to date until cancelled."""
         pause = _FIRST_PAUSE
+        clock = asyncio.get_running_loop()
         while True:
+            began = clock.time()
             try:
-                version = await self._relist()
-                pause = _FIRST_PAUSE
-                await self._follow(version)
+                await self._follow(await self._relist())
             except ExpiredError:
                 _LOG.debug("the watch fell too far behind; listing again", extra={"kind": self._kind.plural})
             except CloudgraftError as error:
                 self._tell(error)
+            if clock.time() - began > _LONGEST_PAUSE:  # not just because it could be listed: that is the costly part
+                pause = _FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the load, guards no secret
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _relist(self) -> str:
+        self._doing = "list"
         listing = await self._source.list(self._kind)
         self._hear()
         self._objects = {item.key: item for item in listing.items}
         self.is_synced = True
-        if self._in_trouble:
-            _LOG.info("the Kubernetes API is back", extra={"kind": self._kind.plural})
-            self._in_trouble = False
         self._on_change()
         return listing.version
 
     async def _follow(self, version: str) -> None:
         """Watches from version to version until a watch fails."""
         clock = asyncio.get_running_loop()
+        self._doing = "watch"
         while True:
             started = clock.time()
             async with aclosing(self._source.watch(self._kind, version=version)) as changes:
@@ -112,9 +114,12 @@ class Watched(Generic[V]):
 
     def _hear(self) -> None:
         self._heard_at = asyncio.get_running_loop().time()
+        if self._trouble == self._doing:
+            _LOG.info("the Kubernetes API is back", extra={"kind": self._kind.plural})
+            self._trouble = ""
 
     def _tell(self, error: CloudgraftError) -> None:
         """Warns once per outage, not once per attempt."""
-        level = logging.DEBUG if self._in_trouble else logging.WARNING
+        level = logging.DEBUG if self._trouble else logging.WARNING
         _LOG.log(level, "trouble with the Kubernetes API: %s", error, extra={"kind": self._kind.plural})
-        self._in_trouble = True
+        self._trouble = self._doing
