@@ -18,7 +18,8 @@ from cloudgraft.sdk.types import NodeTemplate, Taint
 
 __all__ = ["Drift", "find_drift"]
 
-_LESS: Final = Fraction(94, 100)  # firmware and kernel keep a few per cent of what a machine type is sold with
+_LESS: Final = Fraction(98, 100)
+_LESS_MEMORY: Final = Fraction(94, 100)  # firmware and kernel keep a few per cent of what a machine is sold with
 _NOTHING: Final = Quantity(0)
 
 
@@ -75,7 +76,8 @@ def _taints(template: NodeTemplate, nodes: Sequence[Node]) -> Iterator[Drift]:
 
 def _resources(template: NodeTemplate, nodes: Sequence[Node]) -> Iterator[Drift]:
     for name, promised in template.allocatable.items():
-        wrong = [node for node in nodes if node.allocatable.get(name, _NOTHING).value < promised.value * _LESS]
+        least_good = promised.value * (_LESS_MEMORY if name == "memory" else _LESS)
+        wrong = [node for node in nodes if node.allocatable.get(name, _NOTHING).value < least_good]
         if wrong:
             least = min(node.allocatable.get(name, _NOTHING) for node in wrong)
             yield Drift(
