@@ -18,6 +18,8 @@ from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.render import rules_table
+from cloudgraft.dock.codes_page import codes_page
+from cloudgraft.dock.metrics import DockMetrics
 from cloudgraft.doctor.page import findings_page
 from cloudgraft.drivers.http.description import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
@@ -80,7 +82,10 @@ def _help(command: click.Command, context: click.Context, level: int) -> list[st
 
 
 def metrics_page() -> str:
-    families = sorted([*ServiceMetrics().registry.collect(), *EngineMetrics.families()], key=lambda family: family.name)
+    families = sorted(
+        [*ServiceMetrics().registry.collect(), *EngineMetrics.families(), *DockMetrics.families()],
+        key=lambda family: family.name,
+    )
     rows = [f"| `{family.name}` | {family.type} | {family.documentation} |" for family in families]
     return "\n".join(
         [
@@ -209,6 +214,7 @@ PAGES: dict[str, Callable[[], str]] = {  # below docs/reference
     "conformance.md": conformance_page,
     "doctor.md": findings_page,
     "errors.md": errors_page,
+    "machine-codes.md": codes_page,
     "events.md": events_page,
     "machine-states.md": states_page,
     "metrics.md": metrics_page,

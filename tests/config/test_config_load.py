@@ -174,7 +174,7 @@ ONE_PROBLEM = {
     "unknown key": (
         "planets: {}",
         (
-            "f:3:1: planets: unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, join, "
+            "f:3:1: planets: unknown key (known here: admin, clouds, cluster, clusterId, dock, engine, guards, join, "
             "kubernetes, log, "
             "nodeGroups, providers, server, store)"
         ),
@@ -259,7 +259,7 @@ ONE_PROBLEM = {
     "control character in a key": (
         '"a\\eb": 1',
         (
-            'f:3:1: "a�b": unknown key (known here: admin, clouds, cluster, clusterId, engine, guards, join, '
+            'f:3:1: "a�b": unknown key (known here: admin, clouds, cluster, clusterId, dock, engine, guards, join, '
             "kubernetes, log, "
             "nodeGroups, providers, server, store)"
         ),

@@ -31,8 +31,8 @@ __all__ = ["FENCE", "ROOT", "Command", "File", "Terminal", "steps"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOKS = re.compile(
-    "cloudgraft (status|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)|curl -s (?!.*-[dX])"
-    "|kubectl .*\\bget |[^ ]*labctl list"
+    "cloudgraft (status|dock drivers|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)"
+    "|curl -s (?!.*-[dX])|kubectl .*\\bget |[^ ]*labctl list"
 )
 SERVES = re.compile("serving|Waiting for caches to sync")  # cloudgraft, and the autoscaler
 SECONDS = 50

@@ -1,4 +1,4 @@
-"""A small Kubernetes API server of the tests' own, over real HTTP or TLS: nodes, pods, leases and secrets.
+"""A small Kubernetes API server of the tests' own, over real HTTP or TLS: nodes, pods, leases, secrets and classes.
 
 It keeps to the rules of the real one wherever our code could notice: resource versions, paged lists, watches with
 bookmarks and 410 Gone, optimistic uids, the status subresource, three kinds of patches, pods that wait for a kubelet to
@@ -26,8 +26,9 @@ from tests.kube.fake_store import Json, RefusedError, Store, json_patched, merge
 
 TOKEN = "not-a-secret"
 _PATH = re.compile(
-    r"/(?:api|apis/coordination\.k8s\.io)/v1(?:/namespaces/(?P<namespace>[^/]+))?"
-    r"/(?P<plural>nodes|pods|leases|secrets)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>status))?"
+    r"/(?:api/v1|apis/coordination\.k8s\.io/v1|apis/machine\.sapcloud\.io/v1alpha1)"
+    r"(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<plural>nodes|pods|leases|secrets|machineclasses)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>status))?"
 )
 
 
@@ -41,6 +42,7 @@ class Request:
     query: dict[str, str]
     at: float  # on the monotonic clock
     watch_generation: int  # of the server when this came
+    namespace: str = ""  # empty: all of them
 
     @property
     def is_watch(self) -> bool:
@@ -202,8 +204,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         query = {key: values[0] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
         generation = cast("_Server", self.server).watch_generation
+        space = match["namespace"] or ""
         request = Request(
-            self.command, match["plural"], match["name"] or "", query, time.monotonic(), watch_generation=generation
+            self.command, match["plural"], match["name"] or "", query, time.monotonic(), generation, namespace=space
         )
         self._api.requests.append(request)
         if fault := self._fault(request):
@@ -314,7 +317,8 @@ class _Handler(BaseHTTPRequestHandler):
                     continue
             for event in events:
                 seen = event.version
-                if _selected(event.object, request.query):
+                space = event.object["metadata"].get("namespace", "")
+                if request.namespace in ("", space) and _selected(event.object, request.query):
                     self._chunk({"type": event.type, "object": event.object})
         self._last_bookmark(request, seen)
         with suppress(OSError):

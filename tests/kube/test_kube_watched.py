@@ -86,6 +86,21 @@ async def test_it_does_not_spin_on_a_server_that_ends_every_watch(api: FakeApi, 
     assert third - second >= 1.0
 
 
+async def test_it_does_not_list_everything_all_the_time_where_no_watch_is_to_be_had(
+    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A right that is missing, or a proxy that breaks watches: thousands of nodes several times a second are much."""
+    api.denied = {("watch", "nodes")}
+    copy = Copy(client)
+    try:
+        await until(lambda: len(api.lists("nodes")) == 5)
+        first, *_, last = (request.at for request in api.lists("nodes"))
+        assert last - first >= (0.2 + 0.4 + 0.8 + 1.6) / 2, "longer and longer"
+        assert [record.levelname for record in _troubles(caplog)] == ["WARNING"], "and told once"
+    finally:
+        await copy.stop()
+
+
 async def test_after_410_it_lists_again_and_finds_what_it_missed(api: FakeApi, copy: Copy) -> None:
     await until(lambda: len(api.watches("nodes")) == 1)
     api.refuse(lambda request: request.is_watch, 503, times=1)  # so that it is away for a moment

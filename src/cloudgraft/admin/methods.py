@@ -7,8 +7,10 @@ mistake in a request never does something else than was meant.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
+from cloudgraft.dock.hub_settings import DriverReport
 from cloudgraft.engine import adoption, disposal, pauses, release
 from cloudgraft.engine.dry_run import Result
 from cloudgraft.engine.engine import Engine
@@ -19,7 +21,7 @@ from cloudgraft.engine.report_json import as_json_in_slices, as_json_list
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import Scope
 
-__all__ = ["Method", "engine_methods"]
+__all__ = ["Method", "dock_methods", "engine_methods"]
 
 Method = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 
@@ -40,6 +42,41 @@ def engine_methods(engine: Engine, *, config_trouble: Callable[[], str] = str) -
         "AdoptOrphans": methods.adopt_orphans,
         "ReleaseMachines": methods.release,
         "DeleteOrphans": methods.delete_orphans,
+    }
+
+
+def dock_methods(drivers: Callable[[], Sequence[DriverReport]]) -> dict[str, Method]:
+    """The methods of a dock. ``drivers`` is its hub's method of that name."""
+
+    async def dock_drivers(request: Mapping[str, object]) -> dict[str, object]:
+        _Request(request)
+        return {"drivers": [_driver_json(report) for report in drivers()]}
+
+    return {"DockDrivers": dock_drivers}
+
+
+def _driver_json(report: DriverReport) -> dict[str, object]:
+    info = report.info
+    return {
+        "kind": info.key.kind,
+        "apiVersion": info.key.api_version,
+        "protocol": info.protocol,
+        "name": info.name,
+        "version": info.version,
+        "instanceId": info.instance_id,
+        "identity": report.identity,
+        "peer": report.peer,
+        "sessionId": report.session_id,
+        "state": report.state,
+        "since": report.since.astimezone(UTC).isoformat(timespec="seconds"),
+        "connectedSeconds": round(max(0.0, (datetime.now(UTC) - report.since).total_seconds()), 3),
+        "silentSeconds": round(report.silent_for.total_seconds(), 3),
+        "inFlight": report.in_flight,
+        "queued": report.queued,
+        "succeeded": report.succeeded,
+        "failed": report.failed,
+        "malformed": report.malformed,
+        "lastError": report.last_error,
     }
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.config import Config, ConfigError, Problem, Where, machine_settings, missing_prices, parse_options
 from cloudgraft.config.clouds import CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.groups import Group, Template
 from cloudgraft.config.guards import Guards
 from cloudgraft.config.process import PluginProcess
 from cloudgraft.config.schema import keys_of
+from cloudgraft.dock.bridge import DockDriver
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
 from cloudgraft.engine.templates import TemplateDeclaration
@@ -26,15 +28,18 @@ from cloudgraft.sdk.errors import CloudgraftError
 __all__ = ["blueprint", "plugin_spec"]
 
 
-def blueprint(config: Config) -> Blueprint:
-    """What the file asks of the engine. Raises ConfigError with all that drivers find wrong with it."""
+def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
+    """What the file asks of the engine. Raises ConfigError with all that drivers find wrong with it.
+
+    ``dock`` is where the drivers of clouds with ``driver: dock`` dial in.
+    """
     problems: list[Problem] = []
     clouds: dict[str, CloudDeclaration] = {}
     classes: dict[str, type | None] = {}
     for name, cloud in config.clouds.items():
         try:
             classes[name] = _driver_class(config, name, cloud)
-            clouds[name] = _cloud(config, name, cloud, classes[name])
+            clouds[name] = _cloud(config, name, cloud, classes[name], dock)
         except ConfigError as error:
             problems += error.problems
     groups: list[GroupDeclaration] = []
@@ -64,12 +69,14 @@ def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginClou
     return cls
 
 
-def _cloud(config: Config, name: str, cloud: EntryPointCloud | PluginCloud, cls: type | None) -> CloudDeclaration:
+def _cloud(
+    config: Config, name: str, cloud: EntryPointCloud | PluginCloud, cls: type | None, dock: DockLink | None
+) -> CloudDeclaration:
     settings = dataclasses.replace(_cloud_settings(name, cloud.engine), driver=cloud.driver)
     if isinstance(cloud, PluginCloud):
         fingerprint: object = cloud.model_dump(exclude={"engine"})
         return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
-    make, fingerprint = _installed(config, name, cloud, cls), (cloud.driver, dict(cloud.options))
+    make, fingerprint = _installed(config, name, cloud, cls, dock), (cloud.driver, dict(cloud.options))
     return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
 
 
@@ -99,7 +106,9 @@ def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
     return lambda: RemoteDriver.plugin(spec, timing=timing)
 
 
-def _installed(config: Config, name: str, cloud: EntryPointCloud, cls: Any) -> Callable[[], Driver]:
+def _installed(
+    config: Config, name: str, cloud: EntryPointCloud, cls: Any, dock: DockLink | None
+) -> Callable[[], Driver]:
     where = config.where("clouds", name)
     options_type = getattr(cls, "Options", None)
     if options_type is None and cloud.options:
@@ -107,11 +116,24 @@ def _installed(config: Config, name: str, cloud: EntryPointCloud, cls: Any) -> C
     given: tuple[object, ...] = ()
     if options_type is not None:
         given = (_placed(parse_options(options_type, cloud.options, where), config, name),)
+    if issubclass(cls, DockDriver):
+        given = (*given, *_docked(config, name, given[0], dock))
     try:
         _made(cls, *given)  # a mistake that only the driver can see is told now, with its place
     except CloudgraftError as error:
         raise _refused(where, error) from error
     return lambda: _made(cls, *given)
+
+
+def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> tuple[object, ...]:
+    """The hub and the classes of this process, for a cloud whose driver dials in here."""
+    if options.address:
+        return ()
+    if config.dock is None:
+        where = config.where("clouds", name, "driver")
+        hint = "add that section, or give the address of a dock elsewhere"
+        raise ConfigError([where.document.problem(where.path, "needs a section dock", hint)])
+    return (dock.hub, dock.classes) if dock is not None else ()
 
 
 def _made(cls: type[Driver | BlockingDriver], *options: object) -> Driver:

@@ -27,6 +27,7 @@ VERBS = {
     "certs": "Make, renew and check the certificates for mTLS.",
     "db": "Look after the journal: check, upgrade, export and import it.",
     "simcloud": "Run a simulated cloud, with its own ledger and with faults to order.",
+    "dock": "Serve drivers that dial in, show them, or dial in with one.",
     "drivers": "List the drivers and providers that are installed.",
     "new": "Write a driver, provider or receiver to start from.",
 }

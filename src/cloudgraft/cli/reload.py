@@ -14,6 +14,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
+from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.engine_wiring import blueprint
 from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.config import Config
@@ -38,6 +39,10 @@ _FIXED: Mapping[str, Callable[[Config], object]] = {
     "kubernetes": lambda config: config.kubernetes,
     "log": lambda config: config.log,
     "engine.webhook": lambda config: config.engine.webhook,
+    "dock": lambda config: config.dock is None,
+    "dock.listen": lambda config: config.dock and config.dock.listen,
+    "dock.tls": lambda config: config.dock and config.dock.tls,
+    "dock.heartbeat": lambda config: config.dock and config.dock.heartbeat,
 }
 
 
@@ -53,6 +58,7 @@ class Reloader:
         load: Callable[[], Config],
         *,
         seen: Signature,
+        dock: DockLink | None = None,
     ) -> None:
         """``load`` reads the file again, with what was said on the command line; ``seen`` is how it was when it was
         read for the first time.
@@ -64,6 +70,7 @@ class Reloader:
         self._link = link
         self._load = load
         self._seen = seen
+        self._dock = dock
         self._told = asyncio.Event()
 
     @contextlib.asynccontextmanager
@@ -94,7 +101,7 @@ class Reloader:
         """Reads the file and hands it to the engine, or says why not."""
         try:
             config = await asyncio.to_thread(self._load)
-            wanted = await asyncio.to_thread(blueprint, config)
+            wanted = await asyncio.to_thread(blueprint, config, self._dock)
             joining = await asyncio.to_thread(self._link.joining_for, config)
         except CloudgraftError as error:
             await self._refuse(str(error))
@@ -108,6 +115,8 @@ class Reloader:
         if fixed:
             log.warning("a change of these needs a restart: %s", ", ".join(fixed))
         self._engine.reconfigure(wanted, joining)
+        if self._dock is not None and config.dock is not None:
+            self._dock.replace(config.dock)
         log.info("the configuration was read again; it is applied at the next Refresh")
 
     async def _refuse(self, problem: str) -> None:

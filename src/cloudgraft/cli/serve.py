@@ -13,12 +13,14 @@ import click
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import logs
+from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.cli.reload import Reloader, signature
 from cloudgraft.cli.wiring import admin_place, assemble, make_webhook, serve_options
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.metrics import EngineMetrics
+from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.server.serve import Running, serve_until_told
 from cloudgraft.service.metrics import ServiceMetrics
 
@@ -80,9 +82,16 @@ def command(
     logs.configure(config.log.level, config.log.format)
     # Where nothing waits for it, it must not end the server; children have it as usual.
     signal.signal(signal.SIGHUP, lambda *_: None)
-    engine, link, beside = assembly.engine, assembly.link, None
+    engine, link, dock, beside = assembly.engine, assembly.link, assembly.dock, None
     if engine is not None and link is not None:
-        beside = _Beside(engine, link, config, metrics, lambda: Reloader(path, config, engine, link, read, seen=seen))
+        beside = _Beside(
+            engine,
+            link,
+            config,
+            metrics,
+            lambda: Reloader(path, config, engine, link, read, seen=seen, dock=dock),
+            dock=dock,
+        )
     asyncio.run(
         serve_until_told(
             assembly.provider,
@@ -107,13 +116,18 @@ class _Beside:
         config: Config,
         metrics: ServiceMetrics,
         make_reloader: Callable[[], Reloader],
+        *,
+        dock: DockLink | None,
     ) -> None:
         """Subscribes to what happens from the beginning, a start that goes wrong included."""
         self._engine = engine
         self._link = link
         self._config = config
         self._make_reloader = make_reloader
+        self._dock = dock
         self._webhook = make_webhook(config)
+        if dock is not None:
+            dock.register(metrics.registry)
         EngineMetrics(engine, metrics.registry, webhook=self._webhook)
         if self._webhook is not None:
             engine.writer.subscribe(self._webhook.tell)
@@ -122,18 +136,29 @@ class _Beside:
     async def __call__(self, server: Running) -> AsyncIterator[None]:
         self._engine.on_fenced = server.drop_connections
         reloader = self._make_reloader()
-        admin = AdminServer(
-            engine_methods(self._engine, config_trouble=lambda: reloader.problem), admin_place(self._config)
-        )
+        methods = engine_methods(self._engine, config_trouble=lambda: reloader.problem)
+        if self._dock is not None:
+            methods |= self._dock.methods()
+        admin = AdminServer(methods, admin_place(self._config))
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._link.running())
             if self._webhook is not None:
                 self._webhook.start()
                 stack.callback(self._webhook.close)
+            if self._dock is not None:
+                await stack.enter_async_context(self._dock.running(self._leads))
             await admin.start()
             stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())
             await stack.enter_async_context(reloader.watching())
             yield
+
+    def _leads(self) -> bool:
+        """Drivers dial in at the process that leads, and find no other."""
+        try:
+            self._engine.check_leader()
+        except CloudgraftError:
+            return False
+        return True
 
 
 def _counted(count: int, noun: str) -> str:

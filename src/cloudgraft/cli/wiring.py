@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from cloudgraft.admin.sockets import check_path
+from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.engine_wiring import blueprint, plugin_spec
 from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.cli.journals import journal_from
@@ -55,6 +56,7 @@ class Assembly:
     members: Mapping[str, Provider]
     engine: Engine | None = None
     link: ClusterLink | None = None  # the engine's way to the cluster
+    dock: DockLink | None = None  # where its drivers dial in
 
     def trouble(self) -> str:
         """Why not to send calls here: the engine must not answer, or no provider has ever answered. Else empty."""
@@ -72,14 +74,15 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     """Makes the providers. Raises ConfigError with what is wrong with the options of all of them."""
     members: dict[str, Provider] = {}
     problems: list[Problem] = []
-    engine = link = None
+    engine = link = dock = None
     if config.clouds or config.node_groups:
         try:
             link = ClusterLink(config)
         except ConfigError as error:
             problems += error.problems
         try:
-            engine = make_engine(config, link.joining if link else Joining())
+            dock = DockLink(config, config.dock) if config.dock is not None else None
+            engine = make_engine(config, link.joining if link else Joining(), dock)
             members[ENGINE] = EngineProvider(engine)
         except ConfigError as error:
             problems += error.problems
@@ -91,9 +94,14 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
+    if not members:
+        hint = "add clouds and nodeGroups; `cloudgraft dock` serves a dock alone"
+        raise ConfigError(
+            [config.where().document.problem((), "has nothing that the autoscaler could be served", hint)]
+        )
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
-    return Assembly(provider, members, engine, link)
+    return Assembly(provider, members, engine, link, dock)
 
 
 def _unusable(config: Config) -> Iterator[Problem]:
@@ -105,9 +113,9 @@ def _unusable(config: Config) -> Iterator[Problem]:
             yield from error.problems
 
 
-def make_engine(config: Config, joining: Joining | None = None) -> Engine:
+def make_engine(config: Config, joining: Joining | None = None, dock: DockLink | None = None) -> Engine:
     """The engine over the clouds of the file, with its journal; not started yet."""
-    wanted = blueprint(config)
+    wanted = blueprint(config, dock)
     journal, lease = journal_from(config)
     joining = joining or Joining()
     return Engine(wanted, journal, lease=lease, cluster=joining.cluster, user_data=joining.user_data)

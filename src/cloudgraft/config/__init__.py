@@ -3,6 +3,7 @@
 from cloudgraft.config.checks import missing_prices
 from cloudgraft.config.clouds import CallBackoff, CloudConfig, CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.cluster import Kubernetes
+from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockKind, DockKubernetes, DockTls
 from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.groups import EvictionHard, Group, GroupOptions, NodeGroupConfig, Template
 from cloudgraft.config.guards import Guards
@@ -33,6 +34,12 @@ __all__ = [
     "CloudEngine",
     "Config",
     "ConfigError",
+    "Dock",
+    "DockClass",
+    "DockDriver",
+    "DockKind",
+    "DockKubernetes",
+    "DockTls",
     "Engine",
     "EntryPointCloud",
     "EntryPointProvider",

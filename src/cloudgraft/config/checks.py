@@ -23,7 +23,8 @@ def cross_checks(document: Document) -> Iterator[Problem]:
     root = document.root.value
     if not isinstance(root, dict):
         return
-    if not root.get("providers") and "nodeGroups" not in root and _is_list_or_missing(root, "providers"):
+    is_empty = not root.get("providers") and "nodeGroups" not in root and "dock" not in root
+    if is_empty and _is_list_or_missing(root, "providers"):
         yield document.problem(
             ("providers",),
             "there is nothing to serve: neither nodeGroups nor providers",

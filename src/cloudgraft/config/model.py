@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict
 
 from cloudgraft.config.clouds import CloudConfig
 from cloudgraft.config.cluster import Kubernetes
+from cloudgraft.config.dock import Dock
 from cloudgraft.config.document import Document
 from cloudgraft.config.engine import Engine
 from cloudgraft.config.fields import Kind, Name, refuse
@@ -74,6 +75,7 @@ class Config(Section):
     )
     kubernetes: Kubernetes | None = Field(None, description="The cluster that machines join, as cloudgraft reaches it.")
     join: Join | None = Field(None, description="How machines become nodes. A group may have a `join` of its own.")
+    dock: Dock | None = Field(None, description="Where drivers dial in, instead of being started or called.")
     guards: Guards = Field(Guards(), description="Limits for all clouds together.")
     engine: Engine = Field(Engine(), description="How machines are treated.")
     node_groups: tuple[NodeGroupConfig, ...] = Field(
@@ -92,6 +94,14 @@ class Config(Section):
     def _check_join(cls, value: Join | None, info: ValidationInfo) -> Join | None:
         if value is not None and value.token is not None and info.data.get("kubernetes", "") is None:
             raise refuse("needs kubernetes, where tokens are made", "write that section as well", at=("token",))
+        return value
+
+    @field_validator("dock")
+    @classmethod
+    def _check_dock(cls, value: Dock | None, info: ValidationInfo) -> Dock | None:
+        if value is not None and value.kubernetes is not None and info.data.get("kubernetes", "") is None:
+            hint = "write that section of the file as well"
+            raise refuse("needs kubernetes, to know where the cluster is", hint, at=("kubernetes",))
         return value
 
     @field_validator("node_groups")

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from cloudgraft.config.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.cluster import Kubernetes
+from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockKind, DockKubernetes, DockTls
 from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.fields import Kind
 from cloudgraft.config.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
@@ -123,6 +124,12 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`kubernetes`", Kubernetes),
     ("`join`, of the file and of a node group", Join),
     ("`token` of `join`", JoinToken),
+    ("`dock`", Dock),
+    ("`dock.tls`", DockTls),
+    ("`drivers` of `dock`", DockDriver),
+    ("`kinds` of a driver of `dock`", DockKind),
+    ("`classes` of `dock`", DockClass),
+    ("`dock.kubernetes`", DockKubernetes),
     ("`guards`, of the file and of a cloud", Guards),
     ("`maxSpendPerDay` of guards", MoneyPerDay),
     ("`engine`", Engine),

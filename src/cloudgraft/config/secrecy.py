@@ -14,7 +14,7 @@ __all__ = ["hide_secrets", "may_name_a_secret"]
 _PERHAPS = re.compile(r"(?i)pass|token|secret|credential|private|key|pin$")
 _SECRET = re.compile(r"(?i)passw|passphrase|token|secret|credential|(api|access|private|auth)[-_]?key")
 _HARMLESS = re.compile(r"(?i)(file|path|dir|name|id|url|ref)$")  # tells where a secret is, or which
-_PLACES = re.compile(r"Files$")  # a mapping of names, of secrets too, to where they are
+_PLACES = re.compile(r"Files$|^secretEnv$")  # a mapping of names, of secrets too, to where they are
 
 _ABOUT_TOKENS = {"ttl", "groups"}  # of `join.token`, which says how tokens are made, and holds none
 

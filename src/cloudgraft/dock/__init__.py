@@ -1,1 +1,57 @@
-"""Drivers that dial in: the hub that they call, the runner that calls it, and the bridge to the engine."""
+"""Drivers that dial in: the hub that they call, the runner that calls it, and the bridge to the engine.
+
+An author of a driver needs :func:`run`, and perhaps the rest of what is named here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cloudgraft.dock.runner import (
+        ClassData,
+        Code,
+        DockedDriver,
+        DockRunner,
+        MachineClass,
+        MachineClassMeta,
+        MachineError,
+        RunnerOptions,
+        RunnerSettings,
+        Secret,
+        SecretMeta,
+        Speech,
+        Tls,
+        current_class,
+        from_2018,
+        run,
+    )
+
+__all__ = [
+    "ClassData",
+    "Code",
+    "DockRunner",
+    "DockedDriver",
+    "MachineClass",
+    "MachineClassMeta",
+    "MachineError",
+    "RunnerOptions",
+    "RunnerSettings",
+    "Secret",
+    "SecretMeta",
+    "Speech",
+    "Tls",
+    "current_class",
+    "from_2018",
+    "run",
+]
+
+
+def __getattr__(name: str) -> object:
+    """What an author needs, when it is asked for: who runs a hub need not wait for it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from cloudgraft.dock import runner  # noqa: PLC0415
+
+    found: object = getattr(runner, name)
+    return found

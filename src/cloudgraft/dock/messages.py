@@ -75,7 +75,7 @@ class MachineClass:
     name: str
     key: Key
     revision: int
-    provider_spec: Mapping[str, object] = field(default_factory=dict)
+    provider_spec: Mapping[str, object] = field(default_factory=dict, repr=False)
     node_template: Mapping[str, object] = field(default_factory=dict)
     secret: str = ""  # the name of the secret with the credentials; empty: it needs none
     namespace: str = ""

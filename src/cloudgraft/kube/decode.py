@@ -17,9 +17,11 @@ from cloudgraft.kube.objects import (
     ContainerRef,
     Kind,
     Lease,
+    MachineClassObject,
     Node,
     Object,
     Pod,
+    SecretObject,
     V,
 )
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
@@ -115,6 +117,14 @@ class _Any(msgspec.Struct):
     metadata: _Meta
 
 
+class _Secret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, bytes] | None = None  # base64 on the wire
+
+
+_Content = dict[str, Any]
+
+
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
@@ -154,6 +164,12 @@ def _amount(text: str) -> Quantity | None:
         return None
 
 
+@lru_cache(maxsize=1 << 14)
+def _kept_once(text: str) -> str:
+    """Values of labels: most are on thousands of nodes. Not interned, which is for good in some releases of Python."""
+    return text
+
+
 def _amounts(wire: Mapping[str, str] | None) -> dict[str, Quantity]:
     found = ((intern(name), _amount(text)) for name, text in (wire or {}).items())
     return {name: amount for name, amount in found if amount is not None}
@@ -176,7 +192,7 @@ def _node(wire: _Node) -> Node:
     return Node(
         **_meta(wire.metadata),
         provider_id=wire.spec.provider_id,
-        labels={intern(key): intern(value) for key, value in (wire.metadata.labels or {}).items()},
+        labels={intern(key): _kept_once(value) for key, value in (wire.metadata.labels or {}).items()},
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in wire.spec.taints or ()),
         ready=ready is not None and ready.status == "True",
         ready_since=_seconds(ready.last_transition_time) if ready else 0.0,
@@ -213,20 +229,37 @@ def _any(wire: _Any) -> Object:
     return Object(**_meta(wire.metadata))
 
 
-_WIRE: dict[str, type[_Node | _Pod | _Lease | _Any]] = {
+def _secret(wire: _Secret) -> SecretObject:
+    return SecretObject(**_meta(wire.metadata), data=wire.data or {})
+
+
+def _machine_class(wire: _Content) -> MachineClassObject:
+    # Items of a list need not say what they are.
+    content = {**wire, "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass"}
+    metadata = msgspec.convert(wire.get("metadata"), _Meta)
+    # Left out are the parts that change by themselves: what remains differs only if the class does.
+    kept = {key: value for key, value in wire["metadata"].items() if key not in {"managedFields", "resourceVersion"}}
+    return MachineClassObject(**_meta(metadata), content={**content, "metadata": kept})
+
+
+_WIRE: dict[str, Any] = {
     "nodes": _Node,
     "pods": _Pod,
     "leases": _Lease,
     "secrets": _Any,
+    "secrets/contents": _Secret,
+    "machineclasses": _Content,
 }
 _VIEW: dict[str, Callable[[Any], Object]] = {
     "nodes": _node,
     "pods": _pod,
     "leases": _lease,
     "secrets": _any,
+    "secrets/contents": _secret,
+    "machineclasses": _machine_class,
 }
-_OBJECTS = {plural: msgspec.json.Decoder(wire) for plural, wire in _WIRE.items()}
-_LISTS = {plural: msgspec.json.Decoder(_List[wire]) for plural, wire in _WIRE.items()}  # type: ignore[valid-type]  # made at run time
+_OBJECTS = {view: msgspec.json.Decoder(wire) for view, wire in _WIRE.items()}
+_LISTS = {view: msgspec.json.Decoder(_List[wire]) for view, wire in _WIRE.items()}  # type: ignore[valid-type]  # made at run time
 _EVENTS = msgspec.json.Decoder(_Event)
 _BOOKMARKS = msgspec.json.Decoder(_Bookmark)
 _REFUSALS = msgspec.json.Decoder(_Refusal)
@@ -244,6 +277,10 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus
 
 
+def _view(kind: Kind[V]) -> str:
+    return f"{kind.plural}/{kind.view}" if kind.view else kind.plural
+
+
 def decode_version(data: bytes) -> str:
     """The release that an API server says it is of, such as ``v1.34.1``."""
     return msgspec.json.decode(data, type=_Version).git_version
@@ -256,13 +293,14 @@ def decode_review(data: bytes) -> bool:
 
 def decode_object(kind: Kind[V], data: bytes | msgspec.Raw) -> V:
     """One object. Raises msgspec.DecodeError when it is none."""
-    return cast("V", _VIEW[kind.plural](_OBJECTS[kind.plural].decode(data)))
+    view = _view(kind)
+    return cast("V", _VIEW[view](_OBJECTS[view].decode(data)))
 
 
 def decode_page(kind: Kind[V], data: bytes) -> tuple[list[V], str, str]:
     """One page of a list: its objects, the version of the list, and the token of the next page, or nothing."""
-    page = _LISTS[kind.plural].decode(data)
-    view = _VIEW[kind.plural]
+    page = _LISTS[_view(kind)].decode(data)
+    view = _VIEW[_view(kind)]
     items = [cast("V", view(item)) for item in page.items or ()]
     return items, page.metadata.resource_version, page.metadata.continue_
 

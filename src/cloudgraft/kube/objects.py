@@ -17,19 +17,23 @@ from cloudgraft.sdk.types import Taint
 __all__ = [
     "BOUND_PODS",
     "LEASES",
+    "MACHINE_CLASSES",
     "NODES",
     "SECRETS",
+    "SECRET_CONTENTS",
     "Change",
     "ChangeType",
     "ContainerRef",
     "Kind",
     "Lease",
     "Listing",
+    "MachineClassObject",
     "Manifest",
     "Node",
     "Object",
     "PatchStyle",
     "Pod",
+    "SecretObject",
 ]
 
 Manifest = Mapping[str, object]
@@ -97,6 +101,20 @@ class Lease(Object):
     renewed_at: float = 0.0  # seconds since the epoch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineClassObject(Object):
+    """A machine class of the machine controller manager: all of it, since what it holds is its driver's own."""
+
+    content: Manifest = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretObject(Object):
+    """A Secret with what it holds."""
+
+    data: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
 V_co = TypeVar("V_co", bound=Object, covariant=True)
 V = TypeVar("V", bound=Object)
 
@@ -108,6 +126,7 @@ class Kind(Generic[V_co]):
     base: str  # "api/v1", "apis/<group>/<version>"
     plural: str
     field_selector: str = ""
+    view: str = ""  # which of several ways of reading it; empty: the only one
 
     @property
     def group(self) -> str:
@@ -118,7 +137,9 @@ class Kind(Generic[V_co]):
 NODES: Kind[Node] = Kind(base="api/v1", plural="nodes")
 BOUND_PODS: Kind[Pod] = Kind(base="api/v1", plural="pods", field_selector="spec.nodeName!=")
 LEASES: Kind[Lease] = Kind(base="apis/coordination.k8s.io/v1", plural="leases")
-SECRETS: Kind[Object] = Kind(base="api/v1", plural="secrets")  # what they hold is never read
+SECRETS: Kind[Object] = Kind(base="api/v1", plural="secrets")  # what they hold is not read
+SECRET_CONTENTS: Kind[SecretObject] = Kind(base="api/v1", plural="secrets", view="contents")
+MACHINE_CLASSES: Kind[MachineClassObject] = Kind(base="apis/machine.sapcloud.io/v1alpha1", plural="machineclasses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

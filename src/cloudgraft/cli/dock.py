@@ -1,0 +1,201 @@
+"""`cloudgraft dock`: where drivers dial in. Serve it alone, see who is connected, or dial in with any driver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from prometheus_client import CollectorRegistry
+
+from cloudgraft.admin.server import AdminServer
+from cloudgraft.cli import admin_client, logs
+from cloudgraft.cli.admin_client import Admin
+from cloudgraft.cli.admin_output import ago, console, print_json, table
+from cloudgraft.cli.dock_connect import command as connect_command
+from cloudgraft.cli.dock_wiring import DockLink
+from cloudgraft.cli.reload import signature
+from cloudgraft.cli.wiring import admin_place
+from cloudgraft.config import Config, ConfigError, load
+from cloudgraft.config.dock import Dock
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.server.ops import OpsServer
+from cloudgraft.server.signals import StopSignals
+
+__all__ = ["command"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+_LOOK_EVERY = 2.0  # seconds between two looks at the file
+_HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE", "IN FLIGHT", "DONE", "LAST ERROR")
+
+
+@click.group("dock", invoke_without_command=True)
+@click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    help="The configuration file, with a section `dock` (docs/reference/configuration.md).",
+)
+@click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
+@logs.options
+@click.pass_context
+def command(
+    context: click.Context, path: Path | None, verbosity: int | None, log_format: str | None, *, check: bool
+) -> None:
+    """Serve drivers that dial in, without an engine, until told to stop.
+
+    Where `cloudgraft serve` runs, none of this is needed: a section `dock` in its file does the same in that process.
+    A dock of its own is for an engine that drivers cannot reach; the engine's file then has a cloud with
+    `driver: dock` and this one's `address`.
+
+    \b
+    The smallest configuration, for a first try:
+      cluster: test
+      dock:
+        classes: {small: {kind: SimMachineClass, apiVersion: sim.example/v1}}
+
+    \b
+    Examples:
+      cloudgraft dock --config dock.yaml
+      cloudgraft dock drivers --config dock.yaml
+      cloudgraft dock connect --driver simulated --config driver.yaml
+
+    SIGHUP, and a change of the file, bring other drivers and machine classes into effect.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if path is None:
+        raise click.UsageError("say which file: --config FILE")
+    given = {"log.level": verbosity, "log.format": log_format}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    config = load(path, overrides=overrides)
+    dock = _section(config)
+    link = DockLink(config, dock, for_engines=True)
+    if check:
+        click.echo(f"{path}: good ({len(dock.drivers)} drivers, {len(dock.classes)} machine classes)")
+        return
+    logs.configure(config.log.level, config.log.format)
+    signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
+    asyncio.run(_serve(link, config, _Watch(path, overrides, link)))
+
+
+def _section(config: Config) -> Dock:
+    if config.dock is None:
+        where = config.where()
+        raise ConfigError(
+            [where.document.problem((), "has no section dock", "write one: it says who may dial in, and where")]
+        )
+    return config.dock
+
+
+async def _serve(link: DockLink, config: Config, watch: _Watch) -> None:
+    registry = CollectorRegistry()
+    link.register(registry)
+    phase = "starting"
+    with StopSignals() as told:
+        try:
+            async with AsyncExitStack() as stack:
+                if config.server.ops is not None:
+                    ops = OpsServer(config.server.ops, registry, lambda: phase)
+                    await ops.start()
+                    stack.push_async_callback(ops.stop)
+                await stack.enter_async_context(link.running())
+                admin = AdminServer(link.methods(), admin_place(config))
+                await admin.start()
+                stack.push_async_callback(admin.stop, 1.0)
+                await stack.enter_async_context(watch.running())
+                phase = ""
+                await told.wait()
+                phase = "stopping"
+        except asyncio.CancelledError:
+            if not told.while_starting:
+                raise
+
+
+class _Watch:
+    """Takes in a changed file: who may dial in, and machine classes. What is not valid leaves everything as it was."""
+
+    def __init__(self, path: Path, overrides: dict[str, Any], link: DockLink) -> None:
+        self._path = path
+        self._overrides = overrides
+        self._link = link
+        self._seen = signature(path)
+        self._told = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._told.set)
+        task = asyncio.create_task(self._watch(), name="configuration")
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY):
+                    await self._told.wait()
+            found = await asyncio.to_thread(signature, self._path)
+            if found != self._seen or self._told.is_set():
+                self._seen = found
+                self._told.clear()
+                await self._reload()
+
+    async def _reload(self) -> None:
+        try:
+            config = await asyncio.to_thread(load, self._path, overrides=self._overrides)
+            self._link.replace(_section(config))
+        except CloudgraftError as error:
+            log.warning("%s is not valid, and the old configuration stays: %s", self._path.name, error)
+        else:
+            log.info("the configuration was read again")
+
+
+@command.command("drivers", epilog="\b\nExamples:\n  cloudgraft dock drivers\n  cloudgraft dock drivers -o json")
+@admin_client.options
+@admin_client.output_option
+def drivers(admin: Admin, output: str) -> None:
+    """Show the drivers that are connected: since when, which versions, what they work on, and their last error.
+
+    It asks a running `cloudgraft serve` or `cloudgraft dock`, found by its configuration file or by --admin.
+    """
+    answer = admin.call("DockDrivers")
+    if output == "json":
+        print_json(answer)
+        return
+    found = answer["drivers"]
+    if not found:
+        click.echo("No driver is connected.")
+        return
+    console().print(table(_HEADINGS, [_row(driver) for driver in found]))
+
+
+def _row(driver: dict[str, Any]) -> list[object]:
+    waiting = f" (+{driver['queued']} waiting)" if driver["queued"] else ""
+    return [
+        driver["kind"],
+        driver["apiVersion"],
+        f"{driver['name']} {driver['version']}".strip() or "-",
+        driver["protocol"],
+        driver["identity"],
+        ago(driver["connectedSeconds"]),
+        driver["state"],
+        f"{driver['inFlight']}{waiting}",
+        f"{driver['succeeded']} ok, {driver['failed']} failed",
+        driver["lastError"] or "-",
+    ]
+
+
+command.add_command(connect_command)

@@ -1,0 +1,144 @@
+"""`cloudgraft dock connect`: any installed driver dials in at a dock."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cloudgraft.cli import logs
+from cloudgraft.config import ConfigError, Problem, Where, parse_options
+from cloudgraft.config.document import Document, read_yaml
+from cloudgraft.dock.runner import RunnerOptions, RunnerSettings, Speech, Tls, run_until_told
+from cloudgraft.plugins.registry import Kind, find
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["command"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectTls:
+    """The files of the connection."""
+
+    ca: Path  # who signed the dock's certificate
+    cert: Path | None = None  # the driver's own, and with it the key; None: it shows a token instead
+    key: Path | None = None
+    server_name: str = ""  # the name in the dock's certificate, if not the host of the address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """The file of a driver that dials in."""
+
+    address: str  # host:port of the dock
+    kind: str  # such as AcmeMachineClass
+    api_version: str  # such as machine.example/v1
+    driver: str = ""  # as `cloudgraft drivers` lists it
+    protocol: Speech = Speech.V1
+    tls: ConnectTls | None = None
+    token_file: Path | None = None
+    max_in_flight: int = 32
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)  # of the driver
+
+    def runner_options(self) -> RunnerOptions:
+        """The same for the runner; raises InvalidArgumentError."""
+        tls = self.tls
+        return RunnerOptions(
+            address=self.address,
+            kind=self.kind,
+            api_version=self.api_version,
+            tls=Tls(ca=tls.ca, cert=tls.cert or "", key=tls.key or "", server_name=tls.server_name) if tls else None,
+            token_file=self.token_file or "",
+            settings=RunnerSettings(name=self.driver, speech=self.protocol, max_in_flight=self.max_in_flight),
+        )
+
+
+@click.command("connect")
+@click.option("-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The driver's file.")
+@click.option("--driver", "name", default="", help="The driver, as `cloudgraft drivers` lists it; over the file's.")
+@click.option("--address", default="", help="host:port of the dock; over the file's.")
+@click.option("--check", is_flag=True, help="Only check the file: exit code 0 when it is good.")
+@logs.options
+def command(path: Path, name: str, address: str, verbosity: int | None, log_format: str | None, *, check: bool) -> None:
+    """Connect any installed driver to a dock, and serve it until told to stop.
+
+    \b
+    The file:
+      address: 127.0.0.1:5000
+      kind: SimMachineClass
+      apiVersion: sim.example/v1
+      driver: simulated
+      options: {bootTime: 5s}                     # of the driver, as in `clouds`
+      tls: {ca: ca.crt, cert: tls.crt, key: tls.key}   # needed when the dock is on another host
+      tokenFile: token                            # instead of cert and key, or beside them
+
+    \b
+    Examples:
+      cloudgraft dock connect --config driver.yaml
+      cloudgraft dock connect --driver exec --config driver.yaml --address dock.example:5000
+
+    A dock that is away is tried again and again. SIGTERM and SIGINT let operations in flight end.
+    """
+    document, data = _read(path)
+    overrides = {"driver": name, "address": address}
+    data |= {key: value for key, value in overrides.items() if value}
+    where = Where(document=document, base_dir=path.absolute().parent, path=())
+    wanted = parse_options(ConnectOptions, data, where)
+    try:
+        options = wanted.runner_options()
+        driver = _driver(wanted, where)
+    except ConfigError:
+        raise
+    except CloudgraftError as error:
+        raise ConfigError([document.problem((), error.message)]) from error
+    if check:
+        click.echo(f"{path}: good (driver {wanted.driver} for {options.key})")
+        return
+    logs.configure(2 if verbosity is None else verbosity, log_format or "console")
+    asyncio.run(run_until_told(driver, options))
+
+
+def _read(path: Path) -> tuple[Document, dict[str, Any]]:
+    try:
+        document = read_yaml(path.read_text("utf-8"), str(path))
+    except OSError as error:
+        raise ConfigError([Problem(file=str(path), message=f"cannot be read: {error.strerror}")]) from None
+    except ValueError:
+        raise ConfigError([Problem(file=str(path), message="is not UTF-8", suggestion="save it as UTF-8")]) from None
+    if document.problems:
+        raise ConfigError(document.problems)
+    data = document.root.value
+    if not isinstance(data, dict):
+        raise ConfigError([document.problem((), "must hold keys and values", "for example address: 127.0.0.1:5000")])
+    return document, dict(data)
+
+
+def _driver(wanted: ConnectOptions, where: Where) -> Driver | BlockingDriver:
+    if not wanted.driver:
+        raise click.UsageError("say which driver: --driver NAME, or driver: NAME in the file")
+    cls: Any = find(Kind.DRIVER, wanted.driver).load()
+    model = getattr(cls, "Options", None)
+    place = dataclasses.replace(where, path=("options",))
+    if model is None:
+        if wanted.options:
+            raise ConfigError([where.document.problem(("options",), f"the driver {wanted.driver} takes no options")])
+        bare: Driver | BlockingDriver = cls()
+        return bare
+    made: Driver | BlockingDriver = cls(_placed(parse_options(model, wanted.options, place), wanted, where))
+    return made
+
+
+def _placed(options: Any, wanted: ConnectOptions, where: Where) -> Any:
+    """What a driver leaves to us: its state is kept beside the file, its programs are run there."""
+    if not dataclasses.is_dataclass(options):
+        return options
+    places = {"state_file": where.base_dir / f"driver-{wanted.kind}.db", "working_directory": where.base_dir}
+    open_ones = {key: place for key, place in places.items() if getattr(options, key, "") is None}
+    return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked

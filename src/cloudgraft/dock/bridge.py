@@ -1,0 +1,182 @@
+"""A driver that dialled in, as a cloud of the engine like any other.
+
+While the driver is away every call fails with UnavailableError: nothing was done, groups go on answering from the
+journal, and what is waiting is tried again until its time is up (laws 5 to 7). A call that was under way when the
+connection ended has an unknown outcome (law 3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from cloudgraft.dock.berth import Berth, Calls, Classes, HubBerth
+from cloudgraft.dock.messages import Key
+from cloudgraft.dock.remote_berth import Destination, RemoteBerth
+from cloudgraft.sdk.driver import (
+    Driver,
+    DriverTraits,
+    Idempotency,
+    Machine,
+    MachineSpec,
+    Ownership,
+    Price,
+    ProviderIdBy,
+    Shape,
+)
+from cloudgraft.sdk.errors import DeadlineError, InvalidArgumentError, UnavailableError
+
+__all__ = ["DockDriver", "DockOptions"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+# What holds before a driver was ever connected: the answers with which the least is created and deleted.
+_UNTIL_KNOWN: Final = DriverTraits(ownership=Ownership.NAME, complete_list=False, list_delay=timedelta(days=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockOptions:
+    """Which driver, and what its cloud is like, for one that does not say so itself: those of 2018 do not."""
+
+    kind: str  # of the driver, such as AcmeMachineClass
+    api_version: str  # such as machine.example/v1
+    machine_class: str  # the name of the class that the machines are made of
+    address: str = ""  # host:port of a dock that runs elsewhere; empty: the `dock` of this file
+    cert_file: Path | None = None  # our certificate for that dock, and with it the key: mTLS
+    key_file: Path | None = None
+    ca_file: Path | None = None  # who signed the dock's certificate
+    server_name: str = ""  # the name in it, if not the host of the address
+    token_file: Path | None = None  # sent as a Bearer token
+    create_timeout: timedelta = timedelta(seconds=110)  # a little less than engine.createTimeout and deleteTimeout
+    list_timeout: timedelta = timedelta(seconds=55)  # a little less than engine.listTimeout
+    ownership: Ownership = Ownership.NAME
+    idempotency: Idempotency = Idempotency.NONE
+    list_delay: timedelta = timedelta(seconds=30)
+    complete_list: bool = True
+    providerID: str = ""  # noqa: N815 - the key in the file is spelt as Kubernetes spells it
+    providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - the same
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        for key, value in {
+            "kind": self.kind,
+            "apiVersion": self.api_version,
+            "machineClass": self.machine_class,
+        }.items():
+            if not value or not value.isprintable() or not value.isascii():
+                raise InvalidArgumentError(f"{key} must be a plain word, as the driver gives it when it connects")
+        if (self.cert_file is None) != (self.key_file is None):
+            raise InvalidArgumentError("certFile and keyFile belong together: give both, or neither")
+        if self.cert_file is not None and self.ca_file is None:
+            raise InvalidArgumentError("certFile needs caFile: who signed the dock's certificate")
+        if not self.address and (self.cert_file or self.ca_file or self.token_file or self.server_name):
+            raise InvalidArgumentError(
+                "certFile, caFile, serverName and tokenFile are for a dock elsewhere: give its address, or leave them"
+            )
+        if min(self.create_timeout, self.list_timeout) <= timedelta(0) or self.list_delay < timedelta(0):
+            raise InvalidArgumentError("createTimeout and listTimeout must be more than zero, listDelay not negative")
+        self.traits()
+
+    @property
+    def key(self) -> Key:
+        """Under which the driver connects."""
+        return Key(kind=self.kind, api_version=self.api_version)
+
+    @property
+    def destination(self) -> Destination:
+        """Where the dock is, if it is elsewhere."""
+        return Destination(
+            address=self.address,
+            cert_file=self.cert_file,
+            key_file=self.key_file,
+            ca_file=self.ca_file,
+            server_name=self.server_name,
+            token_file=self.token_file,
+        )
+
+    def traits(self) -> DriverTraits:
+        """What the file says of the cloud, as a driver declares it."""
+        return DriverTraits(
+            ownership=self.ownership,
+            idempotency=self.idempotency,
+            list_delay=self.list_delay,
+            complete_list=self.complete_list,
+            provider_id=self.providerID,
+            provider_id_by=self.providerIDBy,
+        )
+
+
+class DockDriver(Driver):
+    """Drivers that dial in: a program anywhere that has connected to the dock.
+
+    What it declares of its cloud is taken from its hello, each time that it connects; of one that declares nothing, the
+    options say it. Until one has ever connected :attr:`traits` are such that nothing is taken for gone.
+    """
+
+    Options = DockOptions
+
+    def __init__(self, options: DockOptions, hub: Calls | None = None, classes: Classes | None = None) -> None:
+        """``hub`` and ``classes`` are those of this process; without an address and without them, nobody is there."""
+        self.traits = _UNTIL_KNOWN
+        self._options = options
+        self._is_known = False
+        self._berth: Berth | None = None
+        if options.address:
+            self._berth = RemoteBerth(options.key, options.machine_class, options.destination)
+        elif hub is not None:
+            self._berth = HubBerth(hub, classes, options.key, options.machine_class)
+
+    async def start(self) -> None:
+        """A driver that is away now is asked again before each call."""
+        if self._berth is not None:
+            await self._berth.open()
+        try:
+            await self._ready()
+        except (UnavailableError, DeadlineError) as error:
+            log.info("no driver yet: %s", error.message, extra={"kind": self._options.kind})
+
+    async def close(self) -> None:
+        """Closes the connection to a dock elsewhere."""
+        if self._berth is not None:
+            await self._berth.close()
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """One machine of the class."""
+        berth = await self._ready()
+        return await berth.create(spec, self._options.create_timeout)
+
+    async def delete(self, machine: Machine) -> None:
+        """NotFoundError when the driver says that it is gone."""
+        berth = await self._ready()
+        await berth.delete(machine, self._options.create_timeout)
+
+    async def list(self) -> Sequence[Machine]:
+        """All machines that the driver has of the class."""
+        berth = await self._ready()
+        return await berth.list(self._options.list_timeout)
+
+    async def shapes(self) -> Sequence[Shape]:
+        """The driver's; else what the machine class's node template says."""
+        berth = await self._ready()
+        return await berth.shapes(self._options.list_timeout)
+
+    async def prices(self) -> Sequence[Price]:
+        """The driver's."""
+        berth = await self._ready()
+        return await berth.prices(self._options.list_timeout)
+
+    async def _ready(self) -> Berth:
+        """The way to the driver, once it is known what it is like now: another may have taken its place."""
+        if self._berth is None:
+            raise UnavailableError(
+                "there is no dock in this process: add a `dock` section, or give the address of one elsewhere"
+            )
+        traits = await self._berth.traits() or self._options.traits()
+        if self._is_known and traits != self.traits:
+            log.warning("a driver describes itself anew: %s", traits, extra={"driver": self._berth.name})
+        self.traits, self._is_known = traits, True
+        return self._berth

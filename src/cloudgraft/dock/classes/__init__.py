@@ -1,0 +1,1 @@
+"""Machine classes and their secrets: from the configuration, from files, and from Kubernetes."""

@@ -1,0 +1,127 @@
+"""Keeps the machine classes in memory in step with where they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cloudgraft.config.dock import Dock
+from cloudgraft.dock.classes.cluster import ClusterClasses
+from cloudgraft.dock.classes.configured import ConfiguredReader
+from cloudgraft.dock.classes.declared import Snapshot
+from cloudgraft.dock.classes.files import DirectoryReader
+from cloudgraft.dock.classes.store import MachineClasses
+from cloudgraft.sdk.errors import PreconditionError, UnavailableError
+from cloudgraft.sdk.threads import BlockingPool
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient  # needs an extra
+
+__all__ = ["ClassFeed"]
+
+_LOG = logging.getLogger("cloudgraft.dock")
+_CONFIGURED: Final = "dock.classes"
+_FILES: Final = "dock.classesDir"
+_CLUSTER: Final = "dock.kubernetes"
+
+
+class _Reader(Protocol):
+    def read(self) -> Snapshot | None:
+        """All that there is; None when nothing has changed. Blocks."""
+
+
+class ClassFeed:
+    """Fills :attr:`store` from the configuration, a directory and a cluster, in this order of precedence."""
+
+    def __init__(
+        self, dock: Dock, *, client: KubeClient | None = None, every: float = 1.0, timeout: float = 10.0
+    ) -> None:
+        """``client`` is needed for ``dock.kubernetes``. Files are looked at ``every`` so many seconds."""
+        if dock.kubernetes is not None and client is None:
+            raise PreconditionError("dock.kubernetes needs the section kubernetes, to know where the cluster is")
+        self._client = client
+        self._every = every
+        self._timeout = timeout
+        self._namespace = dock.kubernetes.namespace if dock.kubernetes is not None else ""
+        self._readers = _readers(dock)
+        self._pool = BlockingPool("machine classes", threads=1, waiting=1)
+        sources = [_CONFIGURED, _FILES, *([_CLUSTER] if self._namespace else [])]
+        self.store = MachineClasses(sources)
+
+    def replace(self, dock: Dock) -> None:
+        """Takes the classes of a new configuration, within :attr:`every`. The namespace of the cluster stays."""
+        namespace = dock.kubernetes.namespace if dock.kubernetes is not None else ""
+        if namespace != self._namespace:
+            _LOG.warning("dock.kubernetes changed: that takes effect when cloudgraft is started again")
+        self._readers = _readers(dock)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keeps the store in step for as long as the block lasts. What is in files is there when it begins."""
+        await self.refresh()
+        tasks = {asyncio.create_task(self._poll(), name="machine classes in files")}
+        if self._client is not None and self._namespace:
+            cluster = ClusterClasses(self._client, self._namespace, self._publish_cluster)
+            tasks.add(asyncio.create_task(self._follow(cluster), name="machine classes in the cluster"))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            self._pool.close()
+
+    async def refresh(self) -> None:
+        """Looks at the files now. A file system that hangs is told, and what was known stays."""
+        readers = self._readers
+        for source, reader in readers.items():
+            try:
+                async with asyncio.timeout(self._timeout):
+                    snapshot = await self._pool.run(reader.read)
+            except (TimeoutError, UnavailableError):
+                _LOG.warning("files of machine classes cannot be read in time", extra={"source": source})
+                continue
+            if snapshot is not None and readers is self._readers:
+                self.store.publish(source, snapshot)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            try:
+                await self.refresh()
+            except Exception:  # noqa: BLE001 - a bug in reading one file must not end the reading of all
+                _LOG.exception("reading files of machine classes failed")
+
+    async def _follow(self, cluster: ClusterClasses) -> None:
+        while True:
+            try:
+                await cluster.run()
+            except Exception:  # noqa: BLE001 - a bug in reading one object must not end the reading of all
+                _LOG.exception("reading machine classes of the cluster failed")
+            await asyncio.sleep(self._every)
+
+    def _publish_cluster(self, snapshot: Snapshot) -> None:
+        self.store.publish(_CLUSTER, snapshot)
+
+
+class _NoFiles:
+    """Tells once that there is nothing."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def read(self) -> Snapshot | None:
+        snapshot = None if self._is_told else Snapshot()
+        self._is_told = True
+        return snapshot
+
+
+def _readers(dock: Dock) -> Mapping[str, _Reader]:
+    directory = dock.classes_dir
+    return {
+        _CONFIGURED: ConfiguredReader(dock.classes),
+        _FILES: DirectoryReader(directory) if directory is not None else _NoFiles(),
+    }

@@ -1,0 +1,228 @@
+"""Machine classes and secrets in memory, merged from several sources, with revisions.
+
+A revision is a number that grows when what it counts has changed. It is not kept anywhere: a store that is started
+later begins with a higher one, by the clock of its host, so that a driver does not take what it remembers of an earlier
+hub for the present.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cloudgraft.dock.classes.declared import ClassId, Declared, SecretData, SecretId, Snapshot, shown
+from cloudgraft.dock.classes.hiding import Hiding
+from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
+from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
+
+__all__ = ["MachineClasses", "OnChanged"]
+
+OnChanged = Callable[[Key, Sequence[str], Sequence[str]], None]
+_LOG = logging.getLogger("cloudgraft.dock")
+_EPOCH: Final = 1_700_000_000  # v0 has 32 bits for a revision; so they last until 2091
+_MOST_REMOVED: Final = 1000
+_DELETED: Final = (
+    "it was deleted, and is kept only for the machines that there are: make it again, or use another class"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A class as drivers see it."""
+
+    declared: Declared
+    value: MachineClass
+    secret: Secret | None = None  # the last that there was
+    digest: bytes = field(default=b"", repr=False)  # of the secret
+    trouble: str = ""  # why no machine is made of it
+
+
+class MachineClasses:
+    """What machines are made of. Nothing here waits; use it from one event loop.
+
+    A class, or a secret, that is gone is kept as it last was, for as long as the process runs: its machines still have
+    to be listed and deleted. No machine is made of it any more: see :meth:`check_create`.
+    """
+
+    def __init__(
+        self, sources: Sequence[str], *, clock: Callable[[], float] = time.monotonic, first_revision: int | None = None
+    ) -> None:
+        """``sources`` are those that are going to publish. Where two have a class of one name, the first wins."""
+        self._waiting = list(sources)
+        self._snapshots: dict[str, Snapshot] = dict.fromkeys(sources, Snapshot())
+        self._entries: dict[ClassId, _Entry] = {}
+        self._removed: dict[ClassId, None] = {}  # of those, oldest first
+        self._revision = int(time.time()) - _EPOCH if first_revision is None else first_revision - 1
+        self._hiding = Hiding(clock)
+        self._callbacks: list[OnChanged] = []
+        self._told: frozenset[str] = frozenset()
+
+    # -- what the hub asks ---------------------------------------------------------------------------------------------
+
+    def get(self, name: str, key: Key) -> MachineClass:
+        """The class of that name and kind. One of another kind is told as one that is not there.
+
+        Raises NotFoundError; UnavailableError while a source has not been read yet.
+        """
+        return self._entry(name, key).value
+
+    def secret(self, machine_class: MachineClass) -> Secret | None:
+        """The secret of a class as it is now; None when it needs none. Raises NotFoundError when it was never there."""
+        entry = self._entry(machine_class.name, machine_class.key)
+        if entry.secret is None and entry.declared.secrets:
+            raise NotFoundError(f"machine class {shown(entry.value.name)}: {entry.declared.missing}")
+        return entry.secret
+
+    def ref(self, name: str, key: Key) -> ClassRef:
+        """The present revisions of a class and of its secret; raises NotFoundError."""
+        entry = self._entry(name, key)
+        secret_revision = entry.secret.revision if entry.secret is not None else 0
+        return ClassRef(name=name, revision=entry.value.revision, secret_revision=secret_revision)
+
+    def check_create(self, name: str, key: Key) -> None:
+        """Whether a machine may be made of a class. Raises NotFoundError or PreconditionError."""
+        trouble = self._entry(name, key).trouble
+        if trouble:
+            raise PreconditionError(f"no machine is made of machine class {shown(name)} of {key}: {trouble}")
+
+    def on_changed(self, callback: OnChanged) -> None:
+        """The callback is told a kind, the names of its classes that changed, and of those whose secret changed."""
+        self._callbacks.append(callback)
+
+    # -- what others ask and tell --------------------------------------------------------------------------------------
+
+    def classes(self) -> Sequence[MachineClass]:
+        """All classes of which machines may be made."""
+        return [entry.value for entry in self._entries.values() if not entry.trouble]
+
+    def problems(self) -> Sequence[str]:
+        """What is wrong in the sources at present, for people."""
+        return sorted(self._told)
+
+    def publish(self, source: str, snapshot: Snapshot) -> None:
+        """A source's content as it is now."""
+        self._waiting = [name for name in self._waiting if name != source]
+        self._snapshots[source] = snapshot
+        wanted, problems = self._merged()
+        changed: dict[Key, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for id_, declared in wanted.items():
+            old = self._entries.get(id_)
+            new = self._entries[id_] = self._updated(old, declared)
+            classes, secrets = changed[declared.key]
+            if old is None or old.value.revision != new.value.revision:
+                classes.append(declared.name)
+            if old is not None and old.secret != new.secret:
+                secrets.append(declared.name)
+            self._removed.pop(id_, None)
+        self._remove([id_ for id_ in self._entries if id_ not in wanted and id_ not in self._removed])
+        self._hiding.apply()  # before anything is told
+        self._tell_problems(problems)
+        for key, (classes, secrets) in changed.items():
+            if classes or secrets:
+                self._tell(key, classes, secrets)
+
+    def _entry(self, name: str, key: Key) -> _Entry:
+        entry = self._entries.get((key, name))
+        if entry is not None:
+            return entry
+        if self._waiting:
+            waiting = ", ".join(self._waiting)
+            raise UnavailableError(f"machine classes are still being read ({waiting}); {shown(name)} is not known yet")
+        raise NotFoundError(f"there is no machine class {shown(name)} of {key}")
+
+    def _merged(self) -> tuple[dict[ClassId, Declared], list[str]]:
+        wanted: dict[ClassId, Declared] = {}
+        origin: dict[ClassId, str] = {}
+        problems: list[str] = []
+        for source, snapshot in self._snapshots.items():
+            problems += snapshot.problems
+            for declared in snapshot.classes:
+                if declared.id in wanted:
+                    problems.append(
+                        f"machine class {declared.name} of {source} is already one of {origin[declared.id]}"
+                    )
+                else:
+                    wanted[declared.id], origin[declared.id] = declared, source
+        return wanted, problems
+
+    def _updated(self, old: _Entry | None, declared: Declared) -> _Entry:
+        if old is not None and old.declared is declared and not old.trouble:
+            return old
+        value = old.value if old is not None and old.declared.json == declared.json else self._value(declared)
+        trouble = "it is being deleted" if declared.deleting else declared.missing
+        if declared.data is None:  # the last that there was is kept, unless none is named any more
+            kept = old if declared.secrets else None
+            if old is not None and old.secret is not None and kept is None:
+                self._hiding.end(old.secret.data)
+            secret, digest = (kept.secret, kept.digest) if kept is not None else (None, b"")
+            return _Entry(declared=declared, value=value, secret=secret, digest=digest, trouble=trouble)
+        secret, digest = self._secret(old, declared, declared.data)
+        return _Entry(declared=declared, value=value, secret=secret, digest=digest, trouble=trouble)
+
+    def _value(self, declared: Declared) -> MachineClass:
+        return MachineClass(
+            name=declared.name,
+            key=declared.key,
+            revision=self._next(),
+            provider_spec=declared.provider_spec,
+            node_template=declared.node_template,
+            secret=_main(declared.secrets),
+            namespace=declared.namespace,
+            json=declared.json,
+        )
+
+    def _secret(self, old: _Entry | None, declared: Declared, data: SecretData) -> tuple[Secret, bytes]:
+        digest = _digest(data)
+        if old is not None and old.secret is not None:
+            if old.digest == digest:
+                return old.secret, digest
+            self._hiding.end(old.secret.data)
+        self._hiding.begin(data)
+        name = _main(declared.secrets)
+        return Secret(name=name, revision=self._next(), data=data, namespace=declared.namespace), digest
+
+    def _remove(self, gone: Sequence[ClassId]) -> None:
+        for id_ in gone:
+            self._entries[id_] = replace(self._entries[id_], trouble=_DELETED)
+            self._removed[id_] = None
+        while len(self._removed) > _MOST_REMOVED:
+            oldest = next(iter(self._removed))
+            del self._removed[oldest]
+            forgotten = self._entries.pop(oldest).secret
+            if forgotten is not None:
+                self._hiding.end(forgotten.data)
+
+    def _next(self) -> int:
+        self._revision += 1
+        return self._revision
+
+    def _tell_problems(self, problems: Sequence[str]) -> None:
+        for problem in dict.fromkeys(problems):
+            if problem not in self._told:
+                _LOG.warning("machine classes: %s", problem)
+        self._told = frozenset(problems)
+
+    def _tell(self, key: Key, classes: Sequence[str], secrets: Sequence[str]) -> None:
+        _LOG.info("machine classes changed", extra={"kind": str(key), "classes": classes, "secrets_of": secrets})
+        for callback in self._callbacks:
+            try:
+                callback(key, classes, secrets)
+            except Exception:  # noqa: BLE001 - the others, and what changes next, are to be told all the same
+                _LOG.exception("a listener of machine classes failed")
+
+
+def _main(secrets: Sequence[SecretId]) -> str:
+    """The name of the secret with the credentials: the last one, which is laid over the other."""
+    return secrets[-1][1] if secrets else ""
+
+
+def _digest(data: SecretData) -> bytes:
+    digest = hashlib.sha256()
+    for name, value in sorted(data.items()):
+        digest.update(f"{len(name)}:{name}{len(value)}:".encode() + value)
+    return digest.digest()

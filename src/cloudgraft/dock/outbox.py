@@ -1,0 +1,65 @@
+"""What waits to be sent to one driver: bounded, for a driver that never reads must not fill the memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+__all__ = ["Outbox", "Words"]
+
+Words = Callable[[], bytes | None]  # made when they are sent; None: there is nothing to say any more
+
+
+class Outbox:
+    """Operations in the order in which they came, and before them what hub and driver tell each other."""
+
+    def __init__(self, *, limit: int, limit_bytes: int) -> None:
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._words: deque[Words] = deque(maxlen=limit)  # of too many the oldest is lost: all can be done without
+        self._operations: dict[int, bytes] = {}
+        self._bytes = 0
+        self._wake = asyncio.Event()
+        self.open = True  # whether the driver takes another operation now
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def put(self, number: int, data: bytes) -> bool:
+        """Whether there was room for this operation."""
+        if len(self._operations) >= self._limit or (self._bytes and self._bytes + len(data) > self._limit_bytes):
+            return False
+        self._operations[number] = data
+        self._bytes += len(data)
+        self._wake.set()
+        return True
+
+    def remove(self, number: int) -> None:
+        """An operation that nobody wants sent any more."""
+        self._bytes -= len(self._operations.pop(number, b""))
+
+    def say(self, words: Words) -> None:
+        """Words that go before all operations."""
+        self._words.append(words)
+        self._wake.set()
+
+    def take_operations(self, *, take: bool) -> None:
+        """Whether operations are handed out; words always are."""
+        self.open = take
+        self._wake.set()
+
+    async def next(self) -> tuple[int | None, bytes]:
+        """What is to be sent now, and the number of the operation that it is, if it is one. It is taken out."""
+        while True:
+            while self._words:
+                data = self._words.popleft()()
+                if data is not None:
+                    return None, data
+            if self._operations and self.open:
+                number = next(iter(self._operations))
+                data = self._operations.pop(number)
+                self._bytes -= len(data)
+                return number, data
+            self._wake.clear()
+            await self._wake.wait()

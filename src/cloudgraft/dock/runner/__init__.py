@@ -1,0 +1,31 @@
+"""The driver's side of the dock: what dials in, and stays connected."""
+
+from cloudgraft.dock.codes import Code
+from cloudgraft.dock.messages import MachineClass, Secret
+from cloudgraft.dock.runner.docked import DockedDriver, current_class
+from cloudgraft.dock.runner.driver_2018 import ClassData, Driver2018, MachineClassMeta, SecretMeta, from_2018
+from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech, Tls
+from cloudgraft.dock.runner.run import run, run_until_told
+from cloudgraft.dock.runner.runner import DockRunner
+from cloudgraft.dock.runner.status import MachineError
+
+__all__ = [
+    "ClassData",
+    "Code",
+    "DockRunner",
+    "DockedDriver",
+    "Driver2018",
+    "MachineClass",
+    "MachineClassMeta",
+    "MachineError",
+    "RunnerOptions",
+    "RunnerSettings",
+    "Secret",
+    "SecretMeta",
+    "Speech",
+    "Tls",
+    "current_class",
+    "from_2018",
+    "run",
+    "run_until_told",
+]

@@ -1,0 +1,213 @@
+"""Machine classes and secrets on the driver's side: fetched when needed, kept by revision, shown to the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.dock.runner.docked import Use
+from cloudgraft.dock.runner.status import MachineError, status_of
+from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    NotFoundError,
+    PreconditionError,
+    Retry,
+    UnavailableError,
+)
+from cloudgraft.sdk.secrecy import hide, unhide
+
+__all__ = ["Classes", "Source", "class_from_json"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+_MOST: Final = 256  # classes; a driver seldom has more than a few
+_AGAIN: Final = 1.0  # seconds; what tells a hub that nothing was done
+
+
+class Source(Protocol):
+    """Where classes and secrets come from: the connection that there is now. Raises errors of the sdk."""
+
+    is_versioned: bool  # False: revisions mean nothing (v0), and only a new fetch tells what has changed
+
+    async def machine_class(self, name: str) -> MachineClass:
+        """The class as it is now."""
+
+    async def secret(self, machine_class: MachineClass) -> Secret | None:
+        """The secret that the class names; None when it names none."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    asked: tuple[int, int] | None = None  # the revisions for which it was fetched; None: fetch it again
+    machine_class: MachineClass | None = None
+    secret: Secret | None = None
+
+
+class Classes:
+    """What the driver has been shown, by the name of the class."""
+
+    def __init__(self, use: Use | None) -> None:
+        """``use`` is the driver's own method; without it no secret is ever fetched."""
+        self.source: Source | None = None  # None: not connected
+        self._use = use
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def at_hand(self, operation: Operation) -> tuple[bool, MachineClass | None]:
+        """Whether the operation can begin at once, and its class; None: it needs none."""
+        ref = operation.class_ref
+        if not ref.name or (self._use is None and operation.verb is not Verb.CREATE):
+            return True, None
+        entry = self._entries.get(ref.name)
+        is_known = entry is not None and not entry.lock.locked() and self._is_good(entry, ref)
+        return is_known, entry.machine_class if entry is not None else None
+
+    async def ready(self, operation: Operation) -> MachineClass:
+        """The class of an operation, known to the driver in the revision that the hub speaks of.
+
+        Raises an error that says that nothing was done: no outcome is unknown for lack of a class, and a class that is
+        missing is not a machine that is missing.
+        """
+        ref = operation.class_ref
+        try:
+            return await self._ready(ref, is_change_of_none=operation.verb is not Verb.CREATE)
+        except MachineError:
+            raise
+        except CloudgraftError as error:
+            raise _nothing_done(error, ref.name) from error
+
+    def forget(self, classes: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
+        """These have changed: they are fetched again before they are used again.
+
+        A secret is named by itself, or by the class that it belongs to.
+        """
+        changed = {*classes, *secrets}
+        for name, entry in self._entries.items():
+            if name in changed or (entry.secret is not None and entry.secret.name in changed):
+                entry.asked = None
+
+    def close(self) -> None:
+        """Lets go of every secret."""
+        for entry in self._entries.values():
+            unhide(*_texts(entry.secret))
+        self._entries.clear()
+
+    async def _ready(self, ref: ClassRef, *, is_change_of_none: bool) -> MachineClass:
+        entry = self._entry(ref.name)
+        wanted = (ref.revision, ref.secret_revision)
+        async with entry.lock:
+            if entry.machine_class is not None and self._is_good(entry, ref):
+                return entry.machine_class
+            try:
+                found = await self._fetch(ref.name)
+            except NotFoundError:
+                # Its machines outlive a class: what was last known of it still deletes and lists them.
+                if entry.machine_class is None or not is_change_of_none:
+                    raise
+                return entry.machine_class
+            return await self._show(entry, wanted, *found)
+
+    def _is_good(self, entry: _Entry, ref: ClassRef) -> bool:
+        is_versioned = self.source is None or self.source.is_versioned
+        return entry.asked == (ref.revision, ref.secret_revision) and is_versioned
+
+    def _entry(self, name: str) -> _Entry:
+        entry = self._entries.setdefault(name, _Entry())
+        self._entries.move_to_end(name)
+        if len(self._entries) > _MOST:
+            _, oldest = self._entries.popitem(last=False)
+            unhide(*_texts(oldest.secret))
+        return entry
+
+    async def _fetch(self, name: str) -> tuple[MachineClass, Secret | None]:
+        if self.source is None:
+            raise UnavailableError("the connection was lost")
+        found = await self.source.machine_class(name)
+        if self._use is None or self.source is None:
+            return found, None
+        return found, await self.source.secret(found)
+
+    async def _show(
+        self, entry: _Entry, wanted: tuple[int, int], machine_class: MachineClass, secret: Secret | None
+    ) -> MachineClass:
+        hide(*_texts(secret))  # before the driver has it: from then on it may be in any exception
+        old = entry.secret
+        try:
+            if self._use is not None and (machine_class, secret) != (entry.machine_class, entry.secret):
+                await _used(self._use, machine_class, secret)
+        except BaseException:
+            unhide(*_texts(secret))
+            raise
+        entry.asked, entry.machine_class, entry.secret = wanted, machine_class, secret
+        unhide(*_texts(old))
+        return machine_class
+
+
+async def _used(use: Use, machine_class: MachineClass, secret: Secret | None) -> None:
+    try:
+        await contained(use(machine_class, secret))
+    except (CloudgraftError, MachineError):
+        raise
+    except Exception as error:
+        raise InternalError(status_of(error).message) from error
+
+
+def _nothing_done(error: CloudgraftError, name: str) -> CloudgraftError:
+    message = f"machine class {name!r}: {error.message}; nothing was done"
+    if isinstance(error, DeadlineError) or error.retry is Retry.YES:
+        return UnavailableError(message, retry_after=error.retry_after or _AGAIN)
+    if isinstance(error, (NotFoundError, InternalError)):
+        return PreconditionError(message)
+    return type(error)(message, retry_after=error.retry_after)
+
+
+def _texts(secret: Secret | None) -> list[str]:
+    """A secret's values as they may be seen somewhere: plain, and as Kubernetes writes them."""
+    texts = []
+    for value in secret.data.values() if secret is not None else ():
+        texts.append(base64.b64encode(value).decode())
+        try:
+            texts.append(value.decode())
+        except UnicodeDecodeError:
+            log.debug("a value of a secret is not text")
+    return texts
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def class_from_json(text: str, *, name: str, key: Key, revision: int) -> MachineClass:
+    """A class from the object that the hub sends; raises InternalError when it is none."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InternalError(f"what the hub sent for the machine class {name!r} is not JSON") from None
+    if not isinstance(data, dict):
+        raise InternalError(f"what the hub sent for the machine class {name!r} is not an object")
+    metadata = _object(data, "metadata")
+    reference = _object(data, "credentialsSecretRef") or _object(data, "secretRef")
+    return MachineClass(
+        name=name,
+        key=key,
+        revision=revision,
+        provider_spec=_object(data, "providerSpec" if "providerSpec" in data else "spec"),  # the older kinds' word
+        node_template=_object(data, "nodeTemplate"),
+        secret=str(reference.get("name", "")),
+        namespace=str(reference.get("namespace") or metadata.get("namespace") or ""),
+        json=text,
+    )
+
+
+def _object(data: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}

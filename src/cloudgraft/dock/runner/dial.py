@@ -1,0 +1,125 @@
+"""One connection to the hub: the channel, the proof of who we are, and why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from cloudgraft.client.errors import error_from_rpc
+from cloudgraft.client.tls import channel_credentials
+from cloudgraft.dock.runner.options import RunnerOptions, Speech
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.secrecy import hide, unhide
+
+__all__ = ["Dialled", "End", "Stream", "dial", "first_of"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+Answer = TypeVar("Answer", bound=Message)
+Stream = grpc.aio.StreamStreamCall[bytes, bytes]
+# Nothing else tells a driver of v0 that its hub went without a word. More often, and servers take it for an attack.
+_KEEPALIVE: Final = (("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000))
+_FETCH: Final = 10.0  # seconds for a class or a secret
+_LARGEST_TOKEN: Final = 64 * 1024
+_LARGEST_MESSAGE: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Why a connection is over."""
+
+    reason: str
+    was_drained: bool = False  # the hub asked for it
+    retry_after: float = 0.0  # seconds that the hub wants to be left alone
+
+
+class Dialled:
+    """A channel with the driver's proof. Every call over it carries the proof."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+        self._channel = channel
+        self._token = token
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+
+    def stream(self, path: str) -> Stream:
+        """Opens the one stream."""
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(path)
+        return method(metadata=self._metadata)
+
+    async def ask(self, path: str, request: Message, answer: type[Answer]) -> Answer:
+        """A call beside the stream; raises an error of the sdk."""
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(path)
+        try:
+            data = await method(request.SerializeToString(), timeout=_FETCH, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
+        try:
+            return answer.FromString(data)
+        except DecodeError as error:
+            raise InternalError(f"the hub answered {path} with bytes that make no sense") from error
+
+    async def close(self) -> None:
+        """Ends everything over it."""
+        await self._channel.close()
+        unhide(self._token)
+
+
+def dial(options: RunnerOptions) -> Dialled:
+    """A channel for one connection. Files are read now, so that what was rotated is used from the next connect on."""
+    config = options.config()
+    channel_options: list[tuple[str, int | str]] = [
+        ("grpc.enable_retries", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        # Otherwise an old channel's failures are this one's too, and gRPC waits where we have waited already.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+        ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+    ]
+    if options.settings.speech is not Speech.V1:
+        channel_options += _KEEPALIVE
+    if config.address.is_loopback:
+        channel_options.append(("grpc.enable_http_proxy", 0))
+    credentials = channel_credentials(config)
+    token = _token(options)
+    if credentials is None:
+        return Dialled(grpc.aio.insecure_channel(config.address.target, options=channel_options), token)
+    channel_options.append(("grpc.ssl_target_name_override", config.server_name or config.address.host))
+    return Dialled(grpc.aio.secure_channel(config.address.target, credentials, options=channel_options), token)
+
+
+def _token(options: RunnerOptions) -> str:
+    if not options.token_file:
+        return ""
+    path = Path(options.token_file)
+    try:
+        with path.open("rb") as file:
+            token = file.read(_LARGEST_TOKEN).decode("ascii").strip()
+    except OSError as error:
+        raise PreconditionError(f"cannot read the token file {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(f"the token file {path} holds something else than a token") from None
+    if not token or not token.isprintable():
+        raise InvalidArgumentError(f"the token file {path} must hold one line with the token")
+    hide(token)
+    return token
+
+
+async def first_of(*parts: Coroutine[Any, Any, End]) -> End:
+    """Runs the parts of a connection until one of them ends it; then all of them have ended."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        ended = [task for task in tasks if task.done()]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return ended[0].result()

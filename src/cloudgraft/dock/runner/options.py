@@ -1,0 +1,108 @@
+"""How a driver is reached by its hub: where the hub is, who the driver is, and how patient both are."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cloudgraft._version import __version__
+from cloudgraft.client.address import Address
+from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.dock.messages import Key
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["RunnerOptions", "RunnerSettings", "Speech", "Tls"]
+
+
+class Speech(enum.Enum):
+    """Which protocol is spoken. Those of 2018 are for hubs that know no other: they lose what v1 replays."""
+
+    V1 = "v1"
+    V0 = "v0"  # service.Servicegrpc
+    V0_INFRA = "v0-infra"  # the same under its older name, infra.Infragrpc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """The files of the connection. They are read at every connect, so a rotation needs no restart."""
+
+    ca: Path | str = ""  # whom the hub's certificate must be signed by; empty: the public authorities
+    cert: Path | str = ""  # the driver's own; empty: it shows a token instead
+    key: Path | str = ""
+    server_name: str = ""  # the name in the hub's certificate, if it is not the address's host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerSettings:
+    """What seldom needs another value. Times are in seconds."""
+
+    name: str = ""  # of the program, for people; empty: the driver's class
+    version: str = __version__
+    speech: Speech = Speech.V1
+    max_in_flight: int = 32  # creates and deletes at a time, and as many reads beside them
+    grace: float = 10.0  # for what runs when the driver is told to stop
+    first_wait: float = 1.0  # before the first try to connect again, at most; it doubles
+    longest_wait: float = 30.0
+    stable_after: float = 60.0  # a connection that lasted so long begins anew with the first wait
+    handshake: float = 10.0
+    kept_results: int = 1000  # that no hub has acknowledged yet
+    kept_bytes: int = 1 << 20  # they travel in one message
+    instance_id: str = ""  # of this process, for the hub; empty: one is made up
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if self.max_in_flight < 1:
+            raise InvalidArgumentError(f"max_in_flight is {self.max_in_flight}: at least one operation must be allowed")
+        if not 0 < self.first_wait <= self.longest_wait:
+            raise InvalidArgumentError("first_wait must be more than zero, and at most longest_wait")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerOptions:
+    """Everything that a runner must know beside its driver."""
+
+    address: str  # host:port, or unix:/path
+    kind: str  # such as "AcmeMachineClass"
+    api_version: str  # such as "machine.example/v1"
+    tls: Tls | None = None  # None: plain text, on this machine only
+    token_file: Path | str = ""  # read at every connect
+    settings: RunnerSettings = field(default_factory=RunnerSettings)
+
+    def __post_init__(self) -> None:
+        """Refuses what no hub takes, and plain text to another machine (law 9)."""
+        where = Address.parse(self.address)
+        for name, value in (("kind", self.kind), ("api_version", self.api_version)):
+            if not value.strip():
+                raise InvalidArgumentError(f"{name} is empty: it says which machine classes this driver is for")
+        if self.settings.speech is not Speech.V1 and self.api_version.count("/") != 1:
+            raise InvalidArgumentError(
+                f'api_version is {self.api_version!r}: in v0 it is group/version, such as "machine.example/v1"'
+            )
+        if self.tls is None and not where.is_loopback:
+            raise InvalidArgumentError(
+                f"{self.address} is another machine, and there the connection must be TLS: give tls=Tls(ca=…), "
+                "with cert and key or with a token file"
+            )
+        self.config()
+
+    @property
+    def key(self) -> Key:
+        """What the driver registers as."""
+        return Key(kind=self.kind, api_version=self.api_version)
+
+    def config(self) -> CloudConfig:
+        """The same as the client of the autoscaler's protocol says it."""
+        address = Address.parse(self.address)
+        if self.tls is None:
+            return CloudConfig(address=address)
+        if self.tls.key and not self.tls.cert:
+            raise InvalidArgumentError("a key is given but no cert: add the certificate that belongs to it")
+        return CloudConfig(
+            address=address,
+            tls=True,
+            cacert=str(self.tls.ca),
+            cert=str(self.tls.cert),
+            key=str(self.tls.key),
+            server_name=self.tls.server_name,
+        )

@@ -1,0 +1,56 @@
+"""The one line in the ``main()`` of a driver that dials in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Tls
+from cloudgraft.dock.runner.runner import DockRunner
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.server.signals import StopSignals
+
+__all__ = ["run", "run_until_told"]
+
+
+def run(
+    driver: Driver | BlockingDriver,
+    *,
+    address: str,
+    kind: str,
+    api_version: str,
+    tls: Tls | None = None,
+    token_file: Path | str = "",
+    settings: RunnerSettings | None = None,
+) -> None:
+    """Connects a driver to a hub, and serves it until SIGTERM or SIGINT. Blocks.
+
+    ``kind`` and ``api_version`` say which machine classes the driver is for. Without ``tls`` the hub must be on this
+    machine. A hub that is away, or that refuses us, is tried again and again.
+    """
+    options = RunnerOptions(
+        address=address,
+        kind=kind,
+        api_version=api_version,
+        tls=tls,
+        token_file=token_file,
+        settings=settings or RunnerSettings(),
+    )
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")  # unless there is a log
+    asyncio.run(run_until_told(driver, options))
+
+
+async def run_until_told(driver: Driver | BlockingDriver, options: RunnerOptions) -> None:
+    """The same within an event loop."""
+    runner = DockRunner(driver, options)
+    with StopSignals() as told:
+        try:
+            await runner.start()
+            await told.wait()
+        except asyncio.CancelledError:
+            if not told.while_starting:
+                raise
+        finally:
+            await runner.stop()

@@ -1,0 +1,164 @@
+"""The driver's side of the dock: dials the hub, stays connected, and ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from cloudgraft.dock.runner.backoff import Backoff
+from cloudgraft.dock.runner.crew import Crew, Session
+from cloudgraft.dock.runner.dial import Dialled, End, dial
+from cloudgraft.dock.runner.docked import Docked
+from cloudgraft.dock.runner.options import RunnerOptions, Speech
+from cloudgraft.dock.runner.provider_ids import ByProviderId
+from cloudgraft.dock.runner.session_v0 import SessionV0
+from cloudgraft.dock.runner.session_v1 import SessionV1
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
+from cloudgraft.sdk.secrecy import redacted
+
+__all__ = ["DockRunner"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+_CLOSE: Final = 5.0  # seconds for the driver's own close()
+
+
+class DockRunner:
+    """Keeps one driver connected to one hub, from :meth:`start` to :meth:`stop`.
+
+    Operations that run when a connection is lost go on; their results are told to the hub at the next one.
+    """
+
+    def __init__(self, driver: Driver | BlockingDriver, options: RunnerOptions) -> None:
+        """``driver`` is async or blocking; a blocking one runs in threads."""
+        settings = options.settings
+        docked = Docked(driver, places=settings.max_in_flight)
+        if settings.speech is not Speech.V1 and not getattr(driver, "ids_are_provider_ids", False):
+            docked.driver = ByProviderId(docked.driver)
+        self.options = options
+        self._docked = docked
+        self._crew = Crew(docked, options)
+        self._backoff = Backoff(
+            first=settings.first_wait, longest=settings.longest_wait, stable_after=settings.stable_after
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a hub has welcomed us, and is there."""
+        return self._crew.connected.is_set()
+
+    @property
+    def connections(self) -> int:
+        """How often a hub has welcomed us."""
+        return self._crew.connections
+
+    @property
+    def session_id(self) -> str:
+        """The hub's name for the connection; empty without one, and in v0."""
+        return self._crew.session_id
+
+    @property
+    def in_flight(self) -> int:
+        """How many operations run."""
+        return len(self._crew.workshop)
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many results no hub has acknowledged yet."""
+        return len(self._crew.keeper)
+
+    async def start(self) -> None:
+        """Starts the driver, and begins to connect. A hub that is away is waited for."""
+        if self._task is not None or self._is_stopped:
+            raise PreconditionError("a runner is started once; make another one")
+        await self._docked.driver.start()
+        self._task = asyncio.create_task(self._stay_connected(), name=f"dock {self.options.address}")
+
+    async def wait_connected(self) -> None:
+        """Until a hub has welcomed us."""
+        await self._crew.connected.wait()
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Takes nothing new, finishes what runs for at most ``grace`` seconds, takes leave, and lets go of everything.
+
+        A second time is fine. A thread that hangs in the driver's code is left behind; it does not keep the program.
+        """
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        crew = self._crew
+        crew.workshop.refuse("the driver stops")
+        if crew.current is not None and self.is_connected:
+            crew.current.announce("the driver stops")
+        try:
+            if not await crew.workshop.idle(self.options.settings.grace if grace is None else grace):
+                log.warning("%d operations are given up: the grace is over", self.in_flight)
+            if crew.current is not None and self.is_connected:
+                await crew.current.leave()
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._crew.workshop.close()
+        self._crew.classes.close()
+        try:
+            async with asyncio.timeout(_CLOSE):
+                await self._docked.driver.close()
+        except Exception as error:  # noqa: BLE001 - an author's code, at the very end
+            log.warning("the driver did not close well: %s", redacted(f"{type(error).__name__}: {error}"))
+
+    async def _stay_connected(self) -> None:
+        while True:
+            end, lasted = await self._connection()
+            if self._is_stopped:
+                return
+            if end.was_drained:
+                self._backoff.reset()
+            wait = self._backoff.after(lasted, at_least=end.retry_after)
+            log.warning("no connection to %s: %s; next try in %.1f s", self.options.address, redacted(end.reason), wait)
+            await asyncio.sleep(wait)
+
+    async def _connection(self) -> tuple[End, float]:
+        """One connection, from the first byte to the last; why it ended, and how long it lasted."""
+        dialled: Dialled | None = None
+        lasted = 0.0
+        try:
+            dialled = dial(self.options)
+            end = await self._serve(dialled)
+        except CloudgraftError as error:  # a file that cannot be used, now
+            end = End(reason=error.message)
+        except grpc.aio.AioRpcError as error:
+            end = End(reason=_why(error))
+        except (DecodeError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
+            # The stream was over before we noticed, or what came over it was no message.
+            end = End(reason=f"the connection broke ({type(error).__name__})")
+        finally:
+            lasted = self._crew.detach()
+            if dialled is not None:
+                await dialled.close()
+        return end, lasted
+
+    async def _serve(self, dialled: Dialled) -> End:
+        is_v1 = self.options.settings.speech is Speech.V1
+        session: Session = SessionV1(dialled, self._crew) if is_v1 else SessionV0(dialled, self._crew)
+        return await session.run()
+
+
+def _why(error: grpc.aio.AioRpcError) -> str:
+    code = error.code()
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return "what listens there does not speak this version of the protocol"
+    return f"{code.name}: {error.details() or 'no reason was given'}"

@@ -1,0 +1,189 @@
+"""One connection that speaks as in 2018: the hub speaks first, and nothing is told twice."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+import secrets
+from datetime import timedelta
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cloudgraft.dock.codes import Code, decode, encode, error_of
+from cloudgraft.dock.messages import ClassRef, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.runner.classes import class_from_json
+from cloudgraft.dock.runner.crew import Crew
+from cloudgraft.dock.runner.dial import Dialled, End, first_of
+from cloudgraft.dock.runner.options import Speech
+from cloudgraft.dock.runner.outbox import Outbox
+from cloudgraft.dock.runner.provider_ids import id_of
+from cloudgraft.dock.runner.work import Job
+from cloudgraft.sdk.driver import Machine, MachineSpec
+from cloudgraft.sdk.errors import InternalError
+from cloudgraft.wire.dock import REGISTER, V0_SERVICES
+from cloudgraft.wire.pb import dock_v0_pb2 as pb
+
+__all__ = ["SERVICES", "SessionV0"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+SERVICES: Final = dict(zip((Speech.V0, Speech.V0_INFRA), V0_SERVICES, strict=True))
+_TIMEOUT: Final = timedelta(minutes=5)  # v0 says none
+_PATIENCE: Final = 60.0  # seconds that the hub may leave us unread
+_FAREWELL: Final = 2.0
+
+
+class SessionV0:
+    """From the hub's ``register`` to the end of the stream. Results of a lost connection are lost with it."""
+
+    is_versioned = False
+
+    def __init__(self, dialled: Dialled, crew: Crew) -> None:
+        self._dialled = dialled
+        self._crew = crew
+        self._service = SERVICES[crew.options.settings.speech]
+        self._stream = dialled.stream(f"/{self._service}/{REGISTER}")
+        self._outbox = Outbox(self._stream)
+        self._hub_id = secrets.token_hex(8)  # the numbers of v0 begin anew with each connection
+        self._is_over = asyncio.Event()
+
+    async def run(self) -> End:
+        """Stays until the connection is over; raises AioRpcError when gRPC ended it."""
+        try:
+            async with asyncio.timeout(self._crew.options.settings.handshake):
+                is_asked = await self._register()
+        except TimeoutError:
+            return End(reason="the hub did not ask who we are in time")
+        if not is_asked:
+            return End(reason="the hub ended the connection before it asked who we are")
+        self._crew.attach(self)
+        self._crew.welcomed("")
+        try:
+            return await first_of(self._read(), self._outbox.write(), self._outbox.watch(_PATIENCE))
+        finally:
+            self._is_over.set()
+
+    def announce(self, reason: str) -> None:
+        """There is no word for it: ``unregister`` ends everything at once."""
+
+    async def leave(self) -> None:
+        """``unregister``, and a moment for the hub to end the stream."""
+        self._outbox.put(pb.DriverSide(operationType="unregister"))
+        self._outbox.end()
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await self._is_over.wait()
+        except TimeoutError:
+            log.debug("the hub does not take leave")
+
+    async def machine_class(self, name: str) -> MachineClass:
+        """See :class:`Source`; the name is whatever the hub called it, perhaps a path."""
+        request = pb.MachineClassMeta(name=name, revision=1)
+        found = await self._dialled.ask(f"/{self._service}/GetMachineClass", request, pb.MachineClass)
+        _raise_text(found.error)
+        return class_from_json(found.data, name=name, key=self._crew.options.key, revision=1)
+
+    async def secret(self, machine_class: MachineClass) -> Secret | None:
+        """See :class:`Source`."""
+        name, namespace = machine_class.secret, machine_class.namespace
+        if not name:
+            return None
+        request = pb.SecretMeta(secretName=name, nameSpace=namespace, revision=1)
+        found = await self._dialled.ask(f"/{self._service}/GetSecret", request, pb.Secret)
+        _raise_text(found.error)
+        return Secret(name=name, namespace=namespace, revision=1, data=_secret_data(found.data))
+
+    async def _register(self) -> bool:
+        data = await self._stream.read()
+        if not isinstance(data, bytes):  # the end of the stream
+            return False
+        asked = pb.MCMside.FromString(data)
+        group, _, version = self._crew.options.api_version.partition("/")
+        answer = pb.DriverSide(operationID=asked.operationID, operationType=asked.operationType or "register")
+        answer.registerResp.name = self._crew.options.settings.name or self._crew.docked.name
+        answer.registerResp.kind = self._crew.options.kind
+        answer.registerResp.group = group
+        answer.registerResp.version = version
+        await self._stream.write(answer.SerializeToString())
+        return True
+
+    async def _read(self) -> End:
+        while True:
+            await self._outbox.room()
+            data = await self._stream.read()
+            if not isinstance(data, bytes):  # the end of the stream
+                return End(reason="the hub ended the connection")
+            try:
+                self._begin(pb.MCMside.FromString(data))
+            except DecodeError:
+                log.warning("the hub sent something that is no message")
+
+    def _begin(self, message: pb.MCMside) -> None:
+        operation = _operation(message)
+        if operation is None:  # as in 2018: an answer without a content
+            log.warning("the hub asks for %r, which v0 does not know", message.operationType)
+            self._outbox.put(pb.DriverSide(operationID=message.operationID, operationType=message.operationType))
+            return
+        wanted = message.operationparams.machineID
+
+        def done(job: Job, result: Result) -> None:
+            if self._crew.current is self:
+                self._outbox.put(_answer(job, result, wanted))
+
+        number = message.operationID
+        self._crew.workshop.begin(Job(id=number, hub_id=self._hub_id, operation=operation, on_done=done))
+
+
+def _operation(message: pb.MCMside) -> Operation | None:
+    params = message.operationparams
+    meta = params.machineClassMetaData
+    ref = ClassRef(name=meta.name, revision=meta.revision)
+    match message.operationType:
+        case "create":
+            spec = MachineSpec(name=params.machineName, group="")
+            return Operation(verb=Verb.CREATE, class_ref=ref, timeout=_TIMEOUT, spec=spec)
+        case "delete":
+            machine = Machine(name=params.machineName, machine_id=params.machineID, provider_id=params.machineID)
+            return Operation(verb=Verb.DELETE, class_ref=ref, timeout=_TIMEOUT, machine=machine)
+        case "list":
+            return Operation(verb=Verb.LIST, class_ref=ref, timeout=_TIMEOUT)
+    return None
+
+
+def _answer(job: Job, result: Result, wanted: str) -> pb.DriverSide:
+    """``wanted`` is the one machine that a list was asked for; empty: all."""
+    status, answer, verb = result.status, result.answer, job.operation.verb
+    message = pb.DriverSide(operationID=job.id, operationType=verb.value)
+    error = "" if status.code is Code.OK else encode(status.code, status.message)
+    if verb is Verb.CREATE:
+        message.createresponse.error = error
+        if isinstance(answer, Machine):
+            message.createresponse.providerID = id_of(answer)
+            message.createresponse.nodename = answer.addresses[0] if answer.addresses else answer.name
+    elif verb is Verb.DELETE:
+        message.deleteresponse.error = "" if status.code is Code.NOT_FOUND else error
+    else:
+        message.listresponse.error = error
+        for machine in answer if isinstance(answer, (list, tuple)) else ():
+            if isinstance(machine, Machine) and wanted in {"", id_of(machine), machine.machine_id}:
+                message.listresponse.list.add(machineID=id_of(machine), machineName=machine.name)
+    return message
+
+
+def _raise_text(text: str) -> None:
+    if text:
+        code, message = decode(text)
+        raise error_of(code, message, Verb.LIST, None) or InternalError(message)
+
+
+def _secret_data(text: str) -> dict[str, bytes]:
+    """Of a whole Secret as Kubernetes writes it: the values are in base64."""
+    try:
+        values = json.loads(text).get("data") or {}
+        return {str(name): base64.b64decode(value, validate=True) for name, value in values.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, binascii.Error):
+        raise InternalError("what the hub sent for the secret is not a Secret of Kubernetes") from None

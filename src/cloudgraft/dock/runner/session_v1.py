@@ -1,0 +1,224 @@
+"""One connection that speaks v1: hello, heartbeats both ways, operations, results that are kept until acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+
+from cloudgraft.dock.codes import Code, code_from
+from cloudgraft.dock.messages import MachineClass, Result, Secret
+from cloudgraft.dock.runner.classes import class_from_json
+from cloudgraft.dock.runner.crew import Crew
+from cloudgraft.dock.runner.dial import Dialled, End, first_of
+from cloudgraft.dock.runner.outbox import Outbox
+from cloudgraft.dock.runner.speech import asked, info_of, told
+from cloudgraft.dock.runner.status import status_of
+from cloudgraft.dock.runner.work import Job
+from cloudgraft.dock.wire_v1 import hello_to_pb, secret_from_pb
+from cloudgraft.sdk.errors import CloudgraftError, InternalError
+from cloudgraft.wire.dock import CONNECT, V1_SERVICE, duration_from_pb
+from cloudgraft.wire.driver import machine_from_pb
+from cloudgraft.wire.pb import dock_pb2 as pb
+
+__all__ = ["SessionV1"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+_MISSED: Final = 3  # heartbeats that make a connection a dead one
+_SHORTEST, _USUAL, _LONGEST = 0.05, 5.0, 300.0  # seconds between heartbeats, whatever the hub says
+_FAREWELL: Final = 2.0  # seconds for the hub to take leave
+
+
+class SessionV1:
+    """From hello to the end of the stream."""
+
+    is_versioned = True
+
+    def __init__(self, dialled: Dialled, crew: Crew) -> None:
+        self._dialled = dialled
+        self._crew = crew
+        self._stream = dialled.stream(f"/{V1_SERVICE}/{CONNECT}")
+        self._outbox = Outbox(self._stream)
+        self._heard = 0.0
+        self._beats = 0
+        self._hub_id = ""  # of the hub's life, as its operations say
+        self._largest = 0  # bytes; 0: the hub does not say
+        self._draining: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._is_over = asyncio.Event()
+
+    async def run(self) -> End:
+        """Stays until the connection is over; raises AioRpcError when gRPC ended it."""
+        try:
+            async with asyncio.timeout(self._crew.options.settings.handshake):
+                answer = await self._shake_hands()
+        except TimeoutError:
+            return End(reason="the hub did not answer the hello in time")
+        kind = answer.WhichOneof("message")
+        if kind == "reject":
+            return _rejected(answer.reject)
+        if kind != "welcome":
+            return End(reason=f"the hub answered the hello with {kind or 'nothing known'}")
+        return await self._stay(answer.welcome)
+
+    def deliver(self, message: pb.Result) -> None:
+        """Sends a result, now or right after the handshake."""
+        if self._largest and message.ByteSize() > self._largest:
+            size = message.ByteSize()
+            text = f"the answer has {size} bytes, and this hub takes {self._largest}; it cannot be told in part"
+            message = _failed(message.id, message.hub_id, InternalError(text))
+        self._outbox.put(pb.DriverMessage(result=message))
+
+    def announce(self, reason: str) -> None:
+        """Says bye: the hub sends nothing new, and still takes the results of what runs."""
+        self._outbox.put(pb.DriverMessage(bye=pb.Bye(reason=reason)))
+
+    async def leave(self) -> None:
+        """Half-closes, after all results, and waits a moment for the hub to do the same."""
+        self._outbox.end()
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await self._is_over.wait()
+        except TimeoutError:
+            log.debug("the hub does not take leave")
+
+    async def machine_class(self, name: str) -> MachineClass:
+        """See :class:`Source`."""
+        path = f"/{V1_SERVICE}/GetMachineClass"
+        found = await self._dialled.ask(path, pb.GetMachineClassRequest(name=name), pb.MachineClass)
+        return class_from_json(found.json, name=name, key=self._crew.options.key, revision=found.revision)
+
+    async def secret(self, machine_class: MachineClass) -> Secret | None:
+        """See :class:`Source`."""
+        if not machine_class.secret:
+            return None
+        request = pb.GetSecretRequest(machine_class=machine_class.name)
+        found = await self._dialled.ask(f"/{V1_SERVICE}/GetSecret", request, pb.Secret)
+        return replace(secret_from_pb(found, machine_class.secret), namespace=machine_class.namespace)
+
+    async def _shake_hands(self) -> pb.HubMessage:
+        crew = self._crew
+        results = crew.keeper.waiting()
+        for result in results:
+            if result.WhichOneof("answer") == "create":
+                crew.workshop.made_late(machine_from_pb(result.create.machine))
+        greeting = hello_to_pb(info_of(crew.options, crew.docked, crew.instance_id), results)
+        crew.attach(self)  # from here on results go to this connection: none falls between two
+        await self._stream.write(pb.DriverMessage(hello=greeting).SerializeToString())
+        data = await self._stream.read()
+        if not isinstance(data, bytes):  # the end of the stream
+            return pb.HubMessage()
+        return pb.HubMessage.FromString(data)
+
+    async def _stay(self, welcome: pb.Welcome) -> End:
+        beat = min(max(_seconds(welcome.heartbeat) or _USUAL, _SHORTEST), _LONGEST)
+        self._largest = welcome.max_message_bytes
+        self._heard = asyncio.get_running_loop().time()
+        self._crew.welcomed(welcome.session_id)
+        try:
+            return await first_of(
+                self._read(),
+                self._outbox.write(),
+                self._outbox.watch(_MISSED * beat),
+                self._beat(beat),
+                self._listen(_MISSED * beat),
+                self._drain(),
+            )
+        finally:
+            self._is_over.set()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> End:
+        while True:
+            await self._outbox.room()
+            data = await self._stream.read()
+            if not isinstance(data, bytes):  # the end of the stream
+                return End(reason="the hub ended the connection")
+            self._heard = asyncio.get_running_loop().time()
+            try:
+                self._take(pb.HubMessage.FromString(data))
+            except DecodeError:
+                log.warning("the hub sent something that is no message")
+
+    def _take(self, message: pb.HubMessage) -> None:
+        match message.WhichOneof("message"):
+            case "operation":
+                self._begin(message.operation)
+            case "cancel":
+                self._crew.workshop.cancel(self._hub_id, message.cancel.id)
+            case "acknowledge":
+                self._crew.keeper.acknowledge(message.acknowledge.ids)
+            case "changed":
+                self._crew.classes.forget(message.changed.machine_classes, message.changed.secrets)
+            case "drain" if not self._draining.done():
+                self._draining.set_result(_seconds(message.drain.grace))
+
+    def _begin(self, message: pb.Operation) -> None:
+        self._hub_id = message.hub_id
+        known = self._crew.keeper.find(message.hub_id, message.id)
+        if known is not None:
+            self.deliver(known)
+            return
+        try:
+            operation = asked(message)
+        except CloudgraftError as error:
+            self.deliver(_failed(message.id, message.hub_id, error))
+            return
+        self._crew.workshop.begin(Job(id=message.id, hub_id=message.hub_id, operation=operation, on_done=self._done))
+
+    def _done(self, job: Job, result: Result) -> None:
+        """Wherever the connection is by now: what was changed is kept, and told to whoever is there."""
+        message, worth = told(job, result)
+        if worth is not None:
+            self._crew.keeper.keep(message, worth)
+        current = self._crew.current
+        if current is self or (worth is not None and isinstance(current, SessionV1)):
+            current.deliver(message)
+
+    # -- being alive ---------------------------------------------------------------------------------------------------
+
+    async def _beat(self, every: float) -> End:
+        while True:
+            await asyncio.sleep(every)
+            if not len(self._outbox):  # what waits is a sign of life as well, once it is written
+                self._beats += 1
+                self._outbox.put(pb.DriverMessage(heartbeat=pb.Heartbeat(number=self._beats)))
+
+    async def _listen(self, silence: float) -> End:
+        now = asyncio.get_running_loop().time
+        while (until := self._heard + silence) > now():
+            await asyncio.sleep(until - now())
+            if now() - until > silence / _MISSED:
+                # It was we who slept, and not the hub that was silent: what it said meanwhile waits to be read.
+                self._heard = now()
+        return End(reason=f"the hub has said nothing for {silence:g} s")
+
+    async def _drain(self) -> End:
+        grace = await self._draining
+        log.info("the hub goes away: what runs is finished first")
+        await self._crew.workshop.idle(grace)
+        self.announce("drained")
+        await self.leave()
+        return End(reason="the hub asked for it", was_drained=True)
+
+
+def _failed(number: int, hub_id: str, error: CloudgraftError) -> pb.Result:
+    status = status_of(error)
+    return pb.Result(id=number, hub_id=hub_id, status=pb.Status(code=status.code.value, message=status.message))
+
+
+def _seconds(duration: Duration) -> float:
+    return duration_from_pb(duration).total_seconds()
+
+
+def _rejected(reject: pb.Reject) -> End:
+    code = code_from(reject.code)
+    text = reject.message or "without a reason"
+    if code is Code.ALREADY_EXISTS:
+        text = f"{text} (another driver of this kind is connected)"
+    return End(reason=f"the hub refused us: {code.name}: {text}", retry_after=_seconds(reject.retry_after))

@@ -1,0 +1,233 @@
+"""The operations of a driver: several at a time, one for each machine, each with exactly one result."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cloudgraft.dock.codes import Code
+from cloudgraft.dock.messages import Answer, MachineClass, Operation, Result, Status, Verb
+from cloudgraft.dock.runner.classes import Classes
+from cloudgraft.dock.runner.docked import CLASS_OF_THIS_CALL
+from cloudgraft.dock.runner.status import MachineError, status_of
+from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
+from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
+
+__all__ = ["Job", "Workshop"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+_REMEMBERED: Final = 1000  # machines that were made too late for their caller
+_AGAIN: Final = 1.0  # seconds; with it a hub knows that nothing was done
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Job:
+    """One operation on its way: known by its number in the life of one hub, or of one connection (v0)."""
+
+    id: int
+    hub_id: str
+    operation: Operation
+    on_done: Callable[[Job, Result], None]
+    is_change: bool = field(init=False)  # it makes or deletes a machine
+    task: asyncio.Task[Result] | None = field(default=None, init=False)
+    has_begun: bool = field(default=False, init=False)  # the driver has it, and a change is carried to its end
+    is_abandoned: bool = field(default=False, init=False)  # its caller is gone
+
+    def __post_init__(self) -> None:
+        """Looked at often."""
+        self.is_change = self.operation.verb is Verb.CREATE or self.operation.verb is Verb.DELETE
+
+    @property
+    def machine(self) -> str:
+        """What no two changes may be about at a time; empty for reads."""
+        if self.operation.spec is not None:
+            return self.operation.spec.name
+        machine = self.operation.machine
+        return "" if machine is None else machine.name or machine.machine_id
+
+
+class Workshop:
+    """Carries operations out.
+
+    A create or delete that the driver has begun is carried to its end, whatever becomes of its caller: what is half
+    made belongs to nobody. Its deadline and a cancel end only what has not begun, and reads. Since a hung change keeps
+    its place, reads have places of their own: a list is always possible.
+    """
+
+    def __init__(self, driver: Driver, classes: Classes, *, places: int) -> None:
+        self._driver = driver
+        self._classes = classes
+        self._places = places
+        self._running: dict[tuple[str, int], Job] = {}
+        self._taken = {True: 0, False: 0}  # places of changes, and of reads
+        self._machines: dict[str, Job] = {}
+        self._made_late: OrderedDict[str, Machine] = OrderedDict()
+        self._refusal = ""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def begin(self, job: Job) -> None:
+        """Has it done; ``on_done`` is called once, sooner or later. One that runs already is left alone."""
+        if (job.hub_id, job.id) in self._running:
+            return
+        refusal = self._refused(job)
+        if refusal is not None:
+            job.on_done(job, refusal)
+            return
+        self._running[job.hub_id, job.id] = job
+        self._taken[job.is_change] += 1
+        if job.is_change:
+            self._machines[job.machine] = job
+        began = asyncio.get_running_loop().time()
+        job.task = asyncio.create_task(self._perform(job), name=f"{job.operation.verb.value} {job.machine}")
+        job.task.add_done_callback(functools.partial(self._ended, job, began))
+
+    def cancel(self, hub_id: str, number: int) -> None:
+        """Ends what has not begun, and reads."""
+        job = self._running.get((hub_id, number))
+        if job is None or job.task is None:
+            return
+        job.is_abandoned = True
+        if not (job.is_change and job.has_begun):
+            job.task.cancel()
+
+    def abandon(self) -> None:
+        """The callers of all that runs are gone, with their connection."""
+        for job in self._running.values():
+            job.is_abandoned = True
+
+    def refuse(self, reason: str) -> None:
+        """From now on nothing is begun."""
+        self._refusal = reason
+
+    async def idle(self, seconds: float) -> bool:
+        """Waits, at most this long, for all that runs; False when something still does."""
+        tasks = [job.task for job in self._running.values() if job.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        return not self._running
+
+    async def close(self) -> None:
+        """Gives up what still runs: nobody is told of it any more."""
+        tasks = [job.task for job in self._running.values() if job.task is not None]
+        for job in self._running.values():
+            job.on_done = _told_nobody
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _refused(self, job: Job) -> Result | None:
+        operation = job.operation
+        if self._refusal:
+            return _failed(UnavailableError(f"{self._refusal}; nothing was done", retry_after=_AGAIN))
+        if job.is_change and not job.machine:
+            return _failed(InvalidArgumentError(f"a {operation.verb.value} needs a machine"))
+        if job.is_change and job.machine in self._machines:
+            other = self._machines[job.machine]
+            other.is_abandoned = True  # else nobody would ask again
+            text = f"a {other.operation.verb.value} of {job.machine!r} is still under way"
+            return _failed(ConflictError(text, retry_after=_AGAIN))
+        if self._taken[job.is_change] >= self._places:
+            text = f"all {self._places} places of this driver are taken; nothing was done"
+            return _failed(UnavailableError(text, retry_after=_AGAIN))
+        return None
+
+    def _ended(self, job: Job, began: float, task: asyncio.Task[Result]) -> None:
+        """However it ended, and also when it was cancelled before its first step."""
+        del self._running[job.hub_id, job.id]
+        self._taken[job.is_change] -= 1
+        if job.is_change:
+            del self._machines[job.machine]
+        if task.cancelled():
+            result = _failed(MachineError(Code.CANCELLED, "cancelled before anything was done"))
+        else:
+            error = task.exception()
+            result = task.result() if error is None else _failed(error)
+        took = asyncio.get_running_loop().time() - began
+        self._remember(job, result, is_late=job.is_abandoned or took > job.operation.timeout.total_seconds())
+        job.on_done(job, result)
+
+    async def _perform(self, job: Job) -> Result:
+        limit = asyncio.get_running_loop().time() + job.operation.timeout.total_seconds()
+        try:
+            is_at_hand, machine_class = self._classes.at_hand(job.operation)
+            if not is_at_hand:
+                async with asyncio.timeout_at(limit):
+                    machine_class = await self._classes.ready(job.operation)
+        except TimeoutError:
+            text = "the machine class did not come in time; nothing was done"
+            return _failed(UnavailableError(text, retry_after=_AGAIN))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this operation's
+            return _failed(error)
+        CLASS_OF_THIS_CALL.set(machine_class)
+        job.has_begun = True
+        try:
+            if job.is_change:
+                return Result(status=Status(), answer=await self._ask(job, machine_class))
+            async with asyncio.timeout_at(limit):
+                return Result(status=Status(), answer=await self._ask(job, machine_class))
+        except TimeoutError:
+            return _failed(DeadlineError("the driver did not answer in time"))
+        except Exception as error:  # noqa: BLE001 - the same
+            return _failed(error)
+
+    async def _ask(self, job: Job, machine_class: MachineClass | None) -> Answer:
+        operation, driver = job.operation, self._driver
+        match operation:
+            case Operation(verb=Verb.CREATE, spec=MachineSpec() as spec):
+                return await self._create(_with_class(spec, machine_class))
+            case Operation(verb=Verb.DELETE, machine=Machine() as machine):
+                return await contained(driver.delete(machine))
+            case Operation(verb=Verb.LIST):
+                return await contained(driver.list())
+            case Operation(verb=Verb.SHAPES):
+                return await contained(driver.shapes())
+            case Operation(verb=Verb.PRICES):
+                return await contained(driver.prices())
+        raise InvalidArgumentError(f"a {operation.verb.value} without what it is about")
+
+    async def _create(self, spec: MachineSpec) -> Machine:
+        made = self._made_late.get(spec.name)
+        if made is not None:  # its first caller had given up, and has sent this one: there is one machine for both
+            return made
+        machine: object = await contained(self._driver.create(spec))
+        if not isinstance(machine, Machine):
+            raise InternalError(f"the driver answered create with {type(machine).__name__}, not with a Machine")
+        if machine.name != spec.name:
+            raise InternalError(f"the driver was asked for {spec.name!r} and answered with {machine.name!r}")
+        return machine
+
+    def made_late(self, machine: Machine) -> None:
+        """Remembers a machine whose caller was not there to hear of it: when it is asked for again, it is there."""
+        self._made_late[machine.name] = machine
+        if len(self._made_late) > _REMEMBERED:
+            self._made_late.popitem(last=False)
+
+    def _remember(self, job: Job, result: Result, *, is_late: bool) -> None:
+        if job.operation.verb is Verb.DELETE and result.status.code in {Code.OK, Code.NOT_FOUND}:
+            self._made_late.pop(job.machine, None)
+        elif is_late and job.operation.verb is Verb.CREATE and isinstance(result.answer, Machine):
+            self.made_late(result.answer)
+
+
+def _with_class(spec: MachineSpec, machine_class: MachineClass | None) -> MachineSpec:
+    """The class says what a machine is made of; what the group says of the same counts more."""
+    if machine_class is None or not machine_class.provider_spec:
+        return spec
+    return replace(spec, settings={**machine_class.provider_spec, **spec.settings})
+
+
+def _failed(error: BaseException) -> Result:
+    return Result(status=status_of(error))
+
+
+def _told_nobody(job: Job, _result: Result) -> None:
+    log.warning("%s was given up: the driver stops", job.operation.verb.value, extra={"machine": job.machine})

@@ -1,0 +1,121 @@
+"""Our own protocol: heartbeats, deadlines, cancel, and results that are sent until they are acknowledged."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cloudgraft.dock.codes import code_of
+from cloudgraft.dock.messages import DriverInfo, Operation, Result, Verb
+from cloudgraft.dock.speech import Beat, Bye, Heard, Introduction, Malformed, Reply, Speech
+from cloudgraft.dock.wire_v1 import PROTOCOL, info_from_pb, put_operation, result_from_pb
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnsupportedError
+from cloudgraft.wire.dock import duration_to_pb
+from cloudgraft.wire.pb import dock_pb2 as pb
+
+__all__ = ["SpeechV1"]
+
+_OPTIONAL: Final = frozenset({Verb.SHAPES, Verb.PRICES})
+_MOST_LATE: Final = 10_000  # results that are looked at in one hello; the driver keeps the rest, and sends it again
+_SIGNS_OF_LIFE: Final = frozenset({"heartbeat", "progress"})
+
+
+class SpeechV1(Speech):
+    """The words of one hub's life: numbers of operations are used once in it, whatever the connection."""
+
+    protocol = PROTOCOL
+    beats = True
+
+    def __init__(self) -> None:
+        self.hub_id = secrets.token_hex(8)
+        # Far from those of another life: an acknowledgement names a number, and not whose it is.
+        self._numbers = itertools.count(secrets.randbits(62) | 1)
+
+    def introduction(self, data: bytes) -> Introduction:
+        """Hello."""
+        message = _parsed(data)
+        if message is None or message.WhichOneof("message") != "hello":
+            raise InvalidArgumentError("the first message of a driver must be hello")
+        hello = message.hello
+        return Introduction(info=info_from_pb(hello), late=[self._reply(each) for each in hello.results[:_MOST_LATE]])
+
+    def welcome(self, session_id: str, heartbeat: float, max_message_bytes: int) -> bytes:
+        """The driver is taken."""
+        welcome = pb.Welcome(
+            session_id=session_id,
+            heartbeat=duration_to_pb(timedelta(seconds=heartbeat)),
+            max_message_bytes=max_message_bytes,
+        )
+        return pb.HubMessage(welcome=welcome).SerializeToString()
+
+    def reject(self, error: CloudgraftError) -> bytes:
+        """The driver is not taken, and why."""
+        reject = pb.Reject(code=code_of(error).value, message=error.message)
+        if error.retry_after is not None:
+            reject.retry_after.CopyFrom(duration_to_pb(timedelta(seconds=error.retry_after)))
+        return pb.HubMessage(reject=reject).SerializeToString()
+
+    def numbers(self) -> Iterator[int]:
+        """The same ones for all connections."""
+        return self._numbers
+
+    def operation(self, number: int, operation: Operation, info: DriverInfo) -> bytes:
+        """Everything a driver may need, but no secrets of its cloud: those it fetches."""
+        if operation.verb in _OPTIONAL and operation.verb.value not in info.capabilities:
+            raise UnsupportedError(f"the driver of {info.key} does not know its cloud's {operation.verb.value}")
+        message = pb.HubMessage()
+        put_operation(message.operation, number, self.hub_id, operation)
+        return message.SerializeToString()
+
+    def hear(self, data: bytes) -> Heard:
+        """One message of the driver."""
+        message = _parsed(data)
+        if message is None:
+            return Malformed("it is not a DriverMessage")
+        kind = message.WhichOneof("message")
+        if kind == "result":
+            return self._reply(message.result)
+        if kind in _SIGNS_OF_LIFE:
+            return Beat()
+        if kind == "bye":
+            return Bye(at_once=False)
+        return Malformed(f"{kind or 'an empty message'} makes no sense here")
+
+    def _reply(self, result: pb.Result) -> Reply:
+        return Reply(result.id, result, foreign=result.hub_id not in {"", self.hub_id})
+
+    async def result(self, reply: Reply, operation: Operation) -> Result:
+        """An answer of the kind that was asked for."""
+        return await result_from_pb(reply.message, operation.verb)
+
+    def heartbeat(self, number: int) -> bytes:
+        """A sign of life."""
+        return pb.HubMessage(heartbeat=pb.Heartbeat(number=number)).SerializeToString()
+
+    def cancel(self, number: int) -> bytes:
+        """Nobody waits for it any more."""
+        return pb.HubMessage(cancel=pb.Cancel(id=number)).SerializeToString()
+
+    def acknowledge(self, numbers: Sequence[int]) -> bytes:
+        """Their results have arrived."""
+        return pb.HubMessage(acknowledge=pb.Acknowledge(ids=numbers)).SerializeToString()
+
+    def changed(self, classes: Sequence[str], secrets: Sequence[str]) -> bytes:
+        """What the driver may have kept is no longer so."""
+        return pb.HubMessage(changed=pb.Changed(machine_classes=classes, secrets=secrets)).SerializeToString()
+
+    def drain(self, grace: timedelta) -> bytes:
+        """The hub goes away."""
+        return pb.HubMessage(drain=pb.Drain(grace=duration_to_pb(grace))).SerializeToString()
+
+
+def _parsed(data: bytes) -> pb.DriverMessage | None:
+    try:
+        return pb.DriverMessage.FromString(data)
+    except DecodeError:
+        return None

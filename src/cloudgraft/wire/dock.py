@@ -1,0 +1,68 @@
+"""The names under which a hub is called, and the times in its messages.
+
+What the messages mean is said beside the types that they become: ``cloudgraft.dock.speech_v0`` and ``speech_v1``.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+
+from cloudgraft.wire.pb import dock_pb2 as v1
+from cloudgraft.wire.pb import dock_v0_pb2 as v0
+from cloudgraft.wire.rpc import Rpc, rpc_table
+
+__all__ = [
+    "CONNECT",
+    "REGISTER",
+    "V0_SERVICES",
+    "V1_SERVICE",
+    "duration_from_pb",
+    "duration_to_pb",
+    "v0_rpcs",
+    "v1_rpcs",
+]
+
+V1_SERVICE: Final = "cloudgraft.dock.v1.Dock"
+V0_SERVICES: Final = ("service.Servicegrpc", "infra.Infragrpc")  # the second one is the older
+CONNECT: Final = "Connect"  # v1's stream
+REGISTER: Final = "Register"  # v0's stream
+
+_LONGEST: Final = timedelta(days=36500)  # what is longer is no time that anybody waits
+
+
+def v1_rpcs() -> dict[str, Rpc]:
+    """The calls of v1; Connect is a stream in both directions."""
+    return rpc_table(
+        V1_SERVICE,
+        (
+            (CONNECT, v1.DriverMessage, v1.HubMessage),
+            ("GetMachineClass", v1.GetMachineClassRequest, v1.MachineClass),
+            ("GetSecret", v1.GetSecretRequest, v1.Secret),
+        ),
+    )
+
+
+def v0_rpcs(service: str = V0_SERVICES[0]) -> dict[str, Rpc]:
+    """The calls of v0 under one of its names; Register is a stream in both directions."""
+    return rpc_table(
+        service,
+        (
+            (REGISTER, v0.DriverSide, v0.MCMside),
+            ("GetMachineClass", v0.MachineClassMeta, v0.MachineClass),
+            ("GetSecret", v0.SecretMeta, v0.Secret),
+        ),
+    )
+
+
+def duration_to_pb(time: timedelta) -> Duration:
+    within = max(timedelta(0), min(time, _LONGEST))
+    return Duration(seconds=within.days * 86400 + within.seconds, nanos=within.microseconds * 1000)
+
+
+def duration_from_pb(message: Duration) -> timedelta:
+    """Never negative and never longer than anybody waits, whatever the other side sends."""
+    seconds = max(0.0, min(message.seconds + message.nanos / 1e9, _LONGEST.total_seconds()))
+    return timedelta(seconds=seconds)

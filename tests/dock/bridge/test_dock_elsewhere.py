@@ -1,0 +1,79 @@
+"""A dock that runs elsewhere: only engines that are known may call, and calls that make no sense are refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from cloudgraft.dock.messages import Key
+from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
+from cloudgraft.wire import driver as wire
+from cloudgraft.wire.pb import driver_pb2 as pb
+from tests.dock.bridge.dock_rig import KEY
+from tests.dock.bridge.harbour import Caller, Harbour
+from tests.engine.stepped import Cloud
+
+
+@pytest.fixture
+async def harbour() -> AsyncIterator[Harbour]:
+    async with Harbour() as made:
+        yield made
+
+
+async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(harbour: Harbour, tmp_path: Path) -> None:
+    await harbour.dial_in(Cloud())
+    token = tmp_path / "token"
+    harbour.engines.word = "a-word-of-16-letters"
+    stranger = harbour.remote_cloud()
+    with pytest.raises(AuthenticationError):
+        await stranger.start()
+    await stranger.close()
+    token.write_text("a-word-of-16-letters\n")
+    known = harbour.remote_cloud(token_file=token)
+    await known.start()
+    assert list(await known.list()) == []
+    harbour.engines.caller = Caller(keys=frozenset({Key(kind="Other", api_version="v1")}))
+    with pytest.raises(PermissionDeniedError, match="AcmeMachineClass"):
+        await known.list()
+    token.write_text("")
+    with pytest.raises(Exception, match="does not hold a token"):
+        await known.list()
+    await known.close()
+
+
+@pytest.mark.parametrize("left_out", ["cloudgraft-kind", "cloudgraft-api-version", "cloudgraft-machine-class"])
+async def test_a_call_that_does_not_say_which_driver_is_refused(harbour: Harbour, left_out: str) -> None:
+    said = {"cloudgraft-kind": "K", "cloudgraft-api-version": "v1", "cloudgraft-machine-class": "c"}
+    metadata = [(name, value) for name, value in said.items() if name != left_out]
+    async with grpc.aio.insecure_channel(harbour.listener.address) as channel:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS["List"].path)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(pb.ListRequest().SerializeToString(), metadata=metadata, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_"),
+    [
+        ("Create", b"\xff\xff"),
+        ("Create", pb.CreateRequest().SerializeToString()),
+        ("Delete", pb.DeleteRequest().SerializeToString()),
+        ("List", pb.ListRequest(page_token="2").SerializeToString()),
+    ],
+    ids=["bytes", "no name", "no id", "a page"],
+)
+async def test_a_call_that_makes_no_sense_is_refused(harbour: Harbour, rpc: str, request_: bytes) -> None:
+    await harbour.dial_in(Cloud())
+    metadata = (
+        ("cloudgraft-kind", KEY.kind),
+        ("cloudgraft-api-version", KEY.api_version),
+        ("cloudgraft-machine-class", "small"),
+    )
+    async with grpc.aio.insecure_channel(harbour.listener.address) as channel:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS[rpc].path)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(request_, metadata=metadata, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -1,0 +1,87 @@
+"""The engine over a dock: a driver that is cut off, and a machine class that is gone, cost no machine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.dock.messages import Verb
+from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency
+from cloudgraft.sdk.errors import NotFoundError
+from cloudgraft.sdk.types import NodeRef
+from tests.conditions import until
+from tests.dock.bridge.dock_rig import DockRig, docked
+from tests.dock.bridge.harbour import Harbour, Slow
+from tests.engine.stepped import blueprint, group, live
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[DockRig]:
+    async with docked(DockRig(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+async def harbour() -> AsyncIterator[Harbour]:
+    async with Harbour() as made:
+        yield made
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
+async def test_a_driver_cut_off_in_mid_create_and_back_again_has_made_one_machine(
+    harbour: Harbour, tmp_path: Path, elsewhere: bool
+) -> None:
+    """Laws 1 to 3 with the real hub, the real runner and an engine that runs by its own clock."""
+    behind = Slow(DriverTraits(idempotency=Idempotency.NONE))
+    runner = await harbour.dial_in(behind)
+    cloud: Driver = harbour.remote_cloud() if elsewhere else harbour.cloud()
+    async with live(tmp_path, blueprint({"a": cloud}, group())) as engine:
+        provider = EngineProvider(engine)
+
+        async def is_served() -> bool:
+            await provider.refresh()  # as the autoscaler does, loop by loop
+            return not engine.left_out()
+
+        await until(is_served, what="the cloud was listed")
+        await provider.increase_size("g", 1)
+        await until(lambda: bool(behind.machines), what="the driver has begun")
+        await runner.stop(0)
+        assert await provider.target_size("g") == 1
+        behind.may_answer.set()
+        await harbour.dial_in(behind)
+
+        async def runs() -> bool:
+            return [instance.state.name for instance in await provider.instances("g")] == ["RUNNING"]
+
+        await until(runs, what="it was found by a list")
+        assert (len(behind.specs), len(behind.machines)) == (1, 1)
+
+
+async def test_a_class_that_is_gone_makes_no_more_machines_and_still_deletes_those_there_are(rig: DockRig) -> None:
+    await rig.provider.increase_size("g", 2)
+    await rig.settle(6)
+    ids = [instance.id for instance in await rig.shown()]
+    rig.classes.is_there = False
+    await rig.provider.increase_size("g", 1)
+    await rig.settle(2)
+    assert [i.error.code for i in await rig.shown() if i.error] == [NotFoundError.slug]
+    await rig.provider.delete_nodes("g", [NodeRef(name="n", provider_id=ids[0])])
+    await rig.settle(5)
+    assert len(rig.alive()) == 1
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+async def test_a_machine_whose_connection_was_cut_in_mid_create_is_one_machine(rig: DockRig, cut: str) -> None:
+    """Law 3, whether the driver had come to it or not."""
+    await rig.provider.increase_size("g", 1)
+    rig.hub.cut[Verb.CREATE] = cut
+    await rig.turn()
+    rig.hub.is_here = False
+    await rig.settle(5)
+    rig.hub.is_here = True
+    await rig.settle(10)
+    assert (await rig.states(), len(rig.alive())) == (["running"], 1)
+    assert len(rig.cloud.ledger()) == 1

@@ -1,0 +1,135 @@
+"""A hub behind a real port, and what it asks of others, in memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import grpc.aio
+
+from cloudgraft.dock.hub import Hub, HubSettings
+from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.dock.ports import Context
+from cloudgraft.dock.service import server_options
+from cloudgraft.sdk.driver import Machine, MachineSpec
+from cloudgraft.sdk.errors import NotFoundError
+
+ACME = Key(kind="AcmeMachineClass", api_version="machine.example/v1")
+OTHER = Key(kind="OtherMachineClass", api_version="machine.example/v1")
+CLASS = ClassRef(name="small", revision=3, secret_revision=5)
+# Long where a test must not depend on it, short where it waits for it.
+CALM = HubSettings(heartbeat=30.0)
+# How each protocol notices that a driver is gone without a word: v0 by HTTP/2's pings, v1 by our heartbeats.
+QUICK = {
+    "v0": HubSettings(heartbeat=30.0, keepalive=0.3, keepalive_timeout=0.3),
+    "v1": HubSettings(heartbeat=0.5, keepalive=60.0, keepalive_timeout=60.0),
+}
+
+
+def create(name: str = "m-1", *, seconds: float = 30.0, user_data: str = "") -> Operation:
+    spec = MachineSpec(name=name, group="g", user_data=user_data)
+    return Operation(verb=Verb.CREATE, class_ref=CLASS, timeout=timedelta(seconds=seconds), spec=spec)
+
+
+def delete(machine_id: str = "acme:///m-1", *, seconds: float = 30.0) -> Operation:
+    machine = Machine(name="m-1", machine_id=machine_id, provider_id=machine_id)
+    return Operation(verb=Verb.DELETE, class_ref=CLASS, timeout=timedelta(seconds=seconds), machine=machine)
+
+
+def listing(*, seconds: float = 30.0) -> Operation:
+    return Operation(verb=Verb.LIST, class_ref=CLASS, timeout=timedelta(seconds=seconds))
+
+
+@dataclass(slots=True, kw_only=True)
+class SomeIdentity:
+    name: str
+    keys: set[Key] | None = None
+
+    def may(self, key: Key) -> bool:
+        return self.keys is None or key in self.keys
+
+
+class SomeAccess:
+    """Callers say who they are. What they may is decided here."""
+
+    def __init__(self) -> None:
+        self.strangers: set[str] = set()
+        self.keys: dict[str, set[Key]] = {}
+        self.callbacks: list[Callable[..., None]] = []
+
+    def identify(self, context: Context) -> SomeIdentity | None:
+        said = dict(context.invocation_metadata() or ()).get("x-identity", "local")
+        name = said if isinstance(said, str) else said.decode()
+        return None if name in self.strangers else SomeIdentity(name=name, keys=self.keys.get(name))
+
+    def on_removed(self, callback: Callable[..., None]) -> None:
+        self.callbacks.append(callback)
+
+    def remove(self, name: str) -> None:
+        self.strangers.add(name)
+        for callback in self.callbacks:
+            callback(name)
+
+
+@dataclass(slots=True)
+class SomeClasses:
+    """Classes and secrets in memory."""
+
+    classes: dict[tuple[str, Key], MachineClass] = field(default_factory=dict)
+    secrets: dict[str, Secret] = field(default_factory=dict)
+    callbacks: list[Callable[[Key, Sequence[str], Sequence[str]], None]] = field(default_factory=list)
+
+    def add(self, name: str, key: Key, *, secret: str = "", json: str = "{}") -> None:
+        self.classes[name, key] = MachineClass(
+            name=name, key=key, revision=3, secret=secret, namespace="default", json=json
+        )
+
+    def get(self, name: str, key: Key) -> MachineClass:
+        try:
+            return self.classes[name, key]
+        except KeyError:
+            raise NotFoundError(f"no class {name}") from None
+
+    def secret(self, machine_class: MachineClass) -> Secret | None:
+        return self.secrets.get(machine_class.secret)
+
+    def ref(self, name: str, key: Key) -> ClassRef:
+        return ClassRef(name=name, revision=self.get(name, key).revision)
+
+    def on_changed(self, callback: Callable[[Key, Sequence[str], Sequence[str]], None]) -> None:
+        self.callbacks.append(callback)
+
+
+@dataclass(slots=True, kw_only=True)
+class Rig:
+    hub: Hub
+    access: SomeAccess
+    classes: SomeClasses
+    port: int
+    told: list[Key]  # what the hub's listener was told
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@contextlib.asynccontextmanager
+async def rigged(settings: HubSettings = CALM, *, clock: Callable[[], float] | None = None) -> AsyncIterator[Rig]:
+    access, classes, told = SomeAccess(), SomeClasses(), list[Key]()
+    hub = (
+        Hub(access=access, classes=classes, settings=settings)
+        if clock is None
+        else Hub(access=access, classes=classes, settings=settings, clock=clock)
+    )
+    hub.listen(told.append)
+    server = grpc.aio.server(options=server_options(settings))
+    server.add_generic_rpc_handlers(tuple(hub.handlers()))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield Rig(hub=hub, access=access, classes=classes, port=port, told=told)
+    finally:
+        await hub.close(0)
+        await server.stop(0)

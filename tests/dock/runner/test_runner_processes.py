@@ -1,0 +1,226 @@
+"""The runner and the real hub, as processes that are killed and frozen; a simulated cloud keeps the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
+from cloudgraft.simcloud.chaos import Chaos
+from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.driver import SimulatedDriver
+from cloudgraft.simcloud.fate import Fate, Operation
+from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.options import SimulatedOptions
+from tests.conditions import until
+from tests.dock.runner.driver_program import DriverProcess
+from tests.dock.runner.drivers import GatedDriver, running
+from tests.dock.runner.real_hub import KEY, QUICK, HubProcess, dock
+from tests.dock.runner.small_hub import create
+
+Start = Callable[[str, str], DriverProcess]
+
+
+class CountingCloud(SimulatedCloud):
+    """Counts the creates that have reached it, also those that it keeps waiting."""
+
+    asked = 0
+
+    def fate(self, operation: Operation) -> Fate:
+        if operation is Operation.CREATE:
+            self.asked += 1
+        return super().fate(operation)
+
+
+class Sky:
+    """A simulated cloud behind a port."""
+
+    def __init__(self) -> None:
+        self.cloud = CountingCloud(SimulatedOptions())
+        self.server = HttpServer(self.cloud)
+        self.server.start()
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    def hangs(self, *, yes: bool) -> None:
+        self.cloud.set_chaos(Chaos(hang=yes))
+
+    def names(self) -> list[str]:
+        return [machine.name for machine in self.cloud.machines()]
+
+    def close(self) -> None:
+        self.server.stop()
+        self.cloud.close()
+
+
+@pytest.fixture
+def sky() -> Iterator[Sky]:
+    made = Sky()
+    yield made
+    made.hangs(yes=False)
+    made.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts drivers, and ends those that are left."""
+    started: list[DriverProcess] = []
+
+    def begin(address: str, url: str) -> DriverProcess:
+        started.append(DriverProcess(address, url))
+        return started[-1]
+
+    yield begin
+    for driver in started:
+        if driver.process.poll() is None:
+            driver.end()
+
+
+async def test_case_26_a_driver_that_is_killed_in_mid_create_leaves_one_machine(sky: Sky, start: Start) -> None:
+    """Laws 2 and 3: the hub says that it does not know; the cloud makes the machine after all; there is one."""
+    async with dock() as own:
+        first = start(own.address, sky.url)
+        await own.connected()
+        sky.hangs(yes=True)
+        making = asyncio.create_task(own.make("m-1"))
+        await until(lambda: sky.cloud.asked == 1)
+        first.end(signal.SIGKILL)
+        with pytest.raises(DeadlineError):
+            await making
+        with pytest.raises(UnavailableError):
+            await own.make("m-1")
+        sky.hangs(yes=False)
+        second = start(own.address, sky.url)
+        await own.connected()
+        made = await own.make("m-1")
+        assert await own.names() == ["m-1"]
+        assert sky.names() == ["m-1"]
+        assert made.name == "m-1"
+        assert second.end(signal.SIGTERM) == 0
+        assert "serving LabMachineClass" in second.log
+        await until(lambda: own.hub.info(KEY) is None)
+
+
+async def test_a_frozen_driver_is_noticed_and_tells_of_its_machine_when_it_thaws(sky: Sky, start: Start) -> None:
+    """SIGSTOP in mid-create: outcome unknown within three heartbeats. Then the result comes after all."""
+    async with dock() as own:
+        driver = start(own.address, sky.url)
+        await own.connected()
+        sky.hangs(yes=True)
+        making = asyncio.create_task(own.make("m-1"))
+        await until(lambda: sky.cloud.asked == 1)
+        driver.send(signal.SIGSTOP)
+        with pytest.raises(DeadlineError):
+            async with asyncio.timeout(10 * QUICK.silence):
+                await making
+        sky.hangs(yes=False)
+        await until(lambda: sky.names() == ["m-1"])
+        driver.send(signal.SIGCONT)
+        await until(lambda: own.hub.counts().get("late", 0) == 1, what="the machine is told of")
+        assert await own.names() == ["m-1"]
+        await own.make("m-1")
+        assert sky.names() == ["m-1"]
+        assert driver.end(signal.SIGTERM) == 0
+
+
+async def test_case_30_a_hub_that_is_killed_in_mid_create_hears_of_the_machine_in_its_next_life() -> None:
+    """Laws 2 and 3: kill -9 of the hub; the create ends meanwhile, and is replayed. A repeated one makes no second."""
+    driver = GatedDriver()
+    gate = driver.hold("m-1")
+    hub = HubProcess()
+    async with running(driver, f"127.0.0.1:{hub.port}") as runner:
+        await runner.wait_connected()
+        hub.order("create m-1")
+        await until(lambda: driver.begun == ["m-1"])
+        hub.kill()
+        await until(lambda: not runner.is_connected)
+        gate.set()
+        await until(lambda: runner.unacknowledged == 1)
+        successor = HubProcess(hub.port)
+        await successor.until("counts")
+        successor.order("list")
+        assert await successor.until("listed") == ["m-1"]
+        successor.order("create m-1")
+        assert await successor.until("made") == "id-1"
+        assert any(line.get("counts", {}).get("late") for line in successor.said)
+        await until(lambda: runner.unacknowledged == 0)
+        assert len(driver.machines) == 1
+        successor.kill()
+
+
+async def test_case_21_over_the_real_hub_a_late_success_is_told_and_there_is_one_machine() -> None:
+    driver = GatedDriver()
+    gate = driver.hold("m-1")
+    async with dock() as own, running(driver, own.address) as runner:
+        await own.connected()
+        first = asyncio.create_task(own.make("m-1", seconds=1.0))
+        await until(lambda: driver.begun == ["m-1"])
+        with pytest.raises(DeadlineError):
+            await first
+        with pytest.raises(DeadlineError):  # the first is still under way
+            await own.make("m-1")
+        told = len(own.told)
+        gate.set()
+        await until(lambda: len(own.told) > told)
+        assert (await own.make("m-1")).machine_id == "id-1"
+        assert await own.names() == ["m-1"]
+        await until(lambda: runner.unacknowledged == 0)
+        assert len(driver.machines) == 1
+
+
+async def test_case_31_after_an_outage_the_driver_is_back_by_itself() -> None:
+    driver = GatedDriver()
+    async with dock() as first, running(driver, first.address) as runner:
+        await first.connected()
+        port = first.port
+        await first.hub.close(grace=1.0)
+        await until(lambda: not runner.is_connected)
+    async with running(driver, f"127.0.0.1:{port}"), dock(port=port) as second:
+        await second.connected()
+        await second.make("m-1")
+
+
+async def test_case_34_a_stopped_driver_is_gone_for_the_real_hub_and_what_ran_was_told() -> None:
+    driver = GatedDriver()
+    gate = driver.hold("m-1")
+    async with dock() as own:
+        async with running(driver, own.address) as runner:
+            await own.connected()
+            making = asyncio.create_task(own.make("m-1"))
+            await until(lambda: driver.begun == ["m-1"])
+            stopping = asyncio.create_task(runner.stop())
+            await until(lambda: own.hub.info(KEY) is None)
+            with pytest.raises(UnavailableError):
+                await own.make("m-2")
+            gate.set()
+            assert (await making).machine_id == "id-1"
+            await stopping
+        await until(lambda: not own.hub.drivers())
+        assert driver.begun == ["m-1"]
+
+
+async def test_two_hundred_operations_over_the_real_hub_are_all_answered(sky: Sky) -> None:
+    driver = SimulatedDriver.of(sky.cloud)
+    async with dock() as own, running(driver, own.address, max_in_flight=200):
+        await own.connected()
+        made = await asyncio.gather(*(own.make(f"m-{number}") for number in range(200)))
+        assert len({machine.machine_id for machine in made}) == 200
+        assert len(await own.names()) == 200
+
+
+async def test_errors_come_through_the_real_hub_as_they_were_raised() -> None:
+    driver = GatedDriver()
+    async with dock() as own, running(driver, own.address):
+        await own.connected()
+        for kind in CloudgraftError.__subclasses__():
+            driver.fails = kind("as the test wants it")
+            with pytest.raises(CloudgraftError) as caught:
+                await own.call(create("m-1"))
+            assert caught.value.message.endswith("as the test wants it")
+            if kind.__name__ in {"UnavailableError", "PermissionDeniedError", "InvalidArgumentError", "DeadlineError"}:
+                assert isinstance(caught.value, kind)
