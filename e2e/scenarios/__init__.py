@@ -10,6 +10,7 @@ from e2e.scenarios import (
     crashes,
     crowd,
     deployed,
+    dial_in,
     expanders,
     mutual_tls,
     never_joins,
@@ -43,5 +44,6 @@ SCENARIOS: Final = {
         three_scripts,
         rights,
         deployed,
+        dial_in,
     )
 }
