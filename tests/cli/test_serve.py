@@ -131,6 +131,7 @@ def with_tls(bundle: Bundle) -> str:
     )
 
 
+@pytest.mark.thorough
 async def test_two_fronts_in_a_row_behave_as_the_server_behind_them(tmp_path: Path) -> None:
     """Option 2 of the proposal, chained, the first hop over mTLS."""
     bundle = create_bundle(tmp_path / "tls", hosts=["127.0.0.1"])
@@ -159,6 +160,7 @@ async def test_two_fronts_in_a_row_behave_as_the_server_behind_them(tmp_path: Pa
             await provider.refresh()
 
 
+@pytest.mark.thorough
 async def test_a_server_behind_us_that_is_killed_keeps_its_groups_and_is_found_again(tmp_path: Path) -> None:
     """Law 6."""
     with serving_file(tmp_path / "1.yaml", MEMORY) as first:

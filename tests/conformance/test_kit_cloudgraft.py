@@ -67,6 +67,7 @@ async def test_over_tls_the_server_agrees_on_http2(tmp_path: Path) -> None:
     assert "http2_is_agreed_on" not in skipped(report)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(180)  # three starts of a server
 async def test_the_engine_passes_everything_with_every_hook(tmp_path: Path) -> None:
     with Cloud(tmp_path) as cloud:

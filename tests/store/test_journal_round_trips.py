@@ -118,7 +118,7 @@ def database(place: Place) -> Iterator[Database]:
 
 
 @given(change=_CHANGE)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_what_is_read(database: Database, change: Change) -> None:
     with _undone(database) as connection:
         write_change(connection, change)
