@@ -12,9 +12,10 @@ from rich.console import Console
 
 from cloudgraft.cli import explain, pause, status
 from cloudgraft.cli.joining_wiring import ClusterLink
-from cloudgraft.cli.reload import Reloader, signature
+from cloudgraft.cli.reload import Reloader
 from cloudgraft.cli.serve import command as serve
 from cloudgraft.cli.status_view import view
+from cloudgraft.cli.watched_file import signature
 from cloudgraft.cli.wiring import make_engine
 from cloudgraft.config import load
 from tests.cli.operator_rig import Operator, operating

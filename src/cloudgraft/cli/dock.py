@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import ago, console, print_json, table
 from cloudgraft.cli.dock_connect import command as connect_command
 from cloudgraft.cli.dock_wiring import DockLink
-from cloudgraft.cli.reload import signature
+from cloudgraft.cli.watched_file import signature, watching
 from cloudgraft.cli.wiring import admin_place
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.dock import Dock
@@ -32,7 +30,6 @@ __all__ = ["command"]
 
 log = logging.getLogger("cloudgraft.dock")
 
-_LOOK_EVERY = 2.0  # seconds between two looks at the file
 _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE", "IN FLIGHT", "DONE", "LAST ERROR")
 
 
@@ -128,30 +125,9 @@ class _Watch:
         self._overrides = overrides
         self._link = link
         self._seen = signature(path)
-        self._told = asyncio.Event()
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._told.set)
-        task = asyncio.create_task(self._watch(), name="configuration")
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGHUP)
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def _watch(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_EVERY):
-                    await self._told.wait()
-            found = await asyncio.to_thread(signature, self._path)
-            if found != self._seen or self._told.is_set():
-                self._seen = found
-                self._told.clear()
-                await self._reload()
+    def running(self) -> AbstractAsyncContextManager[None]:
+        return watching(self._path, self._reload, seen=self._seen)
 
     async def _reload(self) -> None:
         try:

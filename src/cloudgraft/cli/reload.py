@@ -7,28 +7,25 @@ how the server listens, and which providers stand beside the engine, is only rea
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.engine_wiring import blueprint
 from cloudgraft.cli.joining_wiring import ClusterLink
+from cloudgraft.cli.watched_file import Signature, watching
 from cloudgraft.config import Config
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import happened
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change
 
-__all__ = ["Reloader", "Signature", "signature"]
+__all__ = ["Reloader"]
 
 log = logging.getLogger("cloudgraft.cli")
 
-_EVERY = 2.0  # seconds between two looks at the file
-Signature = tuple[int, ...]
 _FIXED: Mapping[str, Callable[[Config], object]] = {
     "cluster": lambda config: config.cluster,
     "clusterId": lambda config: config.cluster_id,
@@ -71,31 +68,10 @@ class Reloader:
         self._load = load
         self._seen = seen
         self._dock = dock
-        self._told = asyncio.Event()
 
-    @contextlib.asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
+    def watching(self) -> AbstractAsyncContextManager[None]:
         """Watches for as long as the block lasts."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._told.set)
-        task = asyncio.create_task(self._watch(), name="configuration")
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGHUP)
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def _watch(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EVERY):
-                    await self._told.wait()
-            found = await asyncio.to_thread(signature, self._path)
-            if found != self._seen or self._told.is_set():
-                self._seen = found
-                self._told.clear()
-                await self.reload()
+        return watching(self._path, self.reload, seen=self._seen)
 
     async def reload(self) -> None:
         """Reads the file and hands it to the engine, or says why not."""
@@ -128,12 +104,3 @@ class Reloader:
             await self._engine.writer.write(lambda: Change(events=(event,)))  # and that is logged
         except CloudgraftError:  # a follower may not write
             log.error(message)  # noqa: TRY400 - whose fault it is, no traceback tells
-
-
-def signature(path: Path) -> Signature:
-    """Differs when the file was changed or exchanged; a mounted ConfigMap is exchanged by its link."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - follows links, and all at once
-    except OSError:
-        return ()
-    return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -15,7 +15,8 @@ from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import logs
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.joining_wiring import ClusterLink
-from cloudgraft.cli.reload import Reloader, signature
+from cloudgraft.cli.reload import Reloader
+from cloudgraft.cli.watched_file import signature
 from cloudgraft.cli.wiring import admin_place, assemble, make_webhook, serve_options
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
