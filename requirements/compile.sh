@@ -10,6 +10,6 @@ lock() {
     --no-annotate --custom-compile-command "requirements/compile.sh" --output-file "requirements/$out" "$@"
 }
 lock core.txt pyproject.toml --group build
-lock image.txt pyproject.toml --group build --extra http --extra kubernetes --extra postgresql
+lock image.txt pyproject.toml --group build --extra http --extra liqo --extra postgresql
 lock dev.txt pyproject.toml --group dev
 lock proto.txt --group proto

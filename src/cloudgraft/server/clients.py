@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import grpc
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 from prometheus_client import Counter
+
+from cloudgraft.certs.client_names import names_in_pem
 
 log = logging.getLogger("cloudgraft.server")
 
@@ -21,22 +20,7 @@ _TELL_EVERY = 60.0  # seconds
 def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:
     """The common name and the DNS and URI names of a client's certificate; empty without TLS."""
     pem = next(iter(auth_context.get("x509_pem_cert", ())), b"")
-    return _names_in(pem) if pem else ()
-
-
-@lru_cache(maxsize=256)
-def _names_in(pem: bytes) -> tuple[str, ...]:
-    # From the certificate itself: gRPC's own list of names cuts each at a NUL, so that "good\0.evil" would be "good".
-    certificate = x509.load_pem_x509_certificate(pem)
-    names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    try:
-        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        pass
-    else:
-        names += alternatives.get_values_for_type(x509.DNSName)
-        names += alternatives.get_values_for_type(x509.UniformResourceIdentifier)
-    return tuple(dict.fromkeys(name for name in names if name and name.isprintable()))
+    return names_in_pem(pem) if pem else ()
 
 
 class AllowedClients:

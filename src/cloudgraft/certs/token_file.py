@@ -1,0 +1,89 @@
+"""Tokens that callers prove themselves with: a file of them, one a line, read again when it changes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from pathlib import Path
+from typing import Final
+
+from cloudgraft.certs.pem import Stamp, stamp
+from cloudgraft.sdk.secrecy import hide, unhide
+
+__all__ = ["SHORTEST_TOKEN", "TokenFile", "bearer_of"]
+
+SHORTEST_TOKEN: Final = 16  # characters; what is shorter can be guessed
+_LOG = logging.getLogger("cloudgraft.tokens")
+_MOST_BYTES: Final = 1 << 16
+
+
+def bearer_of(authorization: bytes) -> bytes:
+    """The token of an ``Authorization`` header; empty when it has none."""
+    scheme, _, token = authorization.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+class TokenFile:
+    """The tokens of one caller. A file that is gone holds none; of one that cannot be read the old ones stay."""
+
+    def __init__(self, path: Path, *, owner: str) -> None:
+        """``owner`` is who comes with these tokens, for the log. Nothing is read yet."""
+        self.path = path
+        self._owner = owner
+        self._is_read = False
+        self._seen: Stamp | None = None
+        self._tokens: tuple[str, ...] = ()
+        self._hashes: tuple[bytes, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"TokenFile({str(self.path)!r})"
+
+    def holds(self, token: bytes) -> bool:
+        """Whether this is one of them."""
+        hashed = _hash(token)
+        # All of them, so that the time taken does not tell which was nearly right.
+        return sum(hmac.compare_digest(hashed, known) for known in self._hashes) > 0
+
+    def look(self) -> bool:
+        """Reads the file if it has changed. True when a token is good no more."""
+        now = stamp(self.path)
+        if self._is_read and now == self._seen:
+            return False
+        self._is_read, self._seen = True, now
+        tokens = self._read()
+        if tokens is None:
+            return False
+        lost = set(self._tokens) - set(tokens)
+        hide(*tokens)
+        unhide(*self._tokens)
+        self._tokens, self._hashes = tokens, tuple(_hash(token.encode()) for token in tokens)
+        return bool(lost)
+
+    def forget(self) -> None:
+        """Nobody comes with these any more."""
+        unhide(*self._tokens)
+        self._tokens, self._hashes = (), ()
+
+    def _read(self) -> tuple[str, ...] | None:
+        try:
+            with self.path.open("rb") as stream:
+                lines = stream.read(_MOST_BYTES).split()
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            self._warn("the tokens of a caller cannot be read: %s", error.strerror or type(error).__name__)
+            return None
+        good = [line.decode() for line in lines if len(line) >= SHORTEST_TOKEN and line.isascii()]
+        if not lines:
+            self._warn("%s", "there is no token in the file: nobody can come with one")
+        elif len(good) < len(lines):
+            self._warn("a token has fewer than %d characters, or odd ones: it is not taken", SHORTEST_TOKEN)
+        return tuple(dict.fromkeys(good))
+
+    def _warn(self, message: str, argument: object) -> None:
+        _LOG.warning(message, argument, extra={"caller": self._owner, "file": str(self.path)})
+
+
+def _hash(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

@@ -1,0 +1,68 @@
+"""Who did what, when: one JSON object a line. Never what a request held: there may be secrets in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cloudgraft.sdk.errors import PreconditionError
+
+__all__ = ["AuditLog", "AuditRecord"]
+
+_LOG = logging.getLogger("cloudgraft.audit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """One request that changed something, read a secret, or was refused."""
+
+    caller: str  # empty: a stranger
+    role: str
+    method: str
+    path: str
+    status: int
+    request_id: str
+    peer: str
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class AuditLog:
+    """Appends to a file that only its owner may read; without one, to the log."""
+
+    def __init__(self, path: Path | None = None, *, now: Callable[[], datetime] = _now) -> None:
+        """Raises PreconditionError when the file cannot be written: without its audit log no server starts."""
+        self._path = path
+        self._now = now
+        if path is not None:
+            self._append(b"")
+
+    def write(self, record: AuditRecord) -> None:
+        """Adds a record. A disk that is full does not stop the server: the record goes to the log instead."""
+        told = asdict(record)
+        if self._path is None:
+            _LOG.info("%s %s: %d", record.method, record.path, record.status, extra=told)
+            return
+        line = json.dumps({"time": self._now().isoformat(timespec="milliseconds"), **told}) + "\n"
+        try:
+            self._append(line.encode())
+        except PreconditionError as error:
+            _LOG.error("%s; %s %s: %d", error.message, record.method, record.path, record.status, extra=told)
+
+    def _append(self, line: bytes) -> None:
+        # Opened each time, so that the file may be rotated by renaming it.
+        try:
+            handle = os.open(str(self._path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(handle, line)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise PreconditionError(f"the audit log {self._path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,188 @@
+"""The other side: requests to one of our HTTPS servers, with errors of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import httpx2
+
+from cloudgraft.certs.pem import Stamp, load_tls, stamp
+from cloudgraft.sdk.errors import AuthenticationError, DeadlineError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.sdk.secrecy import hide, unhide
+from cloudgraft.web.problems import error_of
+
+__all__ = ["Answer", "ClientTls", "WebClient"]
+
+_NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_MOST_BYTES: Final = 64 << 20  # of an answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """How the server is known, and how we show who we are. Without ``cert`` and ``key``: by a token."""
+
+    ca: Path | None = None  # None: the public authorities
+    cert: Path | None = None
+    key: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of the files."""
+        return tuple(path for path in (self.ca, self.cert, self.key) if path is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a server answered. ``json`` is None when there was no body."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    json: Any = None
+
+
+class WebClient:
+    """Requests to one server. Use it from one event loop; close it at the end.
+
+    Certificates and the token are read again when their files change.
+    """
+
+    def __init__(
+        self, address: str, *, tls: ClientTls | None = None, token_file: Path | None = None, timeout: float = 5.0
+    ) -> None:
+        """``address`` is a URL: https, or http on this host only. Raises an error that names what cannot be used."""
+        self._url = httpx2.URL(address)
+        if self._url.scheme not in ("https", "http") or not self._url.host:
+            raise InvalidArgumentError(f"{address!r} is not a URL such as https://manager.example:8443")
+        if self._url.scheme == "http" and not is_loopback_host(self._url.host):
+            raise InvalidArgumentError(f"{address} is not encrypted: use https, or an address of this host")
+        self.address = address
+        self._tls = tls or ClientTls()
+        self._token = _Token(token_file) if token_file is not None else None
+        self._timeout = timeout
+        self._seen: Stamp | None = None
+        self._http = self._open()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: object = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - of the request; a caller cannot know what has been sent
+    ) -> Answer:
+        """One request. Raises the error that a problem tells of, UnavailableError when nothing was sent, and
+        DeadlineError when it is not known what the server did.
+        """
+        limit = self._timeout if timeout is None else timeout
+        with self._failures(method, path):
+            async with asyncio.timeout(limit), self._client() as http:
+                request = http.build_request(
+                    method,
+                    self._at(path),
+                    json=json,
+                    params=dict(query or {}),
+                    headers={**self._authorization(), **(headers or {})},
+                    timeout=httpx2.Timeout(limit),
+                )
+                return _read(await http.send(request))
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._http.aclose()
+
+    def _at(self, path: str) -> str:
+        # Not by joining URLs: "//name/…" would lead to another host, and the token with it.
+        return f"{self.address.rstrip('/')}{path}"
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token.value()}"} if self._token is not None else {}
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[httpx2.AsyncClient]:
+        if self._tls.paths and stamp(*self._tls.paths) not in (self._seen, None):
+            old, self._http = self._http, self._open()
+            await old.aclose()
+        yield self._http
+
+    def _open(self) -> httpx2.AsyncClient:
+        self._seen = stamp(*self._tls.paths) if self._tls.paths else None
+        verify: ssl.SSLContext | bool = _context(self._tls) if self._url.scheme == "https" else True
+        return httpx2.AsyncClient(verify=verify, trust_env=False, follow_redirects=False)
+
+    @contextmanager
+    def _failures(self, method: str, path: str) -> Iterator[None]:
+        what = f"{method} {self._at(path)}"
+        try:
+            yield
+        except _NOT_SENT as error:
+            raise UnavailableError(f"{what}: cannot be reached: {str(error) or type(error).__name__}") from error
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            raise DeadlineError(f"{what}: no answer in time") from error
+        except httpx2.HTTPError as error:
+            raise DeadlineError(f"{what}: the connection broke: {str(error) or type(error).__name__}") from error
+
+
+class _Token:
+    """A token in a file, read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: Stamp | None = None
+        self._value = ""
+
+    def value(self) -> str:
+        now = stamp(self._path)
+        if now is None or now != self._seen:
+            try:
+                value = self._path.read_text().split()
+            except OSError as error:
+                raise AuthenticationError(f"the token cannot be read: {self._path}: {error.strerror}") from error
+            if not value:
+                raise AuthenticationError(f"there is no token in {self._path}")
+            hide(value[0])
+            unhide(self._value)
+            self._value, self._seen = value[0], now
+        return self._value
+
+
+def _context(tls: ClientTls) -> ssl.SSLContext:
+    if tls.cert is not None and tls.key is not None:
+        load_tls(tls.cert, tls.key, tls.ca)  # says which file is wrong, and how
+    try:
+        context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
+        if tls.cert is not None and tls.key is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (ssl.SSLError, OSError) as error:
+        files = ", ".join(map(str, tls.paths))
+        raise InvalidArgumentError(f"these TLS files cannot be used: {files}: {error.strerror or error}") from error
+    return context
+
+
+def _read(response: httpx2.Response) -> Answer:
+    body: object = None
+    if len(response.content) > _MOST_BYTES:
+        raise DeadlineError(f"the answer has {len(response.content)} bytes: that is not one of our servers")
+    if response.content and "json" in response.headers.get("Content-Type", ""):
+        try:
+            body = response.json()
+        except ValueError as error:
+            raise DeadlineError(f"the answer with status {response.status_code} is not JSON") from error
+    if response.is_error:
+        wait = response.headers.get("Retry-After", "")
+        raise error_of(response.status_code, body, retry_after=float(wait) if wait.isdigit() else None)
+    return Answer(status=response.status_code, headers=dict(response.headers), json=body)

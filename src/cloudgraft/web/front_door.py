@@ -1,0 +1,119 @@
+"""What every request goes through before a route sees it: who calls, how much is sent, what is written down."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cloudgraft.certs.token_file import bearer_of
+from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, InternalError
+from cloudgraft.web.audit import AuditLog, AuditRecord
+from cloudgraft.web.identity import Caller, Gatekeeper
+from cloudgraft.web.problems import MEDIA_TYPE, problem_of
+
+__all__ = ["AUDITED", "OPEN_PATHS", "PEER_NAMES", "FrontDoor"]
+
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # all that a stranger may ask
+PEER_NAMES: Final = "peer_names"  # in the state of a request: the names in the client's certificate
+AUDITED: Final = "audited"  # in the state of a request: whether it is written down, where a route says so itself
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_REFUSALS: Final = frozenset({401, 403})
+_LOG = logging.getLogger("cloudgraft.web")
+
+
+class FrontDoor:
+    """Authenticates every request but those for health, limits its body, answers for bugs, and writes the audit log.
+
+    It stands in front of the routes, not in each: a route that somebody forgets to guard is still closed to strangers.
+    """
+
+    def __init__(self, app: ASGIApp, *, gatekeeper: Gatekeeper, audit: AuditLog, max_body: int) -> None:
+        self._app = app
+        self._gatekeeper = gatekeeper
+        self._audit = audit
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request; what is not HTTP goes through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = _Visit(scope, receive, send, max_body=self._max_body)
+        caller = self._identify(scope)
+        visit.state["caller"] = caller
+        try:
+            if caller is None and scope["path"] not in OPEN_PATHS:
+                words = "nobody is known by this certificate or token: see the clients in the server's configuration"
+                await visit.refuse(AuthenticationError(words))
+            else:
+                await self._app(scope, visit.receive, visit.send)
+        except Exception:  # noqa: BLE001 - a bug in one request is no reason to end the connection without an answer
+            _LOG.exception("a request failed", extra={"path": scope["path"], "request_id": visit.id})
+            await visit.refuse(InternalError(f"a bug; the server's log has the rest under {visit.id}"))
+        finally:
+            self._record(scope, caller, visit)
+
+    def _identify(self, scope: Scope) -> Caller | None:
+        headers = dict(scope["headers"])
+        names = scope.get("state", {}).get(PEER_NAMES, ())
+        return self._gatekeeper.identify(names, bearer_of(headers.get(b"authorization", b"")))
+
+    def _record(self, scope: Scope, caller: Caller | None, visit: _Visit) -> None:
+        is_told = bool(visit.state.get(AUDITED, scope["method"] not in _READING))
+        if not is_told and visit.status not in _REFUSALS:
+            return
+        client = scope.get("client")
+        record = AuditRecord(
+            caller=caller.name if caller else "",
+            role=caller.role if caller else "",
+            method=scope["method"],
+            path=scope["path"][:512],
+            status=visit.status,
+            request_id=visit.id,
+            peer=str(client[0]) if client else "",
+        )
+        self._audit.write(record)
+
+
+class _Visit:
+    """One request: its id, how much of it was read, and what was answered."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, max_body: int) -> None:
+        self.id = secrets.token_hex(8)
+        self.state: dict[str, Any] = scope.setdefault("state", {})
+        self.state["request_id"] = self.id
+        self.status = 0  # 0: nothing was answered, because the client went away
+        self._receive = receive
+        self._send = send
+        self._left = max_body
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            # Of this class, because FastAPI takes every other one for a body that cannot be parsed.
+            raise HTTPException(413, "the request is larger than this server takes")
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": [*message["headers"], (b"x-request-id", self.id.encode())]}
+        await self._send(message)
+
+    async def refuse(self, error: CloudgraftError) -> None:
+        """Answers with an error, unless an answer has begun: then the connection just ends."""
+        if self.status:
+            return
+        body = problem_of(error, request_id=self.id).model_dump_json(by_alias=True).encode()
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        if error.http_status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if error.retry_after is not None:
+            headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
+        await self.send({"type": "http.response.start", "status": error.http_status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})

@@ -1,0 +1,193 @@
+"""The port of an HTTPS server: TLS from files that are read again when they change, and the clients' certificates.
+
+uvicorn keeps a client's certificate to itself; a protocol class of our own puts the names in it into the state of each
+request, where authentication finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from cloudgraft.certs.client_names import names_in_der
+from cloudgraft.certs.pem import load_authority, load_tls, stamp
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
+from cloudgraft.web.front_door import PEER_NAMES
+
+__all__ = ["WebListener", "WebTls"]
+
+_LOG = logging.getLogger("cloudgraft.web")
+_KEEP_ALIVE = 75  # seconds; longer than the pauses between an agent's heartbeats, or a front's looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebTls:
+    """Where the server's certificate, its key and the authority of its clients are found (PEM).
+
+    Without ``client_ca`` clients show no certificates, and come with tokens.
+    """
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of the files."""
+        return tuple(path for path in (self.cert, self.key, self.client_ca) if path is not None)
+
+
+class WebListener:
+    """Serves an application on one port. It runs in the event loop of the caller."""
+
+    def __init__(self, app: ASGIApp, *, listen: str, tls: WebTls | None) -> None:
+        """Opens nothing yet; raises an error that names the file when a TLS file cannot be used."""
+        self._app = app
+        self._listen = listen
+        self._tls = _ReloadingContext(tls) if tls is not None else None
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._socket: socket.socket | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as it is really listened on."""
+        if self._socket is None:
+            return self._listen
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def url(self) -> str:
+        """The address as a URL."""
+        return f"{'https' if self._tls else 'http'}://{self.address}"
+
+    async def open(self) -> None:
+        """Listens from here on. UnavailableError when the address cannot be had."""
+        self._socket = _bound(self._listen)
+        config = uvicorn.Config(
+            self._app,
+            http=_CertifiedProtocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,  # whoever says to come from elsewhere is not believed
+            timeout_keep_alive=_KEEP_ALIVE,
+            ssl_context_factory=(lambda *_: self._tls.outer) if self._tls is not None else None,  # type: ignore[union-attr]
+        )
+        self._server = _Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="web listener")
+        opened = asyncio.create_task(self._server.is_open.wait())
+        await asyncio.wait([opened, self._task], return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if self._task.done():
+            self._task.result()
+
+    async def close(self, grace: float = 5.0) -> None:
+        """Accepts nothing new, lets requests under way end, and cuts off what takes longer than ``grace`` seconds."""
+        if self._server is None or self._task is None:
+            return
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace))
+        self._server.should_exit = True
+        await asyncio.wait([self._task])
+        self._server = self._task = self._socket = None
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_open = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tells when connections are accepted."""
+        await super().startup(sockets)
+        self.is_open.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the business of whoever runs the process."""
+        yield
+
+
+class _CertifiedProtocol(H11Protocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the parent
+        super().connection_made(transport)
+        connection = transport.get_extra_info("ssl_object")
+        der = connection.getpeercert(binary_form=True) if connection is not None else None
+        # uvicorn copies this into the state of each request on the connection.
+        self.app_state = {**self.app_state, PEER_NAMES: names_in_der(der) if der else ()}
+
+
+class _ReloadingContext:
+    """A TLS context that hands every new connection on to one made from the files as they are now."""
+
+    def __init__(self, files: WebTls) -> None:
+        self._files = files
+        self._seen = stamp(*files.paths)
+        self._inner = _context(files)
+        self.outer = _context(files)
+        self.outer.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        self._reload()
+        connection.context = self._inner
+
+    def _reload(self) -> None:
+        now = stamp(*self._files.paths)
+        if now == self._seen:
+            return
+        self._seen = now  # also when they cannot be used: that is told once, not at every connection
+        try:
+            self._inner = _context(self._files)
+        except CloudgraftError as error:
+            _LOG.warning("new TLS files cannot be used, the old ones stay: %s", error.message)
+        else:
+            _LOG.info("TLS files read again", extra={"cert": str(self._files.cert)})
+
+
+def _context(files: WebTls) -> ssl.SSLContext:
+    load_tls(files.cert, files.key, files.client_ca)  # says which file is wrong, and how
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(files.cert, files.key)
+        if files.client_ca is not None:
+            # Optional, since some clients come with a token: who shows none has no name.
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.load_verify_locations(cadata=load_authority(files.client_ca).decode())
+    except (ssl.SSLError, OSError) as error:
+        raise PreconditionError(f"the certificate {files.cert} cannot be used: {error}") from error
+    return context
+
+
+def _bound(listen: str) -> socket.socket:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit():
+        raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:8443")
+    try:
+        found: Any = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise UnavailableError(f"cannot listen on {listen}: {error.strerror or error}; is it in use?") from error
+    bound.setblocking(False)
+    return bound

@@ -1,0 +1,118 @@
+"""Errors over HTTP: RFC 9457 problems, from our errors and back to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+    error_from_slug,
+)
+
+__all__ = ["MEDIA_TYPE", "PROBLEMS", "EditedMeanwhileError", "Fault", "Problem", "error_of", "problem_of"]
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+class EditedMeanwhileError(ConflictError):
+    """What was to be changed is not what the caller saw (If-Match)."""
+
+    http_status = 412
+
+
+class Fault(BaseModel):
+    """One thing that is wrong with a request."""
+
+    where: str = Field(description="The place in the request, such as `body.minSize`.")
+    message: str
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457). `code` is stable; `detail` is for people."""
+
+    model_config = ConfigDict(json_schema_extra={"title": "Problem"})
+
+    type: str = Field("about:blank", description="`urn:cloudgraft:error:` and the code.")
+    title: str = Field(description="What the code means.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field("", description="What is wrong and what to do.")
+    code: str = Field(description="The name of the error, as in the reference of errors.")
+    request_id: str = Field("", alias="requestId", description="Finds the request in the server's log.")
+    faults: list[Fault] = Field(default_factory=list, description="All that is wrong with the request.")
+
+
+_STATUSES: Final = {
+    400: "The request makes no sense.",
+    401: "Nobody is known by this certificate or token.",
+    403: "The caller may not do this.",
+    404: "There is no such thing.",
+    409: "Not possible in the present state.",
+    412: "It was changed meanwhile: read it again.",
+    413: "The request is too large.",
+    422: "The request breaks the schema.",
+    429: "Too many requests.",
+    500: "A bug; the log has the rest under the request's id.",
+    501: "Not supported here.",
+    503: "Away or overloaded; nothing was done.",
+    504: "No answer in time; the outcome is unknown.",
+}
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"description": text, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for status, text in _STATUSES.items()
+}
+_BY_STATUS: Final[Mapping[int, type[CloudgraftError]]] = {
+    400: InvalidArgumentError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    408: DeadlineError,
+    409: PreconditionError,
+    412: ConflictError,
+    413: InvalidArgumentError,
+    422: InvalidArgumentError,
+    429: RateLimitedError,
+    501: UnsupportedError,
+    502: DeadlineError,  # something in between lost the answer
+    503: UnavailableError,
+    504: DeadlineError,
+}
+
+
+def problem_of(error: CloudgraftError, *, request_id: str = "") -> Problem:
+    """The problem that tells of an error."""
+    return Problem(
+        type=f"urn:cloudgraft:error:{error.slug}",
+        title=error.meaning,
+        status=error.http_status,
+        detail=error.message,
+        code=error.slug,
+        requestId=request_id,
+    )
+
+
+def error_of(status: int, body: object, *, retry_after: float | None = None) -> CloudgraftError:
+    """The error that an answer tells of: by its code, else by its status."""
+    said: Mapping[str, object] = body if isinstance(body, dict) else {}
+    kind = error_from_slug(str(said.get("code", ""))) or _BY_STATUS.get(status) or InternalError
+    if status == 412:
+        kind = ConflictError
+    detail = str(said.get("detail") or said.get("title") or f"the server answered with status {status}")
+    faults = said.get("faults")
+    if isinstance(faults, list) and faults:
+        told = "; ".join(f"{f.get('where', '')}: {f.get('message', '')}" for f in faults if isinstance(f, dict))
+        detail = f"{detail}: {told}"
+    return kind(detail, retry_after=retry_after)
