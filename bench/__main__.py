@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from bench.dock_measure import DockPlan, measure_dispatch, measure_memory
+from bench.dock_report import DockReport, dock_as_json, print_dock_tables
 from bench.engine_measure import EnginePlan, measure_work
 from bench.engine_report import EngineReport, engine_as_json, print_engine_tables
 from bench.engine_starts import measure_orders, measure_starts
@@ -33,10 +35,11 @@ _QUICK_ENGINE = EnginePlan(
     orders=10,
     rounds_of_orders=2,
 )
+_QUICK_DOCK = DockPlan(drivers=4, in_flight=5, operations=12, rounds=2, rounds_per_process=2, idle=8)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--rounds", type=click.IntRange(min=1), default=50, show_default=True, help="How often to take turns.")
+@click.option("--rounds", type=click.IntRange(min=1), help="How often to take turns: 50 times, with --dock 10 times.")
 @click.option(
     "--calls", type=click.IntRange(min=8), default=100, show_default=True, help="Per server, scenario and round."
 )
@@ -51,18 +54,37 @@ _QUICK_ENGINE = EnginePlan(
 @click.option(
     "--engine", is_flag=True, help="Measure the engine instead: at work and at rest, its start, large orders."
 )
+@click.option("--dock", is_flag=True, help="Measure the dock instead: its hub against a bare stream echo.")
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
-@click.option("--check", is_flag=True, help=f"Exit with 1 when a p50 ratio is above {LIMIT}, or the engine's targets.")
+@click.option(
+    "--check", is_flag=True, help=f"Exit with 1 when a p50 ratio is above {LIMIT}, or the engine's or dock's targets."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def main(  # noqa: PLR0913 - one for each option
-    *, rounds: int, calls: int, mtls: bool, client: str, engine: bool, quick: bool, check: bool, output: str
+    *,
+    rounds: int | None,
+    calls: int,
+    mtls: bool,
+    client: str,
+    engine: bool,
+    dock: bool,
+    quick: bool,
+    check: bool,
+    output: str,
 ) -> None:
     """Measure what cloudgraft adds to a bare gRPC server that answers a constant; or the engine, busy against idle.
+
+    Or the dock, against a bare stream that sends everything back.
 
     \b
     Examples: python -m bench --client raw --check
               python -m bench --engine
+              python -m bench --dock
     """  # noqa: D301 - click wants the character itself
+    if dock:
+        _dock(_QUICK_DOCK if quick else DockPlan(rounds=rounds or 10, operations=calls), check=check, output=output)
+        return
+    rounds = rounds or 50
     if engine:
         plan = _QUICK_ENGINE if quick else EnginePlan(rounds=rounds, calls=calls, client=client)
         _engine(replace(plan, client=client), check=check, output=output)
@@ -87,6 +109,19 @@ def _engine(plan: EnginePlan, *, check: bool, output: str) -> None:
         click.echo(engine_as_json(report))
     else:
         print_engine_tables(report, _console())
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+def _dock(plan: DockPlan, *, check: bool, output: str) -> None:
+    click.echo(f"{plan.idle} idle drivers ...", err=True)
+    memory = measure_memory(plan)
+    click.echo(f"{plan.drivers} drivers at work ...", err=True)
+    report = DockReport(plan=plan, dispatch=measure_dispatch(plan), memory=memory)
+    if output == "json":
+        click.echo(dock_as_json(report))
+    else:
+        print_dock_tables(report, _console())
     if check and report.over_limit:
         sys.exit(1)
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cloudgraft.dock import MachineClass, Secret, run
-from cloudgraft.sdk import AuthenticationError, BlockingDriver, DriverTraits, Idempotency, Machine, MachineSpec
+from cloudgraft.sdk import BlockingDriver, DriverTraits, Idempotency, Machine, MachineSpec
+from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError
 
 
 class LabDriver(BlockingDriver):
@@ -25,7 +26,7 @@ class LabDriver(BlockingDriver):
             raise AuthenticationError(f"the lab does not know the password of {machine_class.name}")
 
     def create(self, spec: MachineSpec) -> Machine:  # settings: the class's providerSpec, and over it the group's own
-        path = self.directory / spec.name
+        path = self.path(spec.name)
         if not path.exists():
             whole = path.with_name(f".{spec.name}")
             whole.write_text(json.dumps({"tags": dict(spec.tags), "size": spec.settings.get("size", "small")}))
@@ -33,10 +34,15 @@ class LabDriver(BlockingDriver):
         return self.machine(path)
 
     def delete(self, machine: Machine) -> None:
-        (self.directory / machine.name).unlink(missing_ok=True)
+        self.path(machine.name).unlink(missing_ok=True)
 
     def list(self) -> Sequence[Machine]:
         return [self.machine(path) for path in sorted(self.directory.glob("[!.]*"))]
+
+    def path(self, name: str) -> Path:
+        if name.startswith(".") or "/" in name:  # a name is data, and never leads elsewhere
+            raise InvalidArgumentError(f"{name!r} is not a name for a machine")
+        return self.directory / name
 
     def machine(self, path: Path) -> Machine:
         tags = json.loads(path.read_text())["tags"]

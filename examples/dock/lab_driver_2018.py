@@ -29,6 +29,8 @@ class OldLab:
         secret = json.loads(self.data.get_secret(SecretMeta(known["secretRef"]["name"])))
         if base64.b64decode(secret["data"]["password"]) != b"open sesame":
             raise PermissionError("wrong password")
+        if machine_name.startswith(".") or "/" in machine_name:  # a name is data, and never leads elsewhere
+            raise ValueError("not a name for a machine")
         (self.directory / machine_name).write_text(known["providerSpec"]["size"])
         return f"lab://{machine_name}", machine_name
 

@@ -17,7 +17,10 @@ from click.testing import CliRunner, Result
 
 from cloudgraft.cli.dock import command
 from cloudgraft.sdk.errors import CloudgraftError
+from tests.cli.operator_rig import operating
+from tests.cli.serve_process import ServeProcess
 from tests.conditions import until
+from tests.engine.rig import Rig
 
 # With the verb, also where the list of verbs does not have it yet.
 PROGRAM = "from cloudgraft.cli import main; main.VERBS.setdefault('dock', ''); main.main()"
@@ -90,6 +93,26 @@ async def test_a_driver_dials_in_and_is_shown_and_both_end_when_told(tmp_path: P
         assert hub.wait(30) == 0
 
 
+async def test_serve_has_a_dock_also_where_it_has_no_clouds_of_its_own(tmp_path: Path) -> None:
+    """A section `dock` starts the hub. What a changed file cannot change is told; without it nobody gets in."""
+    text = DOCK + "providers: [{type: memory}]\n"
+    text = text.replace("server: {ops: null}", "server: {listen: '127.0.0.1:0', ops: null}")
+    file = written(tmp_path / "cloudgraft.yaml", text)
+    with ServeProcess(file) as serving:
+        found = serving.wait_for(lambda line: line.get("event") == "serving drivers that dial in")
+        assert (await asyncio.to_thread(run, "drivers", "-c", file)).stdout == "No driver is connected.\n"
+        driver = written(tmp_path / "driver.yaml", DRIVER)
+        with started(tmp_path / "driver.log", "connect", "-c", driver, "--address", found["address"]):
+            await asyncio.to_thread(serving.wait_for, lambda line: line.get("event") == "a driver is connected", 60)
+            written(file, text.replace("127.0.0.1:0\n", "127.0.0.1:1\n").replace("dock:", "dock:\n  heartbeat: 9s"))
+            serving.send(signal.SIGHUP)
+            fixed = "a change of these needs a restart: dock.listen, dock.heartbeat"
+            await asyncio.to_thread(serving.wait_for, lambda line: line.get("event") == fixed)
+            written(file, "cluster: test\nproviders: [{type: memory}]\n")
+            serving.send(signal.SIGHUP)
+            await asyncio.to_thread(serving.wait_for, lambda line: line.get("event") == "a driver is gone")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -111,7 +134,7 @@ def test_the_file_of_a_driver_is_checked(tmp_path: Path, text: str, told: str) -
 
 def test_the_file_of_a_dock_is_checked(tmp_path: Path) -> None:
     good = run("-c", written(tmp_path / "dock.yaml", DOCK), "--check")
-    assert (good.exit_code, good.output.partition(": ")[2]) == (0, "good (0 drivers, 1 machine classes)\n")
+    assert (good.exit_code, good.output.partition(": ")[2]) == (0, "good (0 drivers, 0 engines, 1 machine classes)\n")
     without = written(tmp_path / "no.yaml", "cluster: test\nproviders: [{type: memory}]\n")
     assert "has no section dock" in told_by(run("-c", without))
     assert run().exit_code == 2, "without a file it is a mistake of usage"
@@ -121,3 +144,9 @@ def test_without_a_dock_there_is_nobody_to_ask(tmp_path: Path) -> None:
     asked = run("drivers", "-c", written(tmp_path / "dock.yaml", DOCK))
     assert asked.exit_code == 1
     assert asked.stderr.startswith("error: ")
+
+
+async def test_a_server_without_a_dock_says_so(tmp_path: Path) -> None:
+    async with operating(Rig(tmp_path)) as operator:
+        asked = await operator.run(command, "drivers", code=1)
+    assert asked.stderr == "error: this server has no dock: there is no section `dock` in its file\n"

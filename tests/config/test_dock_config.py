@@ -14,6 +14,7 @@ from cloudgraft.sdk.secrecy import redacted
 HEAD = "cluster: prod\n"
 TOKEN = "0123456789abcdef"
 ACME = "kind: AcmeMachineClass, apiVersion: machine.example/v1"
+B = "kind: B, apiVersion: v1"
 TLS = "tls: {cert: tls.crt, key: tls.key, clientCA: ca.crt}"
 
 
@@ -77,7 +78,7 @@ def test_a_whole_dock(base: Path) -> None:
           kubernetes: {namespace: machines}
         """
     dock = _dock(text, base)
-    assert [driver.may_register() for driver in dock.drivers] == [
+    assert [driver.all_kinds() for driver in dock.drivers] == [
         {("AcmeMachineClass", "machine.example/v1")},
         {("A", "a.example/v1"), ("B", "b.example/v1alpha1")},
     ]
@@ -128,12 +129,33 @@ def test_a_whole_dock(base: Path) -> None:
         ),
         (
             f"drivers: [{{name: a, {ACME}}}, {{name: «a, {ACME}}}]",
-            "dock.drivers[1].name: the name a is there twice (each driver needs its own)",
+            "dock.drivers[1].name: the name a is already that of the driver a (each driver needs its own)",
         ),
         (
             f"{TLS}, drivers: [{{name: a, {ACME}, clientNames: [x]}}, {{name: b, {ACME}, clientNames: «[x]}}]",
-            "dock.drivers[1].clientNames: x is already a name of the driver a (one driver may have several",
+            "dock.drivers[1].clientNames: x is already one of the driver a (one entry may have several kinds)",
         ),
+        (
+            f"engines: [{{name: e, {ACME}, clientNames: «[x]}}]",
+            "dock.engines[0].clientNames: needs dock.tls.clientCA, which signs such certificates",
+        ),
+        (
+            f"{TLS}, drivers: [{{name: a, {ACME}, clientNames: [x]}}], engines: [{{name: e, {B}, clientNames: «[x]}}]",
+            "dock.engines[0].clientNames: x is already one of the driver a (one entry may have several kinds)",
+        ),
+        (
+            f"drivers: [{{name: a, {ACME}, tokenFile: acme.token}}], engines: [«{{name: e, {ACME}}}]",
+            "dock.engines[0]: the engine e needs tokenFile, to be known by",
+        ),
+        (
+            f"drivers: [{{name: a, {B}, tokenFile: acme.token}}], engines: [{{name: e, {B}, tokenFile: «acme.token}}]",
+            "dock.engines[0].tokenFile: this token is already one of the driver a (one entry may have several kinds)",
+        ),
+        (
+            f"drivers: [{{name: a, {ACME}}}], engines: [{{name: «a, {ACME}}}]",
+            "dock.engines[0].name: the name a is already that of the driver a (each engine needs its own)",
+        ),
+        ("engines: [«{name: e}]", "dock.engines[0].kind: is missing (for example kind: AcmeMachineClass)"),
         ("kubernetes: «{namespace: x}", "dock.kubernetes: needs kubernetes, to know where the cluster is"),
         (
             f"classes: {{s: {{{ACME}, secretFile: secret.yaml, secretEnv: «{{a: B}}}}}}",
@@ -156,9 +178,46 @@ def test_what_is_wrong_is_told_with_its_place(text: str, told: str, base: Path) 
     assert "hunter2" not in problem
 
 
-def test_one_certificate_may_be_shared_by_drivers_that_tokens_tell_apart(base: Path) -> None:
-    entries = ", ".join(f"{{name: {name}, {ACME}, clientNames: [x], tokenFile: acme.token}}" for name in "ab")
-    assert len(_dock(f"dock: {{{TLS}, drivers: [{entries}]}}", base).drivers) == 2
+def test_all_that_is_wrong_with_drivers_and_engines_is_told_at_once(base: Path) -> None:
+    text = f"""
+        dock:
+          tls: {{cert: tls.crt, key: tls.key}}
+          drivers:
+            - {{name: a, {ACME}}}
+            - {{name: a, {ACME}, clientNames: [x]}}
+            - {{name: b, kind: B}}
+          engines:
+            - {{name: b, {ACME}, clientNames: [x]}}
+            - {{nmae: c, {ACME}}}
+          listn: 127.0.0.1:0
+        """
+    assert [line.split(":")[3].strip() for line in _lines(text, base)] == [
+        "dock.drivers[0]",
+        "dock.drivers[1].name",
+        "dock.drivers[1].clientNames",
+        "dock.drivers[2].apiVersion",
+        "dock.drivers[2]",
+        "dock.engines[0].name",
+        "dock.engines[0].clientNames",
+        "dock.engines[0].clientNames",
+        "dock.engines[1]",
+        "dock.engines[1].name",
+        "dock.engines[1].nmae",
+        "dock.listn",
+    ]
+
+
+def test_one_certificate_may_be_shared_by_those_whom_tokens_tell_apart(base: Path) -> None:
+    (base / "b.token").write_text("fedcba9876543210\n")
+    a, b = (f"{{name: {name}, {ACME}, clientNames: [x], tokenFile: {name}.token}}" for name in ("acme", "b"))
+    assert len(_dock(f"dock: {{{TLS}, drivers: [{a}, {b}]}}", base).drivers) == 2
+    assert len(_dock(f"dock: {{{TLS}, drivers: [{a}], engines: [{b}]}}", base).engines) == 1
+
+
+def test_a_token_that_stands_where_its_file_belongs_is_not_repeated(base: Path) -> None:
+    secret = "A" * 90
+    a, b = (f"{{name: {name}, {ACME}, tokenFile: {secret}}}" for name in "ab")
+    assert secret not in "".join(_lines(f"dock: {{drivers: [{a}, {b}]}}", base))
 
 
 def test_tls_without_an_authority_of_clients_is_for_drivers_with_tokens(base: Path) -> None:

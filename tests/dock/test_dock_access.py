@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ import pytest
 
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client, renew
 from cloudgraft.config import parse
-from cloudgraft.dock.access import DriverAccess, DriverIdentity, DriverRule, admit, rules_of
+from cloudgraft.dock.access import CallerAccess, CallerIdentity, CallerRule, Role, admit, admit_engine, rules_of
 from cloudgraft.dock.messages import Key
-from cloudgraft.dock.ports import Access
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, PermissionDeniedError
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
@@ -30,21 +29,28 @@ OTHER = Key(kind="OtherMachineClass", api_version="machine.example/v1")
 FIRST, SECOND = "first-token-0123456789", "second-token-0123456789"
 
 
-def rule(name: str = "acme", *keys: Key, names: Sequence[str] = (), token: Path | None = None) -> DriverRule:
-    return DriverRule(name=name, keys=frozenset(keys or {ACME}), client_names=frozenset(names), token_file=token)
+def rule(name: str = "acme", *keys: Key, names: Sequence[str] = (), token: Path | None = None) -> CallerRule:
+    return CallerRule(name=name, keys=frozenset(keys or {ACME}), client_names=frozenset(names), token_file=token)
+
+
+def engine(name: str, *keys: Key, names: Sequence[str] = (), token: Path | None = None) -> CallerRule:
+    return replace(rule(name, *keys, names=names, token=token), role=Role.ENGINE)
 
 
 @dataclass
 class Dock:
     """A listener that tells callers who they are; a stream is told anew at each message."""
 
-    access: Access
+    access: CallerAccess
     address: str = ""
     bundle: Bundle | None = None
     removed: list[str] = field(default_factory=list)
 
     async def once(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         try:
+            if request.startswith(b"use "):
+                key = Key(kind=request.removeprefix(b"use ").decode(), api_version=ACME.api_version)
+                return admit_engine(self.access, context, key).name.encode()
             return admit(self.access, context, ACME if request == b"acme" else None).name.encode()
         except CloudgraftError as error:
             await context.abort(grpc.StatusCode[error.status.name], error.message)
@@ -82,7 +88,7 @@ class Dock:
 
 
 @asynccontextmanager
-async def dock(access: DriverAccess, bundle: Bundle | None = None) -> AsyncIterator[Dock]:
+async def dock(access: CallerAccess, bundle: Bundle | None = None) -> AsyncIterator[Dock]:
     served = Dock(access, bundle=bundle)
     access.on_removed(lambda identity: served.removed.append(identity.name))
     server = grpc.aio.server()
@@ -116,15 +122,15 @@ def write(path: Path, *tokens: str) -> Path:
 
 
 async def test_on_this_host_alone_everybody_is_local_and_may_do_everything() -> None:
-    async with dock(DriverAccess(secure=False)) as served:
+    async with dock(CallerAccess(secure=False)) as served:
         assert await served.call() == "local"
         assert await served.call("any-token-at-all-here") == "local"
 
 
 async def test_on_this_host_alone_drivers_without_tokens_share_what_is_configured() -> None:
-    async with dock(DriverAccess([rule("a", OTHER), rule("b", ACME)], secure=False)) as served:
+    async with dock(CallerAccess([rule("a", OTHER), rule("b", ACME)], secure=False)) as served:
         assert await served.call() == "local"
-    async with dock(DriverAccess([rule("a", OTHER)], secure=False)) as served:
+    async with dock(CallerAccess([rule("a", OTHER)], secure=False)) as served:
         assert await served.call(request=b"") == "local"
         assert await served.call() == "PERMISSION_DENIED"
 
@@ -134,7 +140,7 @@ async def test_a_driver_is_known_by_its_token(tmp_path: Path, caplog: pytest.Log
         rule("acme", ACME, token=write(tmp_path / "acme", FIRST)),
         rule("other", OTHER, token=write(tmp_path / "other", SECOND)),
     ]
-    async with dock(DriverAccess(rules, secure=False)) as served:
+    async with dock(CallerAccess(rules, secure=False)) as served:
         assert await served.call(FIRST) == "acme"
         assert await served.call(FIRST, scheme="bearer") == "acme"
         assert await served.call(SECOND) == "PERMISSION_DENIED"  # known, but not for this kind
@@ -142,14 +148,14 @@ async def test_a_driver_is_known_by_its_token(tmp_path: Path, caplog: pytest.Log
         for stranger in ("", FIRST[:-1], FIRST + "x", FIRST.upper()):
             assert await served.call(stranger) == "UNAUTHENTICATED"
         assert await served.call(FIRST, scheme="Basic") == "UNAUTHENTICATED"
-    told = [record for record in caplog.records if "no driver of dock.drivers" in record.getMessage()]
+    told = [record for record in caplog.records if "neither dock.drivers nor dock.engines" in record.getMessage()]
     assert [record.levelno for record in told] == [logging.WARNING]  # once a minute, not once a call
     assert not [text for text in (FIRST, SECOND) if text in caplog.text or redacted(text) != "[secret]"]
 
 
 async def test_a_token_file_is_read_again_and_may_hold_two_while_they_are_changed(tmp_path: Path) -> None:
     file = write(tmp_path / "acme", FIRST)
-    async with dock(DriverAccess([rule(token=file)], secure=False)) as served:
+    async with dock(CallerAccess([rule(token=file)], secure=False)) as served:
         write(file, FIRST, SECOND)
         assert [await served.call(token) for token in (FIRST, SECOND)] == ["acme", "acme"]
         assert served.removed == []
@@ -161,8 +167,8 @@ async def test_a_token_file_is_read_again_and_may_hold_two_while_they_are_change
 
 async def test_a_token_that_is_taken_away_is_noticed_when_nobody_calls(tmp_path: Path) -> None:
     file = write(tmp_path / "acme", FIRST)
-    access = DriverAccess([rule(token=file)], secure=False)
-    removed: list[DriverIdentity] = []
+    access = CallerAccess([rule(token=file)], secure=False)
+    removed: list[CallerIdentity] = []
     access.on_removed(removed.append)
     watching = asyncio.create_task(access.run(every=0.01))
     file.unlink()
@@ -175,11 +181,11 @@ async def test_a_token_that_is_taken_away_is_noticed_when_nobody_calls(tmp_path:
 async def test_what_is_too_short_or_unreadable_lets_nobody_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     short, broken = write(tmp_path / "short", "hunter2"), tmp_path / "directory"
     broken.mkdir()
-    access = DriverAccess([rule("a", token=short), rule("b", token=broken)], secure=False)
+    access = CallerAccess([rule("a", token=short), rule("b", token=broken)], secure=False)
     async with dock(access) as served:
         assert [await served.call(token) for token in ("hunter2", "")] == ["UNAUTHENTICATED"] * 2
     assert "a token has fewer than 16 characters" in caplog.text
-    assert "the tokens of a driver cannot be read" in caplog.text
+    assert "the tokens of a caller cannot be read" in caplog.text
     assert "hunter2" not in caplog.text
 
 
@@ -191,7 +197,7 @@ async def test_a_token_in_a_mounted_secret_is_replaced_by_its_link(tmp_path: Pat
         os.utime(tmp_path / number / "token", (1, 1))
     (tmp_path / "..data").symlink_to("1")
     (tmp_path / "token").symlink_to("..data/token")
-    async with dock(DriverAccess([rule(token=tmp_path / "token")], secure=False)) as served:
+    async with dock(CallerAccess([rule(token=tmp_path / "token")], secure=False)) as served:
         assert await served.call(FIRST) == "acme"
         (tmp_path / "..new").symlink_to("2")
         (tmp_path / "..new").rename(tmp_path / "..data")
@@ -205,7 +211,7 @@ async def test_identities_that_are_gone_or_changed_are_told_at_once_and_no_other
     kept = rule("kept", token=write(tmp_path / "kept", FIRST))
     gone = rule("gone", token=write(tmp_path / "gone", SECOND))
     changed = rule("changed", ACME, OTHER, token=write(tmp_path / "changed", "third-token-0123456789"))
-    access = DriverAccess([kept, gone, changed], secure=False)
+    access = CallerAccess([kept, gone, changed], secure=False)
     async with dock(access) as served:
         access.replace([kept, rule("changed", OTHER, token=tmp_path / "changed")])
         assert sorted(served.removed) == ["changed", "gone"]
@@ -214,8 +220,28 @@ async def test_identities_that_are_gone_or_changed_are_told_at_once_and_no_other
         assert await served.call("third-token-0123456789") == "PERMISSION_DENIED"
 
 
+async def test_a_token_that_goes_with_the_old_configuration_is_told_as_well(tmp_path: Path) -> None:
+    """Nobody may have looked at the file between its change and that of the configuration."""
+    kept = rule("kept", token=write(tmp_path / "kept", FIRST, SECOND))
+    access = CallerAccess([kept], secure=False)
+    async with dock(access) as served:
+        write(tmp_path / "kept", SECOND)
+        access.replace([kept, rule("new", OTHER, token=write(tmp_path / "new", "third-token-0123456789"))])
+        assert served.removed == ["kept"]
+
+
+async def test_a_dock_that_is_shut_knows_nobody_until_it_has_rules_again(tmp_path: Path) -> None:
+    access = CallerAccess(secure=False, for_engines=True)
+    async with dock(access) as served:
+        assert await served.call() == "local"
+        access.shut()
+        assert (served.removed, await served.call()) == (["local"], "UNAUTHENTICATED")
+        access.replace([rule()])
+        assert await served.call() == "local"
+
+
 async def test_when_tokens_are_asked_for_at_last_the_local_ones_are_told(tmp_path: Path) -> None:
-    access = DriverAccess(secure=False)
+    access = CallerAccess(secure=False)
     async with dock(access) as served:
         access.replace([rule(token=write(tmp_path / "acme", FIRST))])
         assert served.removed == ["local"]
@@ -223,20 +249,71 @@ async def test_when_tokens_are_asked_for_at_last_the_local_ones_are_told(tmp_pat
 
 
 async def test_a_listener_that_fails_keeps_no_other_from_being_told() -> None:
-    access = DriverAccess([rule("a", ACME)], secure=False)
+    access = CallerAccess([rule("a", ACME)], secure=False)
     access.on_removed(lambda _: 1 / 0)  # type: ignore[arg-type]  # raises before it returns anything
     async with dock(access) as served:
         access.replace([])
         assert served.removed == ["a", "local"]
 
 
+async def test_a_driver_is_no_engine_and_an_engine_no_driver(tmp_path: Path) -> None:
+    """A driver could otherwise have the machines of its kind made and deleted, and an engine take a driver's place."""
+    rules = [
+        rule("driver", ACME, token=write(tmp_path / "driver", FIRST)),
+        engine("engine", ACME, token=write(tmp_path / "engine", SECOND)),
+    ]
+    async with dock(CallerAccess(rules, secure=False)) as served:
+        assert [await served.call(token) for token in (FIRST, SECOND)] == ["driver", "PERMISSION_DENIED"]
+        use = b"use AcmeMachineClass"
+        assert [await served.call(token, request=use) for token in (FIRST, SECOND, "")] == [
+            "PERMISSION_DENIED",
+            "engine",
+            "UNAUTHENTICATED",
+        ]
+        assert await served.call(SECOND, request=b"use OtherMachineClass") == "PERMISSION_DENIED"
+        served.access.replace(rules[:1])
+        assert served.removed == ["engine"]
+        assert await served.call(SECOND, request=use) == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(
+    ("rules", "for_engines", "seen"),
+    [
+        ((), True, ["local", "local"]),
+        ((), False, ["local", "PERMISSION_DENIED"]),
+        ((rule("a"),), True, ["local", "PERMISSION_DENIED"]),
+        ((rule("a", OTHER), engine("b")), False, ["PERMISSION_DENIED", "local"]),
+        ((engine("b"),), False, ["local", "local"]),
+    ],
+    ids=["nobody named", "inside serve", "a driver named", "both named", "an engine named"],
+)
+async def test_on_this_host_alone_who_is_named_says_what_anybody_may_do(
+    rules: Sequence[CallerRule], for_engines: bool, seen: list[str]
+) -> None:
+    async with dock(CallerAccess(rules, secure=False, for_engines=for_engines)) as served:
+        assert [await served.call(request=request) for request in (b"acme", b"use AcmeMachineClass")] == seen
+
+
+async def test_who_shows_a_token_is_not_taken_for_one_that_needs_none(bundle: Bundle, tmp_path: Path) -> None:
+    """An engine on the host of a driver, with that one's certificate and a token of its own."""
+    rules = [rule(names=["acme-driver"]), engine("engine", token=write(tmp_path / "engine", FIRST))]
+    async with dock(CallerAccess(rules, secure=True), bundle) as served:
+        assert await served.call(FIRST, request=b"use AcmeMachineClass") == "engine"
+        assert await served.call() == "acme"
+
+
 def test_the_rules_are_those_of_the_configuration(tmp_path: Path) -> None:
     write(tmp_path / "t", FIRST)
+    write(tmp_path / "e", SECOND)
     entry = "{name: a, kinds: [{kind: A, apiVersion: v1}, {kind: B, apiVersion: v2}], tokenFile: t}"
-    config = parse(f"cluster: c\ndock: {{drivers: [{entry}]}}", tmp_path)
+    other = "{name: e, kind: B, apiVersion: v2, tokenFile: e}"
+    config = parse(f"cluster: c\ndock: {{drivers: [{entry}], engines: [{other}]}}", tmp_path)
     assert config.dock is not None
     keys = (Key(kind="A", api_version="v1"), Key(kind="B", api_version="v2"))
-    assert rules_of(config.dock) == (rule("a", *keys, token=tmp_path / "t"),)
+    assert rules_of(config.dock) == (
+        rule("a", *keys, token=tmp_path / "t"),
+        engine("e", keys[1], token=tmp_path / "e"),
+    )
 
 
 def test_refusals_are_told_in_words_that_say_what_to_do() -> None:
@@ -245,13 +322,17 @@ def test_refusals_are_told_in_words_that_say_what_to_do() -> None:
             return None
 
     class Somebody:
-        def identify(self, context: object) -> DriverIdentity:
-            return DriverIdentity(name="acme", keys=frozenset())
+        def identify(self, context: object) -> CallerIdentity:
+            return CallerIdentity(name="acme")
 
     with pytest.raises(AuthenticationError, match="does not know this driver: it needs a certificate or a token"):
         admit(Nobody(), None)  # type: ignore[arg-type]
-    with pytest.raises(PermissionDeniedError, match="the driver acme may not register AcmeMachineClass"):
+    with pytest.raises(PermissionDeniedError, match=r"acme may not register Acme.*dock\.drivers"):
         admit(Somebody(), None, ACME)  # type: ignore[arg-type]
+    with pytest.raises(AuthenticationError, match=r"does not know this engine: .*dock\.engines"):
+        admit_engine(Nobody(), None, ACME)  # type: ignore[arg-type]
+    with pytest.raises(PermissionDeniedError, match=r"acme may not use .*Acme.*an entry to dock\.engines"):
+        admit_engine(Somebody(), None, ACME)  # type: ignore[arg-type]
 
 
 # -- mutual TLS --------------------------------------------------------------------------------------------------------
@@ -266,7 +347,7 @@ async def test_a_driver_is_known_by_a_name_of_its_certificate(bundle: Bundle) ->
     stranger = issue_client(bundle.directory, "somebody-else")
     other = issue_client(bundle.directory, "other-driver")
     rules = [rule("acme", names=["acme-driver"]), rule("other", OTHER, names=["x", "other-driver"])]
-    async with dock(DriverAccess(rules, secure=True), bundle) as served:
+    async with dock(CallerAccess(rules, secure=True), bundle) as served:
         assert await served.call() == "acme"
         assert await served.call(cert=other) == "PERMISSION_DENIED"
         assert await served.call(cert=stranger) == "UNAUTHENTICATED"
@@ -278,14 +359,14 @@ async def test_with_names_and_a_token_both_are_asked_for(bundle: Bundle, tmp_pat
         rule("one", names=["acme-driver"], token=write(tmp_path / "one", FIRST)),
         rule("two", names=["acme-driver"], token=write(tmp_path / "two", SECOND)),
     ]
-    async with dock(DriverAccess(rules, secure=True), bundle) as served:
+    async with dock(CallerAccess(rules, secure=True), bundle) as served:
         assert [await served.call(token) for token in (FIRST, SECOND, "")] == ["one", "two", "UNAUTHENTICATED"]
         assert await served.call(FIRST, cert=stranger) == "UNAUTHENTICATED"
 
 
 async def test_with_tls_and_no_drivers_nobody_is_known(bundle: Bundle) -> None:
     """Law 9: nothing is open by accident."""
-    async with dock(DriverAccess(secure=True), bundle) as served:
+    async with dock(CallerAccess(secure=True), bundle) as served:
         assert await served.call() == "UNAUTHENTICATED"
 
 
@@ -300,7 +381,7 @@ async def test_case_33_certificates_expire_and_rotate_while_drivers_are_connecte
         bundle.directory, "short-lived", not_before=datetime.now(UTC) - timedelta(days=1), not_after=end
     )
     async with (
-        dock(DriverAccess([rule(names=["short-lived"])], secure=True), bundle) as served,
+        dock(CallerAccess([rule(names=["short-lived"])], secure=True), bundle) as served,
         served.channel(short) as channel,
     ):
         stream: Any = channel.stream_stream("/test.Dock/Stay")(timeout=30)
@@ -318,7 +399,7 @@ async def test_case_33_certificates_expire_and_rotate_while_drivers_are_connecte
 
 async def test_a_connected_driver_that_is_removed_is_a_stranger_at_its_next_word(bundle: Bundle) -> None:
     """The hub is told, and asks again who it is."""
-    access = DriverAccess([rule(names=["acme-driver"])], secure=True)
+    access = CallerAccess([rule(names=["acme-driver"])], secure=True)
     async with dock(access, bundle) as served, served.channel() as channel:
         stream: Any = channel.stream_stream("/test.Dock/Stay")(timeout=30)
         await stream.write(b"")

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.certs.pem import Stamp, stamp
-from cloudgraft.sdk.secrecy import hide, unhide
+from cloudgraft.sdk.secrecy import SHORTEST_TOKEN, hide, unhide
 
-__all__ = ["SHORTEST_TOKEN", "TokenFile", "bearer_of"]
+__all__ = ["TokenFile", "bearer_of", "token_hash"]
 
-SHORTEST_TOKEN: Final = 16  # characters; what is shorter can be guessed
 _LOG = logging.getLogger("cloudgraft.tokens")
 _MOST_BYTES: Final = 1 << 16
 
@@ -39,9 +38,14 @@ class TokenFile:
     def __repr__(self) -> str:
         return f"TokenFile({str(self.path)!r})"
 
+    @property
+    def hashes(self) -> tuple[bytes, ...]:
+        """Those of the tokens, for an index over many files: see :func:`token_hash`."""
+        return self._hashes
+
     def holds(self, token: bytes) -> bool:
         """Whether this is one of them."""
-        hashed = _hash(token)
+        hashed = token_hash(token)
         # All of them, so that the time taken does not tell which was nearly right.
         return sum(hmac.compare_digest(hashed, known) for known in self._hashes) > 0
 
@@ -57,7 +61,7 @@ class TokenFile:
         lost = set(self._tokens) - set(tokens)
         hide(*tokens)
         unhide(*self._tokens)
-        self._tokens, self._hashes = tokens, tuple(_hash(token.encode()) for token in tokens)
+        self._tokens, self._hashes = tokens, tuple(token_hash(token.encode()) for token in tokens)
         return bool(lost)
 
     def forget(self) -> None:
@@ -85,5 +89,6 @@ class TokenFile:
         _LOG.warning(message, argument, extra={"caller": self._owner, "file": str(self.path)})
 
 
-def _hash(token: bytes) -> bytes:
+def token_hash(token: bytes) -> bytes:
+    """What is kept of a token, and compared."""
     return hashlib.sha256(token).digest()

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import admin_client, logs
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import ago, console, print_json, table
+from cloudgraft.cli.dock_alone import DockAlone
 from cloudgraft.cli.dock_connect import command as connect_command
 from cloudgraft.cli.dock_wiring import DockLink
-from cloudgraft.cli.watched_file import signature, watching
-from cloudgraft.cli.wiring import admin_place
+from cloudgraft.cli.watched_file import signature
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.dock import Dock
-from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
 from cloudgraft.server.ops import OpsServer
+from cloudgraft.server.serve import settle
 from cloudgraft.server.signals import StopSignals
 
 __all__ = ["command"]
-
-log = logging.getLogger("cloudgraft.dock")
 
 _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE", "IN FLIGHT", "DONE", "LAST ERROR")
 
@@ -51,7 +48,7 @@ def command(
 
     Where `cloudgraft serve` runs, none of this is needed: a section `dock` in its file does the same in that process.
     A dock of its own is for an engine that drivers cannot reach; the engine's file then has a cloud with
-    `driver: dock` and this one's `address`.
+    `driver: dock` and this one's `address`, and this one's file names the engine in `dock.engines`.
 
     \b
     The smallest configuration, for a first try:
@@ -65,7 +62,7 @@ def command(
       cloudgraft dock drivers --config dock.yaml
       cloudgraft dock connect --driver simulated --config driver.yaml
 
-    SIGHUP, and a change of the file, bring other drivers and machine classes into effect.
+    SIGHUP, and a change of the file, bring other drivers, engines and machine classes into effect.
     """
     if context.invoked_subcommand is not None:
         return
@@ -73,15 +70,24 @@ def command(
         raise click.UsageError("say which file: --config FILE")
     given = {"log.level": verbosity, "log.format": log_format}
     overrides = {key: value for key, value in given.items() if value is not None}
-    config = load(path, overrides=overrides)
+
+    def read() -> Config:
+        config = load(path, overrides=overrides)
+        _section(config)
+        return config
+
+    seen = signature(path)
+    config = read()
     dock = _section(config)
     link = DockLink(config, dock, for_engines=True)
+    alone = DockAlone(path, config, link, read, seen=seen)
     if check:
-        click.echo(f"{path}: good ({len(dock.drivers)} drivers, {len(dock.classes)} machine classes)")
+        found = (f"{len(dock.drivers)} drivers", f"{len(dock.engines)} engines", f"{len(dock.classes)} machine classes")
+        click.echo(f"{path}: good ({', '.join(found)})")
         return
     logs.configure(config.log.level, config.log.format)
     signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
-    asyncio.run(_serve(link, config, _Watch(path, overrides, link)))
+    asyncio.run(_serve(link, config, alone))
 
 
 def _section(config: Config) -> Dock:
@@ -93,7 +99,7 @@ def _section(config: Config) -> Dock:
     return config.dock
 
 
-async def _serve(link: DockLink, config: Config, watch: _Watch) -> None:
+async def _serve(link: DockLink, config: Config, alone: DockAlone) -> None:
     registry = CollectorRegistry()
     link.register(registry)
     phase = "starting"
@@ -104,39 +110,14 @@ async def _serve(link: DockLink, config: Config, watch: _Watch) -> None:
                     ops = OpsServer(config.server.ops, registry, lambda: phase)
                     await ops.start()
                     stack.push_async_callback(ops.stop)
-                await stack.enter_async_context(link.running())
-                admin = AdminServer(link.methods(), admin_place(config))
-                await admin.start()
-                stack.push_async_callback(admin.stop, 1.0)
-                await stack.enter_async_context(watch.running())
+                await stack.enter_async_context(alone.running())
                 phase = ""
+                settle()
                 await told.wait()
                 phase = "stopping"
         except asyncio.CancelledError:
             if not told.while_starting:
                 raise
-
-
-class _Watch:
-    """Takes in a changed file: who may dial in, and machine classes. What is not valid leaves everything as it was."""
-
-    def __init__(self, path: Path, overrides: dict[str, Any], link: DockLink) -> None:
-        self._path = path
-        self._overrides = overrides
-        self._link = link
-        self._seen = signature(path)
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        return watching(self._path, self._reload, seen=self._seen)
-
-    async def _reload(self) -> None:
-        try:
-            config = await asyncio.to_thread(load, self._path, overrides=self._overrides)
-            self._link.replace(_section(config))
-        except CloudgraftError as error:
-            log.warning("%s is not valid, and the old configuration stays: %s", self._path.name, error)
-        else:
-            log.info("the configuration was read again")
 
 
 @command.command("drivers", epilog="\b\nExamples:\n  cloudgraft dock drivers\n  cloudgraft dock drivers -o json")
@@ -147,7 +128,10 @@ def drivers(admin: Admin, output: str) -> None:
 
     It asks a running `cloudgraft serve` or `cloudgraft dock`, found by its configuration file or by --admin.
     """
-    answer = admin.call("DockDrivers")
+    try:
+        answer = admin.call("DockDrivers")
+    except UnsupportedError:
+        raise PreconditionError("this server has no dock: there is no section `dock` in its file") from None
     if output == "json":
         print_json(answer)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from cloudgraft.admin.methods import Method, dock_methods
 from cloudgraft.config import Config, ConfigError
 from cloudgraft.config.dock import Dock
-from cloudgraft.dock.access import DriverAccess, rules_of
+from cloudgraft.dock.access import CallerAccess, rules_of
 from cloudgraft.dock.classes.feed import ClassFeed
 from cloudgraft.dock.hub import Hub, HubSettings
 from cloudgraft.dock.listener import DockListener, DockTlsFiles
@@ -31,6 +31,12 @@ log = logging.getLogger("cloudgraft.dock")
 
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at who leads
 _GRACE: Final = 10.0  # seconds for operations in flight when the dock closes
+_FIXED: Final[Mapping[str, Callable[[Dock], object]]] = {
+    "dock.listen": lambda dock: dock.listen,
+    "dock.tls": lambda dock: dock.tls,
+    "dock.heartbeat": lambda dock: dock.heartbeat,
+    "dock.kubernetes": lambda dock: dock.kubernetes,
+}
 
 
 class DockLink:
@@ -40,19 +46,21 @@ class DockLink:
     """
 
     def __init__(self, config: Config, dock: Dock, *, for_engines: bool = False) -> None:
-        """Opens nothing yet. ``for_engines`` has it speak to engines that run elsewhere too.
+        """Opens nothing yet. ``for_engines`` says that it is there for engines that run elsewhere; without it only
+        those of `dock.engines` may use its drivers.
 
         Raises ConfigError with what is wrong with `dock`.
         """
+        self._dock = dock
         try:
             self._client = _client(config) if dock.kubernetes is not None else None
-            self.access = DriverAccess(rules_of(dock), secure=dock.tls is not None)
+            self.access = CallerAccess(rules_of(dock), secure=dock.tls is not None, for_engines=for_engines)
             self._feed = ClassFeed(dock, client=self._client)
             self.classes = self._feed.store
-            settings = HubSettings(heartbeat=dock.heartbeat.total_seconds())
+            settings = HubSettings.beating(dock.heartbeat.total_seconds())
             self.hub = Hub(access=self.access, classes=self.classes, settings=settings)
-            self._engines = EngineService(self.hub, self.classes, self.access) if for_engines else None
-            handlers = [*self.hub.handlers(), *([self._engines.handler()] if self._engines else [])]
+            self._engines = EngineService(self.hub, self.classes, self.access)
+            handlers = [*self.hub.handlers(), self._engines.handler()]
             self.listener = DockListener(handlers, listen=dock.listen, tls=_tls(dock), settings=settings)
         except ConfigError:
             raise
@@ -68,8 +76,15 @@ class DockLink:
         """What operators may ask of it."""
         return dock_methods(self.hub.drivers)
 
-    def replace(self, dock: Dock) -> None:
-        """Takes the drivers and classes of a file that has changed. Where it listens stays."""
+    def replace(self, dock: Dock | None) -> None:
+        """Takes the drivers, engines and classes of a file that has changed; without a section, nobody may call."""
+        fixed = [key for key, value in _FIXED.items() if dock is not None and value(dock) != value(self._dock)]
+        if fixed:
+            log.warning("a change of these needs a restart: %s", ", ".join(fixed))
+        if dock is None:
+            log.warning("the section dock is gone: nobody may dial in, and a restart closes the port")
+            self.access.shut()
+            return
         self.access.replace(rules_of(dock))
         self._feed.replace(dock)
 
@@ -102,8 +117,7 @@ class DockLink:
 
     async def _close(self) -> None:
         await self.hub.close(_GRACE if self.listener.is_open else 0.0)
-        if self._engines is not None:
-            await self._engines.drain(1.0)
+        await self._engines.drain(1.0)
         await self.listener.close(1.0)
 
     async def _follow(self, may_serve: Callable[[], bool], look_every: float) -> None:

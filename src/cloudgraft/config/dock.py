@@ -23,10 +23,19 @@ from cloudgraft.config.fields import (
     refuse,
 )
 from cloudgraft.config.section import Section
+from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
 
-__all__ = ["SHORTEST_TOKEN", "Dock", "DockClass", "DockDriver", "DockKind", "DockKubernetes", "DockTls"]
+__all__ = [
+    "Dock",
+    "DockCaller",
+    "DockClass",
+    "DockDriver",
+    "DockEngine",
+    "DockKind",
+    "DockKubernetes",
+    "DockTls",
+]
 
-SHORTEST_TOKEN: Final = 16  # characters; what is shorter can be guessed
 _MOST_TOKEN_BYTES: Final = 1 << 16
 _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SECRETS: Final = ("secret_file", "secret_dir", "secret_env")
@@ -85,17 +94,20 @@ def _tokens(path: Path | None, info: ValidationInfo) -> Path | None:
     return path
 
 
-class DockDriver(Section):
-    """A driver that may dial in. With both `clientNames` and `tokenFile`, both are asked of it."""
+class DockCaller(Section):
+    """Somebody who may call the dock, and for which kinds.
 
-    name: Name = Field(description="For logs and `cloudgraft dock drivers`.", examples=["acme"])
+    What is missing, and what cannot be told from another's, :mod:`cloudgraft.config.dock_checks` tells.
+    """
+
+    name: Name = Field(description="For logs and messages; no driver and no engine has another's.", examples=["acme"])
     kinds: tuple[DockKind, ...] = Field(
         (),
-        description="What it may register, if that is more than one kind.",
+        description="Its kinds, if there are more than one.",
         examples=["[{kind: AcmeMachineClass, apiVersion: machine.example/v1}]"],
     )
     kind: _KindName | None = Field(
-        None, validate_default=True, description="The one kind that it may register.", examples=["AcmeMachineClass"]
+        None, validate_default=True, description="Its one kind.", examples=["AcmeMachineClass"]
     )
     api_version: _ApiVersion | None = Field(
         None, description="The API version of `kind`, which needs one.", examples=["machine.example/v1"]
@@ -129,12 +141,24 @@ class DockDriver(Section):
             raise refuse("only goes together with kind", "those of kinds stand with each of them")
         return value
 
-    def may_register(self) -> frozenset[tuple[str, str]]:
+    def all_kinds(self) -> frozenset[tuple[str, str]]:
         """Kinds and their API versions."""
         said = [(entry.kind, entry.api_version) for entry in self.kinds]
         if self.kind is not None and self.api_version is not None:
             said.append((self.kind, self.api_version))
         return frozenset(said)
+
+
+class DockDriver(DockCaller):
+    """A driver that may dial in, and register its kinds. With both `clientNames` and `tokenFile`, both are asked of
+    it.
+    """
+
+
+class DockEngine(DockCaller):
+    """An engine that runs elsewhere, and uses the drivers of its kinds: its file has a cloud with `driver: dock` and
+    the `address` of this dock. It may not register as a driver. It proves who it is as a driver does.
+    """
 
 
 def _variables(value: Mapping[str, str]) -> Mapping[str, str]:
@@ -191,7 +215,7 @@ class DockKubernetes(Section):
 class Dock(Section):
     """Where drivers dial in: cloudgraft listens, and drivers connect from wherever they can reach it."""
 
-    # `listen` and `drivers` come after `tls`, which decides what they may be.
+    # `listen` comes after `tls`, which decides what it may be.
     tls: DockTls | None = Field(None, description="TLS; without it only drivers on this host can dial in.")
     listen: ListenAddress = Field(
         "127.0.0.1:5000",
@@ -200,10 +224,15 @@ class Dock(Section):
     )
     drivers: tuple[DockDriver, ...] = Field(
         (),
-        validate_default=True,
         description="Who may dial in, and as what. Without `tls` it may be left out: any program on this host may then "
         "register any kind.",
         examples=["[{name: acme, kind: AcmeMachineClass, apiVersion: machine.example/v1, tokenFile: acme.token}]"],
+    )
+    engines: tuple[DockEngine, ...] = Field(
+        (),
+        description="Engines that run elsewhere and use the drivers of this dock. No driver is one of them. Without "
+        "`tls`, `drivers` and `engines`, any program on this host may use those of a `cloudgraft dock`.",
+        examples=["[{name: prod, kind: AcmeMachineClass, apiVersion: machine.example/v1, tokenFile: prod.token}]"],
     )
     heartbeat: PositiveDuration = Field(
         timedelta(seconds=5),
@@ -229,42 +258,3 @@ class Dock(Section):
                 "add dock.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
             )
         return value
-
-    @field_validator("drivers")
-    @classmethod
-    def _check_drivers(cls, value: tuple[DockDriver, ...], info: ValidationInfo) -> tuple[DockDriver, ...]:
-        if "tls" in info.data:  # one that is wrong is told itself
-            _check_proofs(value, info.data["tls"])
-        for index, driver in enumerate(value):
-            if driver.kind is not None and driver.api_version is None:
-                hint = "for example apiVersion: machine.example/v1"
-                raise refuse("is missing", hint, at=(index, "apiVersion"))
-        _check_unique(value)
-        return value
-
-
-def _check_proofs(drivers: tuple[DockDriver, ...], tls: DockTls | None) -> None:
-    """Every driver can be told from every other caller."""
-    if tls is not None and not drivers:
-        raise refuse("is missing: with tls it says who may dial in", "for example [{name: acme, …, clientNames: [a]}]")
-    wants_tokens = tls is not None or any(driver.token_file for driver in drivers)
-    for index, driver in enumerate(drivers):
-        if driver.client_names and (tls is None or tls.client_ca is None):
-            raise refuse("needs dock.tls.clientCA, which signs such certificates", at=(index, "clientNames"))
-        if wants_tokens and not driver.client_names and driver.token_file is None:
-            proof = "clientNames or tokenFile" if tls is not None and tls.client_ca else "tokenFile"
-            raise refuse(f"the driver {driver.name} needs {proof}, to be known by", at=(index,))
-
-
-def _check_unique(drivers: tuple[DockDriver, ...]) -> None:
-    names: set[str] = set()
-    certificates: dict[str, str] = {}
-    for index, driver in enumerate(drivers):
-        if driver.name in names:
-            raise refuse(f"the name {driver.name} is there twice", "each driver needs its own", at=(index, "name"))
-        names.add(driver.name)
-        for client in driver.client_names if driver.token_file is None else ():
-            if client in certificates:
-                message = f"{client} is already a name of the driver {certificates[client]}"
-                raise refuse(message, "one driver may have several kinds", at=(index, "clientNames"))
-            certificates[client] = driver.name

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         current_class,
         from_2018,
         run,
+        run_until_told,
     )
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "current_class",
     "from_2018",
     "run",
+    "run_until_told",
 ]
 
 

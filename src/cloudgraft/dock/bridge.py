@@ -130,6 +130,11 @@ class DockDriver(Driver):
         elif hub is not None:
             self._berth = HubBerth(hub, classes, options.key, options.machine_class)
 
+    @property
+    def key(self) -> Key:
+        """Under which the driver connects."""
+        return self._options.key
+
     async def start(self) -> None:
         """A driver that is away now is asked again before each call."""
         if self._berth is not None:
@@ -173,7 +178,8 @@ class DockDriver(Driver):
         """The way to the driver, once it is known what it is like now: another may have taken its place."""
         if self._berth is None:
             raise UnavailableError(
-                "there is no dock in this process: add a `dock` section, or give the address of one elsewhere"
+                "there is no dock in this process: add a `dock` section and start it again, or give the address of one "
+                "elsewhere"
             )
         traits = await self._berth.traits() or self._options.traits()
         if self._is_known and traits != self.traits:

@@ -4,49 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
-__all__ = ["Deadline", "Deadlines"]
+__all__ = ["Deadlines"]
 
 _TIDY_AT: Final = 1000  # entries, of which most may be over
 
 
-class Deadline:
-    """One of them; it holds on to nothing once it is over."""
-
-    __slots__ = ("due",)
-
-    def __init__(self, due: Callable[[], None]) -> None:
-        self.due: Callable[[], None] | None = due
-
-    def cancel(self) -> None:
-        """It is met."""
-        self.due = None
-
-
 class Deadlines:
-    """Calls back at the time of each, unless it was met by then."""
+    """Calls back at the time of each number that is still pending by then. Of the others it keeps nothing for long."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Deadline]] = []
-        self._order = itertools.count()
+    def __init__(self, pending: Container[int], due: Callable[[int, float], None]) -> None:
+        """``due`` is called with the number and with the time that :meth:`add` gave for it."""
+        self._pending = pending
+        self._due = due
+        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
+        self._heap: list[tuple[float, int]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._tidy_at = _TIDY_AT
 
-    def add(self, seconds: float, due: Callable[[], None]) -> Deadline:
-        """From now on, so many seconds."""
-        loop = asyncio.get_running_loop()
-        when, deadline = loop.time() + seconds, Deadline(due)
-        heapq.heappush(self._heap, (when, next(self._order), deadline))
+    def add(self, number: int, seconds: float) -> float:
+        """From now on, so many seconds; gives the time of the loop at which it is due."""
+        when = self._loop.time() + seconds
+        heapq.heappush(self._heap, (when, number))
         if self._timer is None or when < self._timer.when():
-            self._set_timer(loop, when)
+            self._set_timer(when)
         if len(self._heap) > self._tidy_at:
-            self._heap = [kept for kept in self._heap if kept[2].due is not None]
+            self._heap = [entry for entry in self._heap if entry[1] in self._pending]
             heapq.heapify(self._heap)
             self._tidy_at = max(_TIDY_AT, 2 * len(self._heap))
-        return deadline
+        return when
 
     def close(self) -> None:
         """No more."""
@@ -54,18 +42,17 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+    def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(when, self._run)
+        self._timer = self._loop.call_at(when, self._run)
 
     def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         self._timer = None
-        now = loop.time()
-        while self._heap and (self._heap[0][0] <= now or self._heap[0][2].due is None):
-            due = heapq.heappop(self._heap)[2].due
-            if due is not None:
-                due()
+        now = self._loop.time()
+        while self._heap and (self._heap[0][0] <= now or self._heap[0][1] not in self._pending):
+            when, number = heapq.heappop(self._heap)
+            if when <= now and number in self._pending:
+                self._due(number, when)
         if self._heap:
-            self._set_timer(loop, self._heap[0][0])
+            self._set_timer(self._heap[0][0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cloudgraft.dock.messages import MachineClass, Secret
 from cloudgraft.dock.ports import Access, ClassStore, Context
@@ -46,15 +46,18 @@ class Fetching:
         raise _nothing("secret")
 
     def secret_named(self, context: Context, name: str, namespace: str) -> Secret:
-        """The secret of that name, if a class with which the caller works names it; raises NotFoundError."""
+        """The secret of that name, if a class with which the caller works names it; raises NotFoundError.
+
+        A class may name two. Each name gives the values of both: a driver of 2018 knows of one, and asks only for that.
+        """
         for session in self._callers(context):
             for known in reversed(session.classes):
                 found = self._class(session, known)
-                if found is None or not name or found.secret != name:
+                if found is None or not name or name not in (found.secret, found.also_named):
                     continue
                 secret = self.classes.secret(found)
                 if secret is not None and namespace in {"", secret.namespace, found.namespace}:
-                    return secret
+                    return replace(secret, name=name)
         raise _nothing("secret")
 
     def _callers(self, context: Context) -> Iterator[Session]:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final, Self
 
 from cloudgraft.dock.messages import DriverInfo
 
-__all__ = ["DriverReport", "HubSettings"]
+__all__ = ["NOTICED_WITHIN", "DriverReport", "HubSettings"]
+
+# Seconds after which a driver that is frozen, or whose network is gone without a word, is known to be away; v0 and v1.
+NOTICED_WITHIN: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSettings:
     """Times are in seconds."""
 
-    heartbeat: float = 5.0  # between two heartbeats of v1, in both directions
+    heartbeat: float = NOTICED_WITHIN / 3  # between two heartbeats of v1, in both directions
     missed: int = 3  # heartbeats in a row that make a connection a dead one
     handshake: float = 10.0  # until a driver must have said who it is
     grace: float = 10.0  # for operations in flight when the hub closes
-    # Of HTTP/2: the only way to notice a frozen driver of v0. From the last byte to the end: the sum of the two.
-    keepalive: float = 10.0
-    keepalive_timeout: float = 5.0
+    # Of HTTP/2: the only way to notice a frozen driver of v0. From the last byte to the end: the sum of the two. The
+    # second is also how long any driver may stand still: gRPC pings of its own accord, right after a message.
+    keepalive: float = NOTICED_WITHIN / 3
+    keepalive_timeout: float = NOTICED_WITHIN * 2 / 3
 
     max_message_bytes: int = 16 * 1024 * 1024
     outbox: int = 1000  # messages that wait for a driver to read
@@ -33,6 +38,11 @@ class HubSettings:
     unasked: int = 1000  # messages nobody asked for that are read in a row; after that so many a second:
     unasked_per_second: float = 200.0
     tombstones: int = 10_000  # operations that were given up, and whose late results are still known
+
+    @classmethod
+    def beating(cls, heartbeat: float) -> Self:
+        """As patient with drivers of v0 as with those of v1: three heartbeats."""
+        return cls(heartbeat=heartbeat, keepalive=heartbeat, keepalive_timeout=2 * heartbeat)
 
     @property
     def silence(self) -> float:

@@ -78,6 +78,7 @@ class MachineClass:
     provider_spec: Mapping[str, object] = field(default_factory=dict, repr=False)
     node_template: Mapping[str, object] = field(default_factory=dict)
     secret: str = ""  # the name of the secret with the credentials; empty: it needs none
+    also_named: str = ""  # the name of one over whose values those are laid: the two are one to a driver
     namespace: str = ""
     json: str = field(default="", repr=False)  # the whole object, for drivers
 

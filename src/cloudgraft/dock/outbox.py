@@ -20,7 +20,8 @@ class Outbox:
         self._words: deque[Words] = deque(maxlen=limit)  # of too many the oldest is lost: all can be done without
         self._operations: dict[int, bytes] = {}
         self._bytes = 0
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
+        self._writer: asyncio.Future[None] | None = None  # it waits for something to send
         self.open = True  # whether the driver takes another operation now
 
     def __len__(self) -> int:
@@ -32,7 +33,8 @@ class Outbox:
             return False
         self._operations[number] = data
         self._bytes += len(data)
-        self._wake.set()
+        if self._writer is not None:
+            self._wake()
         return True
 
     def remove(self, number: int) -> None:
@@ -42,15 +44,18 @@ class Outbox:
     def say(self, words: Words) -> None:
         """Words that go before all operations."""
         self._words.append(words)
-        self._wake.set()
+        self._wake()
 
     def take_operations(self, *, take: bool) -> None:
         """Whether operations are handed out; words always are."""
         self.open = take
-        self._wake.set()
+        self._wake()
 
     async def next(self) -> tuple[int | None, bytes]:
-        """What is to be sent now, and the number of the operation that it is, if it is one. It is taken out."""
+        """What is to be sent now, and the number of the operation that it is, if it is one. It is taken out.
+
+        One task calls this, the one that writes.
+        """
         while True:
             while self._words:
                 data = self._words.popleft()()
@@ -61,5 +66,10 @@ class Outbox:
                 data = self._operations.pop(number)
                 self._bytes -= len(data)
                 return number, data
-            self._wake.clear()
-            await self._wake.wait()
+            self._writer = self._loop.create_future()
+            await self._writer
+
+    def _wake(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None and not writer.done():
+            writer.set_result(None)

@@ -9,7 +9,7 @@ import grpc.aio
 
 from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
 
-__all__ = ["Access", "ClassStore", "Context", "Identity"]
+__all__ = ["Access", "ClassStore", "Context", "EngineAccess", "EngineIdentity", "Identity"]
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -33,6 +33,24 @@ class Access(Protocol):
 
     def on_removed(self, callback: Callable[..., None]) -> None:
         """The callback is called, with whatever, when an identity is gone or may do less than before."""
+
+
+class EngineIdentity(Protocol):
+    """Who an engine elsewhere has proved to be."""
+
+    @property
+    def name(self) -> str:
+        """For people and logs."""
+
+    def may_use(self, key: Key) -> bool:
+        """Whether it may have the driver of these machines make, delete and list them."""
+
+
+class EngineAccess(Protocol):
+    """Which engines may call."""
+
+    def identify(self, context: Context) -> EngineIdentity | None:
+        """The caller by its certificate or token; None for a stranger."""
 
 
 class ClassStore(Protocol):

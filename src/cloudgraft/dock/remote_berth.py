@@ -31,7 +31,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     UnavailableError,
 )
-from cloudgraft.sdk.secrecy import hide
+from cloudgraft.sdk.secrecy import hide, unhide
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
@@ -105,6 +105,7 @@ class RemoteBerth(Berth):
         for task in self._retired:
             task.cancel()
         await asyncio.gather(*self._retired, return_exceptions=True)
+        self._show("")
 
     async def traits(self) -> DriverTraits | None:
         """Describe; an answer without ownership is that of a driver which declares nothing."""
@@ -170,10 +171,15 @@ class RemoteBerth(Berth):
             raise PreconditionError(f"the token for {self.name} cannot be read from {self._token_file}") from error
         if not token or not token.isascii() or not token.isprintable() or len(token) > _LONGEST_TOKEN:
             raise PreconditionError(f"{self._token_file} does not hold a token: one line of plain characters")
+        self._show(token)
+        return (*self._about, ("authorization", f"Bearer {token}"))
+
+    def _show(self, token: str) -> None:
+        """The token that is in use now is the one that is hidden."""
         if token != self._token:
             hide(token)
+            unhide(self._token)
             self._token = token
-        return (*self._about, ("authorization", f"Bearer {token}"))
 
     def _present(self) -> grpc.aio.Channel:
         if self._channel is None:

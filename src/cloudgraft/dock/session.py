@@ -20,7 +20,7 @@ import grpc.aio
 
 from cloudgraft.dock.hub_settings import DriverReport, HubSettings
 from cloudgraft.dock.limits import Bucket
-from cloudgraft.dock.messages import Answer, DriverInfo, Key, Operation
+from cloudgraft.dock.messages import Answer, DriverInfo, Key, Operation, Result
 from cloudgraft.dock.outbox import Outbox
 from cloudgraft.dock.ports import Context
 from cloudgraft.dock.speech import Bye, Malformed, Reply, Speech, Tombstones
@@ -127,9 +127,7 @@ class Session:
         self.state, self.ending = State.CLOSED, error
         self._waiting.fail_all(why)
         self._closed.set()
-        for ping in self._pings:
-            if not ping.done():
-                ping.set_result(None)
+        self._answer_pings()
         self._events.left(self)
 
     def drain(self, grace: float) -> None:
@@ -165,9 +163,15 @@ class Session:
 
     async def _asked(self, operation: Operation) -> Answer:
         wait = self._waiting.enter(operation, self._settings.max_message_bytes)
-        reply = await self._waiting.reply(wait)
         try:
-            result = await self._speech.result(reply, operation)
+            reply = await wait.future
+        except asyncio.CancelledError:
+            self._waiting.abandon(wait)
+            raise
+        try:
+            result = self._speech.result(reply, operation)
+            if not isinstance(result, Result):
+                result = await result
         except InternalError as error:
             self._count_malformed(error.message)
             raise
@@ -203,6 +207,12 @@ class Session:
         finally:
             self._pings.discard(ping)
         return not self._closed.is_set()
+
+    def _answer_pings(self) -> None:
+        while self._pings:
+            ping = self._pings.pop()
+            if not ping.done():
+                ping.set_result(None)
 
     def tick(self, now: float, spare: float) -> None:
         """Called often: sends what is due, and ends what is dead or will be within ``spare`` seconds."""
@@ -247,13 +257,11 @@ class Session:
         while self.state is not State.CLOSED:
             data = await self.context.read()
             if data is grpc.aio.EOF:
-                self.end("the driver closed the connection")
+                self.end("the connection to the driver ended")
                 return
             self._heard_at = self._clock()
-            while self._pings:
-                ping = self._pings.pop()
-                if not ping.done():
-                    ping.set_result(None)
+            if self._pings:
+                self._answer_pings()
             if not self._take(data):
                 # A driver that floods is read slowly: it is held up by its own connection, and nobody else is.
                 await asyncio.sleep(self._unasked.take())
@@ -276,7 +284,7 @@ class Session:
 
     def _take_reply(self, reply: Reply) -> bool:
         """Whether somebody waited for it. One for which nobody waits any more is not lost: the listeners look again."""
-        self.telling.acknowledge((reply.number,))
+        self.telling.acknowledge_one(reply.number)
         if self._waiting.settle(reply):
             return True
         if reply.foreign or self._tombstones.take(self.key, reply.number):

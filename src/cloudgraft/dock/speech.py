@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
@@ -17,12 +17,13 @@ __all__ = ["Beat", "Bye", "Heard", "Introduction", "Malformed", "Reply", "Speech
 _LONGEST_NAME: Final = 253
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each operation, and that takes thrice as long
 class Reply:
     """The end of an operation, not yet looked into: that is done by whoever waits for it."""
 
     number: int
     message: Any
+    content: memoryview | None = None  # of the answer, where that is so long that it was cut out of the message
     foreign: bool = False  # of an operation that another hub, or this one before it was started again, has sent
 
 
@@ -62,6 +63,7 @@ class Speech(ABC):
     protocol: ClassVar[str]
     # Whether a driver must give signs of life by itself, so that its silence means something.
     beats: ClassVar[bool] = False
+    acknowledges: ClassVar[bool] = False  # whether there are words for results that have arrived
 
     def greeting(self) -> bytes | None:
         """What the hub says before the driver has said anything."""
@@ -92,8 +94,11 @@ class Speech(ABC):
         """What the driver says. It raises nothing: what makes no sense is malformed."""
 
     @abstractmethod
-    async def result(self, reply: Reply, operation: Operation) -> Result:
-        """What a reply says of the operation that it answers; raises InternalError when it does not fit it."""
+    def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
+        """What a reply says of the operation that it answers; raises InternalError when it does not fit it.
+
+        A list can be long: it is looked into little by little, and others have their turn meanwhile.
+        """
 
     def heartbeat(self, number: int) -> bytes | None:
         """A sign of life."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from itertools import chain
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.codes import Code, decode, error_of
+from cloudgraft.dock.large import LARGE, MOST_ITEMS, cut_out, fields
 from cloudgraft.dock.messages import DriverInfo, Operation, Result, Status, Verb
 from cloudgraft.dock.speech import Bye, Heard, Introduction, Malformed, Reply, Speech, checked_key
 from cloudgraft.sdk.driver import Machine
@@ -44,7 +46,7 @@ class SpeechV0(Speech):
 
     def introduction(self, data: bytes) -> Introduction:
         """By its payload alone: as in 2018, the number and the type of this one reply do not matter."""
-        message = _parsed(data)
+        message = _parsed(data) if len(data) <= LARGE else None
         if message is None or message.WhichOneof("response") != "registerResp":
             raise InvalidArgumentError("the first message of a driver must be the answer to register: registerResp")
         said = message.registerResp
@@ -78,6 +80,8 @@ class SpeechV0(Speech):
 
     def hear(self, data: bytes) -> Heard:
         """An answer by its number; its type is an echo, and not looked at."""
+        if len(data) > LARGE:
+            return _heard_large(memoryview(data))
         message = _parsed(data)
         if message is None:
             return Malformed("it is not a DriverSide")
@@ -87,7 +91,7 @@ class SpeechV0(Speech):
             return Malformed("it registers a second time on one connection")
         return Reply(message.operationID, message)
 
-    async def result(self, reply: Reply, operation: Operation) -> Result:
+    def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
         """An answer of the kind that was asked for."""
         message: pb.DriverSide = reply.message
         given, wanted = message.WhichOneof("response"), _ANSWERS[operation.verb]
@@ -96,7 +100,7 @@ class SpeechV0(Speech):
                 f"the driver answers {operation.verb.value} with {given or 'nothing'}: whether it was done is unknown"
             )
         if operation.verb is Verb.LIST:
-            return await _listed(message.listresponse)
+            return _listed(message.listresponse, reply.content or memoryview(b""))
         if operation.verb is Verb.DELETE:
             return Result(status=_status(message.deleteresponse.error))
         return _created(message.createresponse, operation)
@@ -107,6 +111,16 @@ def _parsed(data: bytes) -> pb.DriverSide | None:
         return pb.DriverSide.FromString(data)
     except DecodeError:
         return None
+
+
+def _heard_large(data: memoryview) -> Heard:
+    """Nothing is so long but a list; it is looked into later, little by little."""
+    try:
+        rest, content = cut_out(data, pb.DriverSide.LISTRESPONSE_FIELD_NUMBER)
+        message = pb.DriverSide.FromString(rest)
+    except DecodeError:
+        return Malformed(f"{len(data)} bytes are no list")
+    return Reply(message.operationID, message, content)
 
 
 def _check(operation: Operation, params: pb.MCMside.operationParams) -> None:
@@ -140,15 +154,36 @@ def _created(response: pb.DriverSide.createResp, operation: Operation) -> Result
     return Result(status=status, answer=machine)
 
 
-async def _listed(response: pb.DriverSide.listResp) -> Result:
-    status = _status(response.error)
+async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Result:
+    """``content`` is the response's own, where it is so long that it was cut out. Others have their turn meanwhile."""
+    status, machines = _status(response.error), list[Machine]()
+    try:
+        for position, each in enumerate(chain(response.list, _entries(content)), 1):
+            if isinstance(each, str):
+                status = _status(each)
+            elif status.code is Code.OK:
+                machines.append(_machine(each))
+            if position % _SLICE == 0:
+                await asyncio.sleep(0)
+            if position > MOST_ITEMS:
+                raise InternalError(f"the driver lists more than {MOST_ITEMS} machines: nobody can have so many")
+    except DecodeError:
+        raise InternalError("the driver's list cannot be read to its end") from None
     if status.code is not Code.OK:
         return Result(status=status)  # whatever machines are in it: half a list is none
-    machines: list[Machine] = []
-    for position, machine in enumerate(response.list, 1):
-        if not machine.machineID:
-            raise InternalError(f"the driver lists the machine {machine.machineName!r} without an id")
-        machines.append(Machine(name=machine.machineName, machine_id=machine.machineID, provider_id=machine.machineID))
-        if position % _SLICE == 0:
-            await asyncio.sleep(0)
     return Result(status=status, answer=machines)
+
+
+def _entries(content: memoryview) -> Iterator[pb.DriverSide.machine | str]:
+    """The machines, and the error if there is one; raises DecodeError."""
+    for number, item, _ in fields(content):
+        if number == pb.DriverSide.listResp.LIST_FIELD_NUMBER and item is not None:
+            yield pb.DriverSide.machine.FromString(bytes(item))
+        elif number == pb.DriverSide.listResp.ERROR_FIELD_NUMBER and item is not None:
+            yield str(item[: 4 * _LONGEST_TEXT], "utf-8", "replace")
+
+
+def _machine(message: pb.DriverSide.machine) -> Machine:
+    if not message.machineID:
+        raise InternalError(f"the driver lists the machine {message.machineName!r} without an id")
+    return Machine(name=message.machineName, machine_id=message.machineID, provider_id=message.machineID)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.codes import code_of
+from cloudgraft.dock.large import LARGE, cut_out
 from cloudgraft.dock.messages import DriverInfo, Operation, Result, Verb
 from cloudgraft.dock.speech import Beat, Bye, Heard, Introduction, Malformed, Reply, Speech
 from cloudgraft.dock.wire_v1 import PROTOCOL, info_from_pb, put_operation, result_from_pb
@@ -21,8 +22,10 @@ from cloudgraft.wire.pb import dock_pb2 as pb
 __all__ = ["SpeechV1"]
 
 _OPTIONAL: Final = frozenset({Verb.SHAPES, Verb.PRICES})
+_LONGEST_HELLO: Final = 2 * 1024 * 1024  # bytes: it is parsed in one go
 _MOST_LATE: Final = 10_000  # results that are looked at in one hello; the driver keeps the rest, and sends it again
-_SIGNS_OF_LIFE: Final = frozenset({"heartbeat", "progress"})
+_RESULT: Final = pb.DriverMessage.RESULT_FIELD_NUMBER
+_LONG_ANSWERS: Final = (pb.Result.LIST_FIELD_NUMBER, pb.Result.SHAPES_FIELD_NUMBER, pb.Result.PRICES_FIELD_NUMBER)
 
 
 class SpeechV1(Speech):
@@ -30,6 +33,7 @@ class SpeechV1(Speech):
 
     protocol = PROTOCOL
     beats = True
+    acknowledges = True
 
     def __init__(self) -> None:
         self.hub_id = secrets.token_hex(8)
@@ -38,6 +42,10 @@ class SpeechV1(Speech):
 
     def introduction(self, data: bytes) -> Introduction:
         """Hello."""
+        if len(data) > _LONGEST_HELLO:
+            raise InvalidArgumentError(
+                f"the driver's hello has {len(data)} bytes, and {_LONGEST_HELLO} are taken: it must keep fewer results"
+            )
         message = _parsed(data)
         if message is None or message.WhichOneof("message") != "hello":
             raise InvalidArgumentError("the first message of a driver must be hello")
@@ -74,24 +82,39 @@ class SpeechV1(Speech):
 
     def hear(self, data: bytes) -> Heard:
         """One message of the driver."""
+        if len(data) > LARGE:
+            return self._hear_large(memoryview(data))
         message = _parsed(data)
         if message is None:
             return Malformed("it is not a DriverMessage")
         kind = message.WhichOneof("message")
         if kind == "result":
             return self._reply(message.result)
-        if kind in _SIGNS_OF_LIFE:
+        if kind == "heartbeat":
             return Beat()
         if kind == "bye":
             return Bye(at_once=False)
         return Malformed(f"{kind or 'an empty message'} makes no sense here")
 
-    def _reply(self, result: pb.Result) -> Reply:
-        return Reply(result.id, result, foreign=result.hub_id not in {"", self.hub_id})
+    def _hear_large(self, data: memoryview) -> Heard:
+        """Nothing is so long but the answer to a question; it is looked into later, little by little."""
+        try:
+            _, outer = cut_out(data, _RESULT)
+            inner, content = cut_out(outer, *_LONG_ANSWERS)
+            result = pb.Result.FromString(inner)
+        except DecodeError:
+            return Malformed(f"{len(data)} bytes are no answer to a question")
+        reply = self._reply(result)
+        reply.content = content
+        return reply
 
-    async def result(self, reply: Reply, operation: Operation) -> Result:
+    def _reply(self, result: pb.Result) -> Reply:
+        hub_id = result.hub_id
+        return Reply(result.id, result, foreign=hub_id != self.hub_id and hub_id != "")  # noqa: PLR1714 - a set costs more
+
+    def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
         """An answer of the kind that was asked for."""
-        return await result_from_pb(reply.message, operation.verb)
+        return result_from_pb(reply.message, operation.verb, reply.content)
 
     def heartbeat(self, number: int) -> bytes:
         """A sign of life."""

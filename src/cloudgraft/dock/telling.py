@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -13,7 +13,7 @@ from cloudgraft.dock.speech import Speech
 __all__ = ["Telling"]
 
 _MOST_ACKNOWLEDGED: Final = 100_000  # numbers that wait for a driver that does not read
-_ACKNOWLEDGE_AFTER: Final = 0.5  # seconds: many at once, for nobody waits for it
+_ACKNOWLEDGE_AFTER: Final = 1.0  # seconds: many at once, for nobody waits for it
 _ACKNOWLEDGE_AT: Final = 100  # or so many
 
 
@@ -23,7 +23,9 @@ class Telling:
     def __init__(self, speech: Speech, outbox: Outbox) -> None:
         self._speech = speech
         self._outbox = outbox
+        self._loop = asyncio.get_running_loop()
         self._acknowledged: list[int] = []
+        self._will_acknowledge = False  # a timer runs
         self._changed: tuple[dict[str, None], dict[str, None]] = ({}, {})
         self._beats = 0
         self._beat_queued = False
@@ -44,14 +46,21 @@ class Telling:
             self._beat_queued = True
             self._outbox.say(self._heartbeat)
 
-    def acknowledge(self, numbers: Collection[int]) -> None:
+    def acknowledge(self, numbers: Iterable[int]) -> None:
         """The results of these operations have arrived."""
-        if not numbers or len(self._acknowledged) >= _MOST_ACKNOWLEDGED:
+        for number in numbers:
+            self.acknowledge_one(number)
+
+    def acknowledge_one(self, number: int) -> None:
+        """The result of this operation has arrived. Most have: this is cheap."""
+        numbers = self._acknowledged
+        if not self._speech.acknowledges or len(numbers) >= _MOST_ACKNOWLEDGED:
             return
-        if not self._acknowledged:
-            asyncio.get_running_loop().call_later(_ACKNOWLEDGE_AFTER, self._outbox.say, self._acknowledgement)
-        self._acknowledged.extend(numbers)
-        if len(self._acknowledged) == _ACKNOWLEDGE_AT:
+        numbers.append(number)
+        if not self._will_acknowledge:
+            self._will_acknowledge = True
+            self._loop.call_later(_ACKNOWLEDGE_AFTER, self._time_to_acknowledge)
+        if len(numbers) == _ACKNOWLEDGE_AT:
             self._outbox.say(self._acknowledgement)
 
     def changed(self, classes: Iterable[str], secrets: Iterable[str]) -> None:
@@ -66,6 +75,11 @@ class Telling:
         self._beat_queued = False
         self._beats += 1
         return self._speech.heartbeat(self._beats)
+
+    def _time_to_acknowledge(self) -> None:
+        self._will_acknowledge = False
+        if self._acknowledged:
+            self._outbox.say(self._acknowledgement)
 
     def _acknowledgement(self) -> bytes | None:
         numbers, self._acknowledged = self._acknowledged, []

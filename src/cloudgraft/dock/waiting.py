@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
-from cloudgraft.dock.codes import error_of
+from cloudgraft.dock.codes import Code, error_of
 from cloudgraft.dock.deadlines import Deadlines
 from cloudgraft.dock.messages import Answer, DriverInfo, Operation, Result
 from cloudgraft.dock.outbox import Outbox
@@ -18,13 +17,14 @@ from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumen
 __all__ = ["Wait", "Waiting", "judged"]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Wait:
     """One operation that somebody waits for."""
 
     number: int
     operation: Operation
     future: asyncio.Future[Reply]
+    due: float = 0.0  # when it is given up, by the loop's clock
     sent: bool = False  # handed to the connection: from then on nobody knows whether it is done
 
 
@@ -41,13 +41,15 @@ class Waiting:
     ) -> None:
         """``late`` is called when a result came at the same moment as its caller went."""
         self._info = info
+        self._most = info.max_in_flight
         self._speech = speech
         self._numbers = speech.numbers()
         self._outbox = outbox
         self._tombstones = tombstones
         self._late = late
+        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
         self._waits: dict[int, Wait] = {}
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines(self._waits, self._give_up)
         self._empty = asyncio.Event()
         self._empty.set()
         self.in_flight = 0  # sent, and not answered
@@ -61,7 +63,7 @@ class Waiting:
         data = self._encoded(number, operation)
         if len(data) > max_bytes:
             raise InvalidArgumentError(f"this {operation.verb.value} has {len(data)} bytes: {max_bytes} are allowed")
-        wait = Wait(number=number, operation=operation, future=asyncio.get_running_loop().create_future())
+        wait = Wait(number, operation, self._loop.create_future())
         self._waits[number] = wait
         self._empty.clear()
         if not self._outbox.put(number, data):
@@ -69,6 +71,8 @@ class Waiting:
             raise UnavailableError(
                 f"too many operations wait for the driver for {self._info.key}: nothing was sent; try again later"
             )
+        # Not asyncio.timeout(): it would cancel the caller, and lose a reply that comes at the same moment.
+        wait.due = self._deadlines.add(number, operation.timeout.total_seconds())
         return wait
 
     def _encoded(self, number: int, operation: Operation) -> bytes:
@@ -79,20 +83,9 @@ class Waiting:
                 f"this {operation.verb.value} cannot be written as a message ({type(error).__name__})"
             ) from None
 
-    async def reply(self, wait: Wait) -> Reply:
-        """The driver's answer, not yet looked into."""
-        # Not asyncio.timeout(): it would cancel the caller, and lose a reply that comes at the same moment.
-        deadline = self._deadlines.add(wait.operation.timeout.total_seconds(), partial(self._give_up, wait))
-        try:
-            return await wait.future
-        except asyncio.CancelledError:
-            self._abandon(wait)
-            raise
-        finally:
-            deadline.cancel()
-
-    def _give_up(self, wait: Wait) -> None:
-        if not wait.future.done():
+    def _give_up(self, number: int, due: float) -> None:
+        wait = self._waits[number]
+        if wait.due == due and not wait.future.done():  # not one that had the same number before
             self._bury(wait)
             self._fail(wait, self._too_late(wait))
 
@@ -106,7 +99,7 @@ class Waiting:
             f"the driver for {self._info.key} did not answer in {seconds:g} s: whether {verb} was done is unknown"
         )
 
-    def _abandon(self, wait: Wait) -> None:
+    def abandon(self, wait: Wait) -> None:
         """The caller is gone."""
         if wait.future.done() and not wait.future.cancelled():
             if wait.future.exception() is None:
@@ -178,10 +171,10 @@ class Waiting:
             self._empty.set()
 
     def _regulate(self) -> None:
-        most = self._info.max_in_flight
-        take = not most or self.in_flight < most
-        if take is not self._outbox.open:
-            self._outbox.take_operations(take=take)
+        if self._most:
+            take = self.in_flight < self._most
+            if take is not self._outbox.open:
+                self._outbox.take_operations(take=take)
 
 
 def judged(result: Result, operation: Operation) -> Answer:
@@ -190,6 +183,8 @@ def judged(result: Result, operation: Operation) -> Answer:
     A machine that comes with an error may exist or not: then the outcome is unknown, whatever the code.
     """
     status = result.status
+    if status.code is Code.OK:  # whatever was asked: nothing to look up
+        return result.answer
     error = error_of(status.code, status.message, operation.verb, status.retry_after)
     if error is None:
         return result.answer

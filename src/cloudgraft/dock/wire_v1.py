@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import chain
+from typing import Final, TypeVar, cast
+
+from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.dock.codes import code_from, error_of
+from cloudgraft.dock.large import MOST_ITEMS, items
 from cloudgraft.dock.messages import Answer, ClassRef, DriverInfo, MachineClass, Operation, Result, Secret, Status, Verb
 from cloudgraft.dock.speech import checked_key
 from cloudgraft.sdk.driver import Machine, Price, Shape
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.wire import driver as wire
-from cloudgraft.wire.dock import duration_from_pb, duration_to_pb
+from cloudgraft.wire.dock import duration_from_pb, duration_to_pb, put_duration
 from cloudgraft.wire.pb import dock_pb2 as pb
 from cloudgraft.wire.pb import driver_pb2
 
@@ -31,6 +35,8 @@ __all__ = [
     "secret_to_pb",
 ]
 
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 PROTOCOL: Final = "v1"
 PROTOCOL_NUMBER: Final = 1
 _FINE: Final = Status()
@@ -92,14 +98,13 @@ def put_operation(message: pb.Operation, number: int, hub_id: str, operation: Op
     """The same, into a message where it is: a copy would take as long as all the rest."""
     message.id = number
     message.hub_id = hub_id
-    message.timeout.MergeFrom(duration_to_pb(operation.timeout))
-    message.machine_class = operation.class_ref.name
-    message.class_revision = operation.class_ref.revision
-    message.secret_revision = operation.class_ref.secret_revision
+    put_duration(message.timeout, operation.timeout)
+    ref = operation.class_ref
+    message.machine_class, message.class_revision, message.secret_revision = ref.name, ref.revision, ref.secret_revision
     if operation.verb is Verb.CREATE:
         if operation.spec is None or not operation.spec.name:
             raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
-        message.create.MergeFrom(wire.spec_to_pb(operation.spec))
+        wire.put_spec(message.create, operation.spec)
     elif operation.verb is Verb.DELETE:
         if operation.machine is None or not operation.machine.machine_id:
             raise InvalidArgumentError("a machine without machine_id cannot be deleted")
@@ -158,11 +163,15 @@ def _put_answer(message: pb.Result, verb: Verb, answer: Answer) -> None:
         message.prices.prices.extend(wire.price_to_pb(each) for each in cast("Sequence[Price]", answer))
 
 
-async def result_from_pb(message: pb.Result, verb: Verb) -> Result:
-    """The end of an operation; raises InternalError when it is no answer to it. Others have their turn meanwhile."""
+def result_from_pb(message: pb.Result, verb: Verb, content: memoryview | None = None) -> Result | Awaitable[Result]:
+    """The end of an operation; raises InternalError when it is no answer to it.
+
+    What can be long takes a while, and others have their turn meanwhile. ``content`` is that of the answer where it was
+    cut out of the message.
+    """
     status = _status_from_pb(message.status)
     given = message.WhichOneof("answer")
-    if error_of(status.code, status.message, verb) is not None:
+    if status is not _FINE and error_of(status.code, status.message, verb) is not None:
         # A machine that comes with an error is kept: then it is not known what happened.
         with_machine = given == "create" and message.create.machine.machine_id
         return Result(status=status, answer=wire.machine_from_pb(message.create.machine) if with_machine else None)
@@ -170,30 +179,39 @@ async def result_from_pb(message: pb.Result, verb: Verb) -> Result:
         raise InternalError(
             f"the driver answers {verb.value} with {given or 'nothing'}: whether it was done is unknown"
         )
-    return Result(status=status, answer=await _answer_from_pb(message, verb))
-
-
-async def _answer_from_pb(message: pb.Result, verb: Verb) -> Answer:
     if verb is Verb.CREATE:
-        return wire.machine_from_pb(message.create.machine)
+        return Result(status=status, answer=wire.machine_from_pb(message.create.machine))
     if verb is Verb.DELETE:
-        return None
-    if verb is Verb.SHAPES:
-        return [wire.shape_from_pb(shape) for shape in message.shapes.shapes]
-    if verb is Verb.PRICES:
-        return [wire.price_from_pb(price) for price in message.prices.prices]
-    return await _machines_from_pb(message.list)
+        return Result(status=status)
+    return _long_result(message, verb, content or memoryview(b""))
 
 
-async def _machines_from_pb(listed: driver_pb2.ListResponse) -> Sequence[Machine]:
-    if listed.next_page_token:
-        raise InternalError("the driver sends a part of its list: over a stream a list is one message")
-    machines: list[Machine] = []
-    for position, machine in enumerate(listed.machines, 1):
-        machines.append(wire.machine_from_pb(machine))
+async def _long_result(message: pb.Result, verb: Verb, content: memoryview) -> Result:
+    status = _status_from_pb(message.status)
+    try:
+        if verb is Verb.SHAPES:
+            shapes = chain(message.shapes.shapes, map(driver_pb2.Shape.FromString, items(content)))
+            return Result(status=status, answer=await _converted(wire.shape_from_pb, shapes))
+        if verb is Verb.PRICES:
+            prices = chain(message.prices.prices, map(driver_pb2.Price.FromString, items(content)))
+            return Result(status=status, answer=await _converted(wire.price_from_pb, prices))
+        if message.list.next_page_token:
+            raise InternalError("the driver sends a part of its list: over a stream a list is one message")
+        machines = chain(message.list.machines, map(driver_pb2.Machine.FromString, items(content)))
+        return Result(status=status, answer=await _converted(wire.machine_from_pb, machines))
+    except DecodeError:
+        raise InternalError(f"the driver's answer to {verb.value} cannot be read to its end") from None
+
+
+async def _converted(convert: Callable[[M], T], messages: Iterable[M]) -> list[T]:
+    found: list[T] = []
+    for position, message in enumerate(messages, 1):
+        found.append(convert(message))
         if position % _SLICE == 0:
             await asyncio.sleep(0)
-    return machines
+        if position > MOST_ITEMS:
+            raise InternalError(f"the driver's answer has more than {MOST_ITEMS} entries: nobody can have so many")
+    return found
 
 
 def _status_to_pb(status: Status) -> pb.Status:

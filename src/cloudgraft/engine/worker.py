@@ -188,6 +188,7 @@ class Worker:
 
     async def _keep_observing(self) -> None:
         while True:
+            self._look.clear()  # before: what changes while the cloud is listed is not in that list
             try:
                 await self.observe()
             except _JOURNAL as error:  # the writer has told; a cloud's own troubles end in the observer
@@ -200,7 +201,6 @@ class Worker:
                 every = max(every, backoff.delay(self.settings, failures)) if failures > 1 else every / _HURRY
             elif self.observer.is_hurried():
                 every /= _HURRY
-            self._look.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(every):
                     await self._look.wait()

@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["hide", "redacted", "unhide"]
+__all__ = ["SHORTEST_TOKEN", "hide", "redacted", "unhide"]
 
+SHORTEST_TOKEN: Final = 16  # characters of what a caller proves itself with; what is shorter can be guessed
 MASK: Final = "[secret]"
 _SHORTEST: Final = 6  # characters; what is shorter is also part of many a harmless word
 _lock = threading.Lock()

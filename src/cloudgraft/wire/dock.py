@@ -21,6 +21,7 @@ __all__ = [
     "V1_SERVICE",
     "duration_from_pb",
     "duration_to_pb",
+    "put_duration",
     "v0_rpcs",
     "v1_rpcs",
 ]
@@ -30,6 +31,7 @@ V0_SERVICES: Final = ("service.Servicegrpc", "infra.Infragrpc")  # the second on
 CONNECT: Final = "Connect"  # v1's stream
 REGISTER: Final = "Register"  # v0's stream
 
+_NO_TIME: Final = timedelta(0)
 _LONGEST: Final = timedelta(days=36500)  # what is longer is no time that anybody waits
 
 
@@ -58,8 +60,17 @@ def v0_rpcs(service: str = V0_SERVICES[0]) -> dict[str, Rpc]:
 
 
 def duration_to_pb(time: timedelta) -> Duration:
-    within = max(timedelta(0), min(time, _LONGEST))
-    return Duration(seconds=within.days * 86400 + within.seconds, nanos=within.microseconds * 1000)
+    message = Duration()
+    put_duration(message, time)
+    return message
+
+
+def put_duration(message: Duration, time: timedelta) -> None:
+    """The same, into a message where it is."""
+    if not _NO_TIME <= time <= _LONGEST:
+        time = max(_NO_TIME, min(time, _LONGEST))
+    message.seconds = time.days * 86400 + time.seconds
+    message.nanos = time.microseconds * 1000
 
 
 def duration_from_pb(message: Duration) -> timedelta:

@@ -1,133 +1,139 @@
-"""The engine's rig with a dock between engine and cloud, and a hub whose one driver is in this process."""
+"""The engine's rig with a dock between engine and cloud: the real hub, a real port, and a driver that dials in."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from typing import TypeVar
 
-from cloudgraft.dock.bridge import DockDriver, DockOptions
-from cloudgraft.dock.codes import Code, code_of, error_of, retry_after_of
-from cloudgraft.dock.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation, Secret, Verb
-from cloudgraft.sdk.driver import Driver, DriverTraits
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, NotFoundError, UnavailableError
+from cloudgraft.dock.codes import Code
+from cloudgraft.dock.messages import Verb
+from cloudgraft.dock.runner import DockRunner, MachineError, Speech
+from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
 from cloudgraft.simcloud.driver import SimulatedDriver
+from tests.conditions import until
+from tests.dock.bridge.harbour import KEY, Harbour
 from tests.engine.rig import Rig, running
 
-KEY = Key(kind="AcmeMachineClass", api_version="machine.example/v1")
-CLASS = "small"
-OPTIONS = DockOptions(kind=KEY.kind, api_version=KEY.api_version, machine_class=CLASS, list_delay=timedelta(0))
+T = TypeVar("T")
 
 
-class OneClass:
-    """A store with one machine class, which may be taken away."""
+class Line:
+    """The line between the hub and its one driver, which is in this process and dials in over a real socket.
 
-    def __init__(self) -> None:
-        self.is_there = True
-
-    def get(self, name: str, key: Key) -> MachineClass:
-        self.ref(name, key)
-        template = {"instanceType": "m1", "capacity": {"cpu": 2, "memory": "4Gi"}, "zone": "a"}
-        text = json.dumps({"kind": key.kind, "metadata": {"name": name}, "nodeTemplate": template})
-        return MachineClass(name=name, key=key, revision=3, node_template=template, json=text)
-
-    def secret(self, machine_class: MachineClass) -> Secret | None:
-        return None
-
-    def on_changed(self, callback: Callable[[Key, Sequence[str], Sequence[str]], None]) -> None:
-        """It never does."""
-
-    def ref(self, name: str, key: Key) -> ClassRef:
-        if not self.is_there or (name, key) != (CLASS, KEY):
-            raise NotFoundError(f"there is no machine class {name} of {key}")
-        return ClassRef(name=name, revision=3, secret_revision=1)
-
-    def check_create(self, name: str, key: Key) -> None:
-        self.ref(name, key)
-
-
-class MemoryHub:
-    """A hub with one driver. Errors cross it as codes, as they would over a wire.
-
-    ``is_here`` says whether the driver is connected. ``codes`` are answered instead of asking it. ``cut`` ends the
-    connection in the middle of the next operations of a verb: "before" the driver did it, or "after".
+    ``is_here`` says whether the driver is connected, from the next turn on. ``codes`` are answered instead of asking
+    the cloud. ``cut`` ends the connection in the middle of the next operation of a verb: "before" the driver did it, or
+    "after". What it knew of operations is lost with it, as when its process is killed.
     """
 
-    def __init__(self, driver: Driver, *, traits: DriverTraits | None) -> None:
-        self.driver = driver
-        self.traits = traits
+    def __init__(self, rig: DockRig) -> None:
         self.is_here = True
         self.codes: dict[Verb, Code] = {}
         self.cut: dict[Verb, str] = {}
-        self.operations: list[Operation] = []
+        self.verbs: list[Verb] = []  # what the driver was asked
+        self._rig = rig
+        self._runner: DockRunner | None = None
+        self._cutting: asyncio.Task[None] | None = None
 
-    def info(self, key: Key) -> DriverInfo | None:
-        is_known = self.is_here and key == KEY
-        return DriverInfo(key=key, protocol="v1", traits=self.traits) if is_known else None
+    async def set(self) -> None:
+        """Has it be as ``is_here`` says."""
+        if self._cutting is not None:
+            await self._cutting
+            self._cutting = None
+        if self.is_here and self._runner is None:
+            speech = Speech.V1 if self._rig.declares else Speech.V0
+            self._runner = await self._rig.harbour.dial_in(Troubled(self._rig), speech=speech)
+        elif not self.is_here and self._runner is not None:
+            await self._end()
 
-    async def call(self, key: Key, operation: Operation) -> Answer:
-        if self.info(key) is None:
-            raise UnavailableError(f"no driver for {key} is connected: nothing was done")
-        self.operations.append(operation)
-        how = self.cut.pop(operation.verb, "")
+    async def passed(self, verb: Verb) -> str:
+        """Called by the driver when it is asked; what to do when it has done it."""
+        self.verbs.append(verb)
+        how = self.cut.pop(verb, "")
         if how == "before":
-            raise DeadlineError("the connection ended in mid-operation")
-        if operation.verb in self.codes:
-            error = error_of(self.codes[operation.verb], "as the test wants it", operation.verb)
-            if error is not None:
-                raise error
-        answer = await self._done(operation)
+            await self.sever()
+        if verb in self.codes:
+            raise MachineError(self.codes[verb], "as the test wants it")
+        return how
+
+    async def sever(self) -> None:
+        """Ends the connection; the operation that is under way never returns."""
+        self._cutting = asyncio.create_task(self._end())
+        await asyncio.get_running_loop().create_future()
+
+    async def _end(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.stop(0)
+        await until(lambda: self._rig.harbour.hub.info(KEY) is None, what="the driver is gone")
+
+
+class Troubled(Driver):
+    """The driver's program: the simulated cloud, and what the test does to the line."""
+
+    def __init__(self, rig: DockRig) -> None:
+        self._line = rig.line
+        self._behind = SimulatedDriver.of(rig.cloud, waits=False)
+        self.traits = self._behind.traits
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        how = await self._line.passed(Verb.CREATE)
+        return await self._answered(how, await self._behind.create(spec))
+
+    async def delete(self, machine: Machine) -> None:
+        how = await self._line.passed(Verb.DELETE)
+        await self._behind.delete(machine)
+        await self._answered(how, None)
+
+    async def list(self) -> Sequence[Machine]:
+        how = await self._line.passed(Verb.LIST)
+        return await self._answered(how, await self._behind.list())
+
+    async def shapes(self) -> Sequence[Shape]:
+        return await self._behind.shapes()
+
+    async def prices(self) -> Sequence[Price]:
+        return await self._behind.prices()
+
+    async def _answered(self, how: str, answer: T) -> T:
         if how == "after":
-            raise DeadlineError("the connection ended in mid-operation")
+            await self._line.sever()
         return answer
-
-    async def _done(self, operation: Operation) -> Answer:
-        try:
-            return await self._asked(operation)
-        except CloudgraftError as error:
-            said = error_of(code_of(error), error.message, operation.verb, retry_after_of(error))
-            raise said or error from error
-
-    async def _asked(self, operation: Operation) -> Answer:
-        match operation:
-            case Operation(verb=Verb.CREATE, spec=spec) if spec is not None:
-                return await self.driver.create(spec)
-            case Operation(verb=Verb.DELETE, machine=machine) if machine is not None:
-                await self.driver.delete(machine)
-                return None
-            case Operation(verb=Verb.LIST):
-                return await self.driver.list()
-            case Operation(verb=Verb.SHAPES):
-                return await self.driver.shapes()
-            case _:
-                return await self.driver.prices()
 
 
 @dataclass
 class DockRig(Rig):
     """The cloud "sim" of the engine is a driver that has dialled in; behind it is the simulated cloud."""
 
-    dock_options: DockOptions = OPTIONS
-    declares: bool = True  # False: as a driver of 2018, it declares nothing
-    hub: MemoryHub = field(init=False)
-    classes: OneClass = field(default_factory=OneClass)
+    declares: bool = True  # False: it speaks the protocol of 2018, in which it declares nothing
+    harbour: Harbour = field(default_factory=Harbour)
+    line: Line = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        behind = SimulatedDriver.of(self.cloud, waits=False)
-        self.hub = MemoryHub(behind, traits=behind.traits if self.declares else None)
+        self.line = Line(self)
 
     def driver(self) -> Driver:
-        return DockDriver(self.dock_options, self.hub, self.classes)
+        return self.harbour.cloud()
+
+    async def start(self) -> EngineProvider:
+        await self.line.set()
+        return await super().start()
+
+    async def turn(self, seconds: float = 0.0) -> None:
+        await self.line.set()
+        await super().turn(seconds)
+        await self.line.set()
 
 
 @asynccontextmanager
 async def docked(rig: DockRig) -> AsyncIterator[DockRig]:
     """Started here, closed at the end."""
-    async with running(rig):
+    async with rig.harbour, running(rig):
         yield rig
 
 
-__all__ = ["CLASS", "KEY", "OPTIONS", "DockRig", "MemoryHub", "OneClass", "docked"]
+__all__ = ["DockRig", "docked"]

@@ -16,17 +16,49 @@ from typing import Any, Self
 from cloudgraft.dock.bridge import DockDriver, DockOptions
 from cloudgraft.dock.hub import Hub, HubSettings
 from cloudgraft.dock.listener import DockListener
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.dock.ports import Context
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Speech
 from cloudgraft.dock.standalone import EngineService
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import NotFoundError
 from tests.conditions import until
-from tests.dock.bridge.dock_rig import CLASS, KEY, OneClass
 from tests.engine.stepped import Cloud
 
+KEY = Key(kind="AcmeMachineClass", api_version="machine.example/v1")
+CLASS = "small"
 CONNECT = "from cloudgraft.cli.dock_connect import command; command()"
 CALM = HubSettings(heartbeat=30.0)
+
+
+class OneClass:
+    """A store with one machine class, which may be taken away."""
+
+    def __init__(self) -> None:
+        self.is_there = True
+
+    def get(self, name: str, key: Key) -> MachineClass:
+        self.ref(name, key)
+        template = {"instanceType": "m1", "capacity": {"cpu": 2, "memory": "4Gi"}, "zone": "a"}
+        spec = {"shape": "small"}
+        whole = {"kind": key.kind, "metadata": {"name": name}, "providerSpec": spec, "nodeTemplate": template}
+        return MachineClass(
+            name=name, key=key, revision=3, provider_spec=spec, node_template=template, json=json.dumps(whole)
+        )
+
+    def secret(self, machine_class: MachineClass) -> Secret | None:
+        return None
+
+    def on_changed(self, callback: Callable[[Key, Sequence[str], Sequence[str]], None]) -> None:
+        """It never does."""
+
+    def ref(self, name: str, key: Key) -> ClassRef:
+        if not self.is_there or (name, key) != (CLASS, KEY):
+            raise NotFoundError(f"there is no machine class {name} of {key}")
+        return ClassRef(name=name, revision=3, secret_revision=1)
+
+    def check_create(self, name: str, key: Key) -> None:
+        self.ref(name, key)
 
 
 @dataclass(frozen=True)
@@ -38,6 +70,9 @@ class Caller:
 
     def may(self, key: Key) -> bool:
         return not self.keys or key in self.keys
+
+    def may_use(self, key: Key) -> bool:
+        return self.may(key)
 
 
 class Doors:

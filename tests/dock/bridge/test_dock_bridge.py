@@ -28,8 +28,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
-from tests.dock.bridge.dock_rig import KEY
-from tests.dock.bridge.harbour import Harbour, Slow, dock_options
+from tests.dock.bridge.harbour import KEY, Harbour, Slow, dock_options
 from tests.engine.stepped import Cloud
 
 TRAITS = DriverTraits(ownership=Ownership.INVENTORY, idempotency=Idempotency.UNIQUE_NAME)
@@ -59,7 +58,8 @@ async def test_machines_are_made_listed_and_deleted_through_the_dock(harbour: Ha
     await harbour.dial_in(behind)
     machine = await cloud.create(SPEC)
     assert machine == behind.machines[machine.machine_id]
-    assert behind.specs == [SPEC]
+    whole = {"shape": "small", **SPEC.settings}  # the group's settings over what the class says
+    assert behind.specs == [replace(SPEC, settings=whole)]
     assert list(await cloud.list()) == [machine]
     assert cloud.traits == TRAITS
     await cloud.delete(machine)

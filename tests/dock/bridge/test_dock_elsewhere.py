@@ -10,10 +10,10 @@ import pytest
 
 from cloudgraft.dock.messages import Key
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
+from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
-from tests.dock.bridge.dock_rig import KEY
-from tests.dock.bridge.harbour import Caller, Harbour
+from tests.dock.bridge.harbour import KEY, Caller, Harbour
 from tests.engine.stepped import Cloud
 
 
@@ -34,6 +34,7 @@ async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(harb
     token.write_text("a-word-of-16-letters\n")
     known = harbour.remote_cloud(token_file=token)
     await known.start()
+    assert redacted("a-word-of-16-letters") == "[secret]"
     assert list(await known.list()) == []
     harbour.engines.caller = Caller(keys=frozenset({Key(kind="Other", api_version="v1")}))
     with pytest.raises(PermissionDeniedError, match="AcmeMachineClass"):
@@ -42,6 +43,7 @@ async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(harb
     with pytest.raises(Exception, match="does not hold a token"):
         await known.list()
     await known.close()
+    assert redacted("a-word-of-16-letters") != "[secret]", "what is in use nowhere costs nothing"
 
 
 @pytest.mark.parametrize("left_out", ["cloudgraft-kind", "cloudgraft-api-version", "cloudgraft-machine-class"])
@@ -61,9 +63,8 @@ async def test_a_call_that_does_not_say_which_driver_is_refused(harbour: Harbour
         ("Create", b"\xff\xff"),
         ("Create", pb.CreateRequest().SerializeToString()),
         ("Delete", pb.DeleteRequest().SerializeToString()),
-        ("List", pb.ListRequest(page_token="2").SerializeToString()),
     ],
-    ids=["bytes", "no name", "no id", "a page"],
+    ids=["bytes", "no name", "no id"],
 )
 async def test_a_call_that_makes_no_sense_is_refused(harbour: Harbour, rpc: str, request_: bytes) -> None:
     await harbour.dial_in(Cloud())

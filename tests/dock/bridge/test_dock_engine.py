@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from cloudgraft.dock.messages import Verb
+from cloudgraft.cli.dock_looks import Looks
+from cloudgraft.dock.messages import Key, Verb
+from cloudgraft.engine.blueprint import CloudDeclaration
 from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.sdk.types import NodeRef
 from tests.conditions import until
 from tests.dock.bridge.dock_rig import DockRig, docked
-from tests.dock.bridge.harbour import Harbour, Slow
-from tests.engine.stepped import blueprint, group, live
+from tests.dock.bridge.harbour import KEY, Harbour, Slow
+from tests.engine.stepped import Cloud, blueprint, group, live
 
 
 @pytest.fixture
@@ -60,11 +65,37 @@ async def test_a_driver_cut_off_in_mid_create_and_back_again_has_made_one_machin
         assert (len(behind.specs), len(behind.machines)) == (1, 1)
 
 
+async def test_a_driver_that_comes_or_goes_is_noticed_at_once(harbour: Harbour, tmp_path: Path) -> None:
+    """However far off the next list is. What comes and goes again and again is looked at now and then."""
+    settings = CloudSettings(name="a", observe_every=timedelta(hours=1))
+    cloud = CloudDeclaration(settings=settings, make=harbour.cloud)
+    async with live(tmp_path, replace(blueprint({}, group()), clouds={"a": cloud})) as engine:
+        harbour.hub.listen(Looks(engine, at_most_every=0.01))
+        health = engine.workers["a"].observer.health
+        await until(lambda: health.failures > 0, what="it was looked for")
+        runner = await harbour.dial_in(Cloud())
+        await until(lambda: health.listed_at is not None, what="it was noticed")
+        await runner.stop(0)
+        await until(lambda: health.failures > 0, what="its end was noticed")
+
+
+async def test_what_happens_again_and_again_is_looked_at_once_and_once_more(harbour: Harbour, tmp_path: Path) -> None:
+    async with live(tmp_path, blueprint({"a": harbour.cloud()}, group())) as engine:
+        nudges: list[bool] = []
+        engine.workers["a"].nudge = lambda *, needs_look=True: nudges.append(needs_look)  # type: ignore[method-assign]
+        looks = Looks(engine, at_most_every=0.05)
+        for _ in range(100):
+            looks(KEY)
+        looks(Key(kind="Other", api_version="v1"))
+        assert nudges == [True]
+        await until(lambda: len(nudges) == 2, what="once more")
+
+
 async def test_a_class_that_is_gone_makes_no_more_machines_and_still_deletes_those_there_are(rig: DockRig) -> None:
     await rig.provider.increase_size("g", 2)
     await rig.settle(6)
     ids = [instance.id for instance in await rig.shown()]
-    rig.classes.is_there = False
+    rig.harbour.classes.is_there = False
     await rig.provider.increase_size("g", 1)
     await rig.settle(2)
     assert [i.error.code for i in await rig.shown() if i.error] == [NotFoundError.slug]
@@ -77,11 +108,11 @@ async def test_a_class_that_is_gone_makes_no_more_machines_and_still_deletes_tho
 async def test_a_machine_whose_connection_was_cut_in_mid_create_is_one_machine(rig: DockRig, cut: str) -> None:
     """Law 3, whether the driver had come to it or not."""
     await rig.provider.increase_size("g", 1)
-    rig.hub.cut[Verb.CREATE] = cut
+    rig.line.cut[Verb.CREATE] = cut
     await rig.turn()
-    rig.hub.is_here = False
+    rig.line.is_here = False
     await rig.settle(5)
-    rig.hub.is_here = True
+    rig.line.is_here = True
     await rig.settle(10)
     assert (await rig.states(), len(rig.alive())) == (["running"], 1)
     assert len(rig.cloud.ledger()) == 1

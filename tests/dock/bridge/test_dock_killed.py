@@ -15,8 +15,7 @@ import pytest
 from cloudgraft.dock.bridge import DockDriver
 from cloudgraft.engine.provider import EngineProvider
 from tests.conditions import until
-from tests.dock.bridge.dock_rig import CLASS, KEY
-from tests.dock.bridge.harbour import CONNECT, dock_options
+from tests.dock.bridge.harbour import CLASS, CONNECT, KEY, dock_options
 from tests.engine.stepped import blueprint, group, live
 from tests.simcloud.sim_process import SimcloudProcess
 

@@ -16,7 +16,7 @@ from cloudgraft.config import Config, ConfigError, parse
 from cloudgraft.dock.bridge import DockDriver
 from cloudgraft.dock.messages import Key
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Tls
-from cloudgraft.sdk.errors import AuthenticationError, UnavailableError
+from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError, UnavailableError
 from tests.conditions import until
 from tests.dock.bridge.harbour import dock_options
 from tests.engine.stepped import Cloud
@@ -27,6 +27,7 @@ CLASSES = (
     "nodeTemplate: {instanceType: m1, capacity: {cpu: 2}}}}"
 )
 DRIVER = "{name: acme, kind: AcmeMachineClass, apiVersion: machine.example/v1, tokenFile: acme.token}"
+ENGINE = DRIVER.replace("acme,", "prod,").replace("acme.token", "engine.token")
 TOKEN = "a-token-of-some-length"
 
 
@@ -69,14 +70,20 @@ async def test_over_tls_drivers_and_engines_are_known_by_their_tokens(tmp_path: 
     """Law 9, and a token that is replaced cuts off who came with the old one."""
     token, ca = tmp_path / "acme.token", create_bundle(tmp_path / "certs", hosts=["localhost"]).ca_cert
     token.write_text(TOKEN)
-    link = link_of(config_of(tmp_path, "tls: {cert: certs/server.crt, key: certs/server.key}", f"drivers: [{DRIVER}]"))
+    (tmp_path / "engine.token").write_text("the-token-of-an-engine")
+    tls = "tls: {cert: certs/server.crt, key: certs/server.key}"
+    link = link_of(config_of(tmp_path, tls, f"drivers: [{DRIVER}]", f"engines: [{ENGINE}]"))
     async with link.running(), dialled_in(link, tls=Tls(ca=ca, server_name="localhost"), token_file=token) as runner:
         await runner.wait_connected()
         where = {"address": link.listener.address, "ca_file": ca, "server_name": "localhost"}
-        engine = DockDriver(dock_options(**where, token_file=token))
+        engine = DockDriver(dock_options(**where, token_file=tmp_path / "engine.token"))
         await engine.start()
         assert [shape.name for shape in await engine.shapes()] == ["m1"]
         await engine.close()
+        driver = DockDriver(dock_options(**where, token_file=token))
+        with pytest.raises(PermissionDeniedError, match=r"acme may not use .* add an entry to dock\.engines"):
+            await driver.start()
+        await driver.close()
         stranger = DockDriver(dock_options(**where))
         with pytest.raises(AuthenticationError):
             await stranger.start()
@@ -105,12 +112,15 @@ async def test_a_certificate_that_is_replaced_is_used_from_the_next_connection_o
     token = tmp_path / "acme.token"
     token.write_text(TOKEN)
     create_bundle(tmp_path / "certs", hosts=["127.0.0.1"])
-    link = link_of(config_of(tmp_path, "tls: {cert: certs/server.crt, key: certs/server.key}", f"drivers: [{DRIVER}]"))
+    (tmp_path / "engine.token").write_text("the-token-of-an-engine")
+    tls = "tls: {cert: certs/server.crt, key: certs/server.key}"
+    link = link_of(config_of(tmp_path, tls, f"drivers: [{DRIVER}]", f"engines: [{ENGINE}]"))
     new = create_bundle(tmp_path / "new", hosts=["127.0.0.1"])
     async with link.running():
         for name in ("server.key", "server.crt"):
             (tmp_path / "new" / name).replace(tmp_path / "certs" / name)
-        engine = DockDriver(dock_options(address=link.listener.address, ca_file=new.ca_cert, token_file=token))
+        own = tmp_path / "engine.token"
+        engine = DockDriver(dock_options(address=link.listener.address, ca_file=new.ca_cert, token_file=own))
         await engine.start()  # it says that no driver is there, and not that it does not trust the dock
         with pytest.raises(UnavailableError, match="not connected"):
             await engine.list()
@@ -126,6 +136,29 @@ async def test_a_driver_that_is_taken_out_of_the_file_is_cut_off(tmp_path: Path)
         assert other is not None
         link.replace(other)
         await until(lambda: not link.hub.drivers(), what="it may not be here any more", seconds=5)
+
+
+async def test_an_engine_that_is_taken_out_of_the_file_may_call_no_more_and_an_engine_never_dials_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = tmp_path / "engine.token"
+    own.write_text("the-token-of-an-engine")
+    (tmp_path / "acme.token").write_text(TOKEN)
+    link = link_of(config_of(tmp_path, f"drivers: [{DRIVER}]", f"engines: [{ENGINE}]"))
+    async with link.running():
+        engine = DockDriver(dock_options(address=link.listener.address, token_file=own))
+        await engine.start()
+        with pytest.raises(UnavailableError, match="not connected"):
+            await engine.list()
+        async with dialled_in(link, token_file=own) as impostor:
+            await until(lambda: "prod may not register" in caplog.text, what="it was sent away")
+            assert not impostor.is_connected
+        other = config_of(tmp_path, f"drivers: [{DRIVER}]").dock
+        assert other is not None
+        link.replace(other)
+        with pytest.raises(AuthenticationError, match=r"dock\.engines"):
+            await engine.list()
+        await engine.close()
 
 
 async def test_only_the_process_that_leads_has_drivers(tmp_path: Path) -> None:

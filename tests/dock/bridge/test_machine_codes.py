@@ -11,7 +11,7 @@ from cloudgraft.dock.codes import Code, code_from, code_of, decode, encode, erro
 from cloudgraft.dock.codes_page import codes_page
 from cloudgraft.dock.messages import Verb
 from cloudgraft.sdk import errors
-from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, Retry, error_table
+from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, Retry, StatusCode, error_table
 
 # What the engine does after a create: fails it at once (class 1 or 99), tries again, or has a list settle it first.
 FAILS, SOLD_OUT, AGAIN, SETTLE, GOOD = "fails", "sold out", "again", "settle", "good"
@@ -75,6 +75,14 @@ def after_delete(error: CloudgraftError | None) -> str:
     if isinstance(error, errors.NotFoundError):
         return GONE
     return LOOK if error.retry is Retry.SETTLE_FIRST else LATER
+
+
+def test_the_codes_are_those_of_grpc_and_one_more() -> None:
+    """Their numbers are on the wire. An enumeration cannot be extended, so that they are written down twice."""
+    assert {code.name: int(code) for code in Code} == {
+        **{status.name: int(status) for status in StatusCode},
+        "UNINITIALIZED": 17,
+    }
 
 
 @pytest.mark.parametrize("code", Code, ids=lambda code: code.name)

@@ -85,7 +85,7 @@ async def test_what_is_changed_there_arrives_by_watches_that_go_on(api: FakeApi,
     api.sever()
     change(api, "secrets", "cloud", data={"token": encoded("another-long-secret")})
     await until(lambda: store.ref("small", ACME).secret_revision > before.secret_revision)
-    assert changes == [(ACME, ["small"], []), (ACME, [], ["small"])]
+    assert changes == [(ACME, ["small"], []), (ACME, [], ["cloud"])]
 
 
 async def test_what_changes_nothing_that_drivers_see_is_not_told(api: FakeApi, store: MachineClasses) -> None:

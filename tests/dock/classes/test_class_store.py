@@ -87,6 +87,22 @@ def test_a_revision_grows_when_the_content_changes_and_only_then() -> None:
     assert told.changes == [(ACME, ["small"], [])]
 
 
+def test_a_secret_of_several_classes_is_told_once_and_another_name_of_the_same_values_is_no_new_secret() -> None:
+    shared: dict[str, Any] = {"secretRef": {"name": "shared"}}
+    store = store_of(declared(**shared), declared("large", **shared))
+    told = Told(store)
+    before = store.ref("small", ACME)
+    new = "a-new-secret-value"
+    now(store, declared(secret=new, **shared), declared("large", secret=new, **shared))
+    assert told.changes == [(ACME, [], ["shared"])]
+    rotated = store.ref("small", ACME)
+    assert rotated.secret_revision > before.secret_revision
+    now(store, declared(secret=new, secretRef={"name": "renamed"}))
+    secret = store.secret(store.get("small", ACME))
+    assert secret is not None
+    assert (secret.name, secret.revision) == ("renamed", rotated.secret_revision)
+
+
 def test_what_changes_by_itself_in_an_object_changes_no_revision() -> None:
     noise: Mapping[str, object] = {
         "name": "small",
@@ -159,6 +175,7 @@ def test_the_credentials_are_laid_over_the_rest_of_the_secret() -> None:
     secret = store.secret(store.get("small", key))
     assert secret is not None
     assert (secret.name, secret.namespace) == ("cloud", "ns")
+    assert (store.get("small", key).secret, store.get("small", key).also_named) == ("cloud", "pool")
     assert secret.data == {"userData": b"boot", "token": SECRET.encode()}
 
 
@@ -238,7 +255,7 @@ def test_case_38_a_secret_that_is_rotated_reaches_the_next_operation_not_the_pre
     now(store, declared(secret="a-new-secret-value"))
     assert present is not None
     assert present.data == {"token": SECRET.encode()}  # what the operation began with
-    assert told.changes == [(ACME, [], ["small"])]
+    assert told.changes == [(ACME, [], ["small-secret"])]  # by the secret's own name
     following = store.ref("small", ACME)
     assert (following.revision, following.secret_revision > ref.secret_revision) == (ref.revision, True)
     latest = store.secret(store.get("small", ACME))

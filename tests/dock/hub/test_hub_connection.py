@@ -190,11 +190,12 @@ async def test_a_driver_that_floods_is_read_slowly_and_holds_nobody_up() -> None
     async with rigged(settings) as rig, RawV1(rig) as driver, RawV1(rig) as other:
         await driver.connect()
         await other.connect(OTHER)
-        beat = v1.DriverMessage(progress=v1.Progress(id=1, message="x" * 10_000)).SerializeToString()
+        nobodys = v1.Result(id=1, status=v1.Status(message="x" * 10_000))
+        message = v1.DriverMessage(result=nobodys).SerializeToString()
 
         async def flood() -> None:
             while True:
-                await driver.stream.write(beat)
+                await driver.stream.write(message)
 
         flooding = asyncio.create_task(flood())
         for _ in range(20):

@@ -17,22 +17,26 @@ from tests.dock.hub.hub_rig import ACME, OTHER
 
 
 async def test_deadlines_come_in_their_order_and_those_that_were_met_do_not() -> None:
-    deadlines, seen = Deadlines(), list[str]()
-    deadlines.add(0.05, lambda: seen.append("second"))
-    deadlines.add(0.01, lambda: seen.append("first"))
-    deadlines.add(0.02, lambda: seen.append("met")).cancel()
+    pending, seen = {1, 2, 3}, list[tuple[int, float]]()
+    deadlines = Deadlines(pending, lambda number, when: seen.append((number, when)))
+    second, first = deadlines.add(2, 0.05), deadlines.add(1, 0.01)
+    deadlines.add(3, 0.02)
+    pending.remove(3)
     await until(lambda: len(seen) == 2)
-    assert seen == ["first", "second"]
-    deadlines.add(0.0, lambda: seen.append("never"))
+    assert seen == [(1, first), (2, second)]
+    deadlines.add(1, 0.0)
     deadlines.close()
     await asyncio.sleep(0)
     assert len(seen) == 2
 
 
 async def test_deadlines_that_were_met_are_not_kept() -> None:
-    deadlines = Deadlines()
-    for _ in range(10_000):
-        deadlines.add(3600, lambda: None).cancel()
+    pending = set[int]()
+    deadlines = Deadlines(pending, lambda _number, _when: None)
+    for number in range(10_000):
+        pending.add(number)
+        deadlines.add(number, 3600)
+        pending.remove(number)
     assert len(deadlines._heap) <= 1001
     deadlines.close()
 

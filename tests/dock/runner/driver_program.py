@@ -1,12 +1,13 @@
-"""A driver of a simulated cloud that dials in, as a process: ADDRESS and the cloud's URL on its command line."""
+"""A driver of a simulated cloud that dials in, as a process: ADDRESS, the cloud's URL and the protocol as arguments."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from typing import Self
 
-from cloudgraft.dock import RunnerSettings, run
+from cloudgraft.dock import RunnerSettings, Speech, run
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.dock.runner.drivers import API_VERSION, KIND
@@ -15,14 +16,21 @@ from tests.dock.runner.drivers import API_VERSION, KIND
 class DriverProcess:
     """The program, to be stopped, frozen and killed."""
 
-    def __init__(self, address: str, url: str) -> None:
+    def __init__(self, address: str, url: str, speech: Speech = Speech.V1) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.dock.runner.driver_program", address, url],
+            [sys.executable, "-m", "tests.dock.runner.driver_program", address, url, speech.value],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.end()
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -38,13 +46,13 @@ class DriverProcess:
 
 
 def main() -> None:
-    address, url = sys.argv[1:]
+    address, url, speech = sys.argv[1:]
     run(
         SimulatedDriver(SimulatedOptions(url=url, client="test")),
         address=address,
         kind=KIND,
         api_version=API_VERSION,
-        settings=RunnerSettings(first_wait=0.05, longest_wait=0.2),
+        settings=RunnerSettings(first_wait=0.05, longest_wait=0.2, speech=Speech(speech)),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -146,6 +147,9 @@ class HubProcess:
             line = await asyncio.to_thread(self.hear)
             if word in line:
                 return line[word]
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
 
     def kill(self) -> None:
         self.process.kill()

@@ -29,6 +29,13 @@ class UsingDriver(GatedDriver):
         self.used: list[tuple[str, int, dict[str, bytes]]] = []
         self.classes: list[str] = []
         self.refuses: Exception | None = None
+        self.fails_after: type[Exception] | None = None
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        made = await super().create(spec)
+        if self.fails_after is not None:
+            raise self.fails_after("login with correct-horse failed")
+        return made
 
     async def use(self, machine_class: MachineClass, secret: Secret | None) -> None:
         if self.refuses is not None:
@@ -116,7 +123,7 @@ async def test_many_operations_at_once_fetch_a_class_once() -> None:
         assert len(driver.used) == 1
 
 
-@pytest.mark.parametrize("changed", [{"machine_classes": ["small"]}, {"secrets": ["keys"]}, {"secrets": ["small"]}])
+@pytest.mark.parametrize("changed", [{"machine_classes": ["small"]}, {"secrets": ["keys"]}])
 async def test_what_has_changed_is_fetched_again(changed: dict[str, list[str]]) -> None:
     driver = UsingDriver()
     async with small_hub() as hub, running(driver, hub.address):
@@ -243,3 +250,38 @@ async def test_cancel_before_the_class_has_come_means_that_nothing_was_done() ->
         await visit.ask(read(Verb.LIST, ref=ref(), seconds=0.05))
         status = (await visit.result()).status
         assert (status.code, status.retry_after.seconds) == (Code.UNAVAILABLE, 1)
+
+
+async def test_the_secret_of_an_older_kind_is_named_in_its_spec() -> None:
+    """As in AWSMachineClass and its like: ``spec.secretRef``."""
+    driver = UsingDriver()
+    async with small_hub() as hub, running(driver, hub.address):
+        _fill(hub)
+        hub.classes["small"] = (3, {"metadata": {"name": "small"}, "spec": {"size": 2, "secretRef": {"name": "keys"}}})
+        visit = await hub.visit()
+        await visit.ask(create("m-1", ref=ref()))
+        assert (await visit.result()).status.code == Code.OK
+    assert driver.used == [("small", 3, {"password": b"correct-horse"})]
+    assert driver.specs[0].settings["size"] == 2
+
+
+async def test_case_38_a_secret_that_was_rotated_stays_hidden_for_what_still_runs_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The create began with the old one, and its cloud's library quotes it, without the newline of the file."""
+    caplog.set_level(logging.DEBUG)
+    driver = UsingDriver()
+    gate = driver.hold("m-1")
+    async with small_hub() as hub, running(driver, hub.address):
+        _fill(hub, password=b"correct-horse\n")
+        visit = await hub.visit()
+        await visit.ask(create("m-1", ref=ref()))
+        await until(lambda: driver.begun == ["m-1"])
+        _fill(hub, revision=4, password=b"battery-staple\n")
+        await visit.ask(read(Verb.LIST, ref=ref(4)))
+        await visit.result()
+        assert [data["password"] for _, _, data in driver.used] == [b"correct-horse\n", b"battery-staple\n"]
+        driver.fails_after = AuthenticationError  # made when it is raised, as a library does
+        gate.set()
+        assert (await visit.result()).status.message == "login with [secret] failed"
+    assert "correct-horse" not in caplog.text

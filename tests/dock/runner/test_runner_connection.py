@@ -73,10 +73,10 @@ async def test_a_hub_that_never_answers_the_hello_is_given_up(caplog: pytest.Log
 
 async def test_a_refused_driver_waits_as_long_as_the_hub_asks(caplog: pytest.LogCaptureFixture) -> None:
     async with small_hub() as hub:
-        hub.reject = pb.Reject(code=Code.ALREADY_EXISTS, message="one is here", retry_after=Duration(seconds=3600))
+        hub.reject = pb.Reject(code=Code.ALREADY_EXISTS, message="one is here", retry_after=Duration(seconds=200))
         async with running(GatedDriver(), hub.address) as runner:
             await until(lambda: "one is here" in caplog.text)
-            assert "next try in 3600" in caplog.text
+            assert "next try in 200" in caplog.text
             assert not runner.is_connected
             assert len(hub.hellos) == 1
 
@@ -251,6 +251,7 @@ def test_the_wait_doubles_up_to_its_limit_and_begins_anew_after_a_stable_connect
     assert backoff.after(59.0) == 30
     assert backoff.after(60.0) == 1
     assert backoff.after(0.0, at_least=100.0) == 102
+    assert backoff.after(0.0, at_least=1e12) == 304, "no hub sends a driver away for ever"
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------

@@ -266,7 +266,10 @@ class Liar(GatedDriver):
         return self.answer  # type: ignore[return-value]  # that is the point
 
 
-@pytest.mark.parametrize("answer", [None, 3, "m-1", [1, 2], Machine(name="another", machine_id="1")])
+NO_ANSWERS = [None, 3, "m-1", [1, 2], Machine(name="another", machine_id="1"), Machine(name="m-1", machine_id="")]
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS)
 async def test_answers_that_are_none_are_errors_and_never_success(answer: object) -> None:
     driver = Liar()
     driver.answer = answer

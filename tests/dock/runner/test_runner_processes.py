@@ -1,4 +1,4 @@
-"""The runner and the real hub, as processes that are killed and frozen; a simulated cloud keeps the ledger."""
+"""The runner and the real hub, as processes that are killed; a simulated cloud keeps the ledger."""
 
 from __future__ import annotations
 
@@ -9,61 +9,21 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
-from cloudgraft.simcloud.chaos import Chaos
-from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
-from cloudgraft.simcloud.fate import Fate, Operation
-from cloudgraft.simcloud.http_server import HttpServer
-from cloudgraft.simcloud.options import SimulatedOptions
 from tests.conditions import until
 from tests.dock.runner.driver_program import DriverProcess
 from tests.dock.runner.drivers import GatedDriver, running
-from tests.dock.runner.real_hub import KEY, QUICK, HubProcess, dock
+from tests.dock.runner.real_hub import KEY, HubProcess, dock
+from tests.dock.runner.sky import Sky
 from tests.dock.runner.small_hub import create
 
 Start = Callable[[str, str], DriverProcess]
 
 
-class CountingCloud(SimulatedCloud):
-    """Counts the creates that have reached it, also those that it keeps waiting."""
-
-    asked = 0
-
-    def fate(self, operation: Operation) -> Fate:
-        if operation is Operation.CREATE:
-            self.asked += 1
-        return super().fate(operation)
-
-
-class Sky:
-    """A simulated cloud behind a port."""
-
-    def __init__(self) -> None:
-        self.cloud = CountingCloud(SimulatedOptions())
-        self.server = HttpServer(self.cloud)
-        self.server.start()
-
-    @property
-    def url(self) -> str:
-        return self.server.url
-
-    def hangs(self, *, yes: bool) -> None:
-        self.cloud.set_chaos(Chaos(hang=yes))
-
-    def names(self) -> list[str]:
-        return [machine.name for machine in self.cloud.machines()]
-
-    def close(self) -> None:
-        self.server.stop()
-        self.cloud.close()
-
-
 @pytest.fixture
 def sky() -> Iterator[Sky]:
-    made = Sky()
-    yield made
-    made.hangs(yes=False)
-    made.close()
+    with Sky() as made:
+        yield made
 
 
 @pytest.fixture
@@ -104,28 +64,6 @@ async def test_case_26_a_driver_that_is_killed_in_mid_create_leaves_one_machine(
         assert second.end(signal.SIGTERM) == 0
         assert "serving LabMachineClass" in second.log
         await until(lambda: own.hub.info(KEY) is None)
-
-
-async def test_a_frozen_driver_is_noticed_and_tells_of_its_machine_when_it_thaws(sky: Sky, start: Start) -> None:
-    """SIGSTOP in mid-create: outcome unknown within three heartbeats. Then the result comes after all."""
-    async with dock() as own:
-        driver = start(own.address, sky.url)
-        await own.connected()
-        sky.hangs(yes=True)
-        making = asyncio.create_task(own.make("m-1"))
-        await until(lambda: sky.cloud.asked == 1)
-        driver.send(signal.SIGSTOP)
-        with pytest.raises(DeadlineError):
-            async with asyncio.timeout(10 * QUICK.silence):
-                await making
-        sky.hangs(yes=False)
-        await until(lambda: sky.names() == ["m-1"])
-        driver.send(signal.SIGCONT)
-        await until(lambda: own.hub.counts().get("late", 0) == 1, what="the machine is told of")
-        assert await own.names() == ["m-1"]
-        await own.make("m-1")
-        assert sky.names() == ["m-1"]
-        assert driver.end(signal.SIGTERM) == 0
 
 
 async def test_case_30_a_hub_that_is_killed_in_mid_create_hears_of_the_machine_in_its_next_life() -> None:

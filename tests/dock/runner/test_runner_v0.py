@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from cloudgraft.dock.runner import ClassData, DockRunner, MachineClassMeta, SecretMeta, Speech, from_2018
-from cloudgraft.sdk.driver import DriverTraits
+from cloudgraft.dock.codes import Code
+from cloudgraft.dock.runner import (
+    ClassData,
+    DockRunner,
+    MachineClassMeta,
+    MachineError,
+    SecretMeta,
+    Speech,
+    from_2018,
+)
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError
 from tests.conditions import until
 from tests.dock.runner.drivers import GatedDriver, options_for, running
@@ -193,3 +202,75 @@ async def test_stop_unregisters_after_what_runs() -> None:
 def test_v0_needs_a_group_and_a_version() -> None:
     with pytest.raises(InvalidArgumentError, match="group/version"):
         replace(options_for("127.0.0.1:1", speech=Speech.V0), api_version="v1")
+
+
+async def test_a_machine_of_which_nobody_may_have_heard_is_the_answer_when_it_is_asked_for_again() -> None:
+    """v0 has no acknowledgement: an answer may be lost with its connection, and a create makes a second machine."""
+    driver = GatedDriver()
+    async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
+        visit = await hub.old_visit()
+        first = await visit.ask("create", name="m-1")
+        visit.hung_up.set()
+        visit = await hub.old_visit()
+        assert (await visit.ask("create", name="m-1")).createresponse == first.createresponse
+        assert len(driver.machines) == 1
+        await visit.ask("delete", machine_id=first.createresponse.providerID)
+        again = await visit.ask("create", name="m-1")
+        assert (again.createresponse.error, driver.begun.count("m-1"), len(driver.machines)) == ("", 2, 1)
+
+
+async def test_a_list_that_would_end_the_connection_is_an_error_and_not_a_part() -> None:
+    driver = GatedDriver()
+    driver.machines = [Machine(name="m-1", machine_id="1", provider_id="x" * (16 << 20))]
+    async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0) as runner:
+        visit = await hub.old_visit()
+        answer = (await visit.ask("list")).listresponse
+        assert "cannot be told in part" in answer.error
+        assert (len(answer.list), runner.connections) == (0, 1)
+
+
+class Liar(GatedDriver):
+    """Answers with what is no answer."""
+
+    answer: object = None
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        return self.answer  # type: ignore[return-value]  # that is the point
+
+    async def list(self) -> Sequence[Machine]:
+        return self.answer  # type: ignore[return-value]  # that is the point
+
+
+@pytest.mark.parametrize("answer", [None, 3, "m-1", [1, 2], {"a": 1}, Machine(name="m-1", machine_id="")])
+async def test_answers_that_are_none_are_errors_and_never_an_empty_list(answer: object) -> None:
+    """An empty list says that all machines are gone."""
+    driver = Liar()
+    driver.answer = answer
+    async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
+        visit = await hub.old_visit()
+        assert (await visit.ask("list")).listresponse.error
+        assert (await visit.ask("create", name="m-1")).createresponse.error
+
+
+async def test_a_list_that_can_be_read_only_once_is_told_whole() -> None:
+    driver = Liar()
+    driver.answer = (Machine(name=f"m-{number}", machine_id=f"{number}") for number in range(3))
+    async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
+        visit = await hub.old_visit()
+        assert [one.machineName for one in (await visit.ask("list")).listresponse.list] == ["m-0", "m-1", "m-2"]
+
+
+async def test_an_answer_that_cannot_be_written_is_an_error_and_keeps_nobody_waiting() -> None:
+    driver = Liar()
+    driver.answer = Machine(name="m-1", machine_id="half a character: \ud800")
+    async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
+        visit = await hub.old_visit()
+        assert "UnicodeEncodeError" in (await visit.ask("create", name="m-1")).createresponse.error
+
+
+async def test_an_error_with_half_a_character_is_told_without_it() -> None:
+    driver = GatedDriver()
+    driver.fails = MachineError(Code.RESOURCE_EXHAUSTED, "no more of \ud800")
+    async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
+        visit = await hub.old_visit()
+        assert "no more of ?" in (await visit.ask("create", name="m-1")).createresponse.error

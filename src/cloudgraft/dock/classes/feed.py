@@ -53,9 +53,6 @@ class ClassFeed:
 
     def replace(self, dock: Dock) -> None:
         """Takes the classes of a new configuration, within :attr:`every`. The namespace of the cluster stays."""
-        namespace = dock.kubernetes.namespace if dock.kubernetes is not None else ""
-        if namespace != self._namespace:
-            _LOG.warning("dock.kubernetes changed: that takes effect when cloudgraft is started again")
         self._readers = _readers(dock)
 
     @asynccontextmanager

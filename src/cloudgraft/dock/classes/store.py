@@ -91,7 +91,7 @@ class MachineClasses:
             raise PreconditionError(f"no machine is made of machine class {shown(name)} of {key}: {trouble}")
 
     def on_changed(self, callback: OnChanged) -> None:
-        """The callback is told a kind, the names of its classes that changed, and of those whose secret changed."""
+        """The callback is told a kind, and the names of its classes and of their secrets that changed."""
         self._callbacks.append(callback)
 
     # -- what others ask and tell --------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ class MachineClasses:
             if old is None or old.value.revision != new.value.revision:
                 classes.append(declared.name)
             if old is not None and old.secret != new.secret:
-                secrets.append(declared.name)
+                secrets += [secret.name for secret in (old.secret, new.secret) if secret is not None]
             self._removed.pop(id_, None)
         self._remove([id_ for id_ in self._entries if id_ not in wanted and id_ not in self._removed])
         self._hiding.apply()  # before anything is told
         self._tell_problems(problems)
         for key, (classes, secrets) in changed.items():
             if classes or secrets:
-                self._tell(key, classes, secrets)
+                self._tell(key, classes, list(dict.fromkeys(secrets)))
 
     def _entry(self, name: str, key: Key) -> _Entry:
         entry = self._entries.get((key, name))
@@ -172,18 +172,18 @@ class MachineClasses:
             provider_spec=declared.provider_spec,
             node_template=declared.node_template,
             secret=_main(declared.secrets),
+            also_named=declared.secrets[0][1] if len(declared.secrets) > 1 else "",
             namespace=declared.namespace,
             json=declared.json,
         )
 
     def _secret(self, old: _Entry | None, declared: Declared, data: SecretData) -> tuple[Secret, bytes]:
-        digest = _digest(data)
+        digest, name = _digest(data), _main(declared.secrets)
         if old is not None and old.secret is not None:
             if old.digest == digest:
-                return old.secret, digest
+                return replace(old.secret, name=name), digest
             self._hiding.end(old.secret.data)
         self._hiding.begin(data)
-        name = _main(declared.secrets)
         return Secret(name=name, revision=self._next(), data=data, namespace=declared.namespace), digest
 
     def _remove(self, gone: Sequence[ClassId]) -> None:
@@ -208,7 +208,7 @@ class MachineClasses:
         self._told = frozenset(problems)
 
     def _tell(self, key: Key, classes: Sequence[str], secrets: Sequence[str]) -> None:
-        _LOG.info("machine classes changed", extra={"kind": str(key), "classes": classes, "secrets_of": secrets})
+        _LOG.info("machine classes changed", extra={"kind": str(key), "classes": classes, "secrets": secrets})
         for callback in self._callbacks:
             try:
                 callback(key, classes, secrets)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 __all__ = ["Backoff"]
+
+_MOST_ASKED: Final = 300.0  # seconds; a hub that asks for more is looked for all the same
 
 
 class Backoff:
@@ -30,7 +33,7 @@ class Backoff:
             self._failures = 0
         limit = min(self._longest, self._first * 2.0 ** min(self._failures, 32))
         self._failures += 1
-        return at_least + limit * self._chance()
+        return min(at_least, _MOST_ASKED) + limit * self._chance()
 
     def reset(self) -> None:
         """The next wait is a short one again."""

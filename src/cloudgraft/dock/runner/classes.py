@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import logging
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from cloudgraft.dock.classes.hiding import Hiding
 from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
 from cloudgraft.dock.runner.docked import Use
 from cloudgraft.dock.runner.status import MachineError, status_of
@@ -24,11 +24,8 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
-from cloudgraft.sdk.secrecy import hide, unhide
 
 __all__ = ["Classes", "Source", "class_from_json"]
-
-log = logging.getLogger("cloudgraft.dock")
 
 _MOST: Final = 256  # classes; a driver seldom has more than a few
 _AGAIN: Final = 1.0  # seconds; what tells a hub that nothing was done
@@ -62,6 +59,7 @@ class Classes:
         self.source: Source | None = None  # None: not connected
         self._use = use
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._hiding = Hiding(time.monotonic)
 
     def at_hand(self, operation: Operation) -> tuple[bool, MachineClass | None]:
         """Whether the operation can begin at once, and its class; None: it needs none."""
@@ -87,19 +85,16 @@ class Classes:
             raise _nothing_done(error, ref.name) from error
 
     def forget(self, classes: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
-        """These have changed: they are fetched again before they are used again.
-
-        A secret is named by itself, or by the class that it belongs to.
-        """
-        changed = {*classes, *secrets}
+        """These have changed: they are fetched again before they are used again."""
+        other_classes, other_secrets = set(classes), set(secrets)
         for name, entry in self._entries.items():
-            if name in changed or (entry.secret is not None and entry.secret.name in changed):
+            if name in other_classes or (entry.secret is not None and entry.secret.name in other_secrets):
                 entry.asked = None
 
     def close(self) -> None:
         """Lets go of every secret."""
         for entry in self._entries.values():
-            unhide(*_texts(entry.secret))
+            self._retire(entry.secret)
         self._entries.clear()
 
     async def _ready(self, ref: ClassRef, *, is_change_of_none: bool) -> MachineClass:
@@ -125,8 +120,7 @@ class Classes:
         entry = self._entries.setdefault(name, _Entry())
         self._entries.move_to_end(name)
         if len(self._entries) > _MOST:
-            _, oldest = self._entries.popitem(last=False)
-            unhide(*_texts(oldest.secret))
+            self._retire(self._entries.popitem(last=False)[1].secret)
         return entry
 
     async def _fetch(self, name: str) -> tuple[MachineClass, Secret | None]:
@@ -140,17 +134,24 @@ class Classes:
     async def _show(
         self, entry: _Entry, wanted: tuple[int, int], machine_class: MachineClass, secret: Secret | None
     ) -> MachineClass:
-        hide(*_texts(secret))  # before the driver has it: from then on it may be in any exception
-        old = entry.secret
+        old, is_new = entry.secret, secret != entry.secret
+        if is_new and secret is not None:
+            self._hiding.begin(secret.data)
+        self._hiding.apply()  # before the driver has it: from then on it may be in any exception
         try:
             if self._use is not None and (machine_class, secret) != (entry.machine_class, entry.secret):
                 await _used(self._use, machine_class, secret)
         except BaseException:
-            unhide(*_texts(secret))
+            self._retire(secret if is_new else None)
             raise
         entry.asked, entry.machine_class, entry.secret = wanted, machine_class, secret
-        unhide(*_texts(old))
+        self._retire(old if is_new else None)
         return machine_class
+
+    def _retire(self, secret: Secret | None) -> None:
+        """What runs may still have it: it stays hidden for a while."""
+        if secret is not None:
+            self._hiding.end(secret.data)
 
 
 async def _used(use: Use, machine_class: MachineClass, secret: Secret | None) -> None:
@@ -171,18 +172,6 @@ def _nothing_done(error: CloudgraftError, name: str) -> CloudgraftError:
     return type(error)(message, retry_after=error.retry_after)
 
 
-def _texts(secret: Secret | None) -> list[str]:
-    """A secret's values as they may be seen somewhere: plain, and as Kubernetes writes them."""
-    texts = []
-    for value in secret.data.values() if secret is not None else ():
-        texts.append(base64.b64encode(value).decode())
-        try:
-            texts.append(value.decode())
-        except UnicodeDecodeError:
-            log.debug("a value of a secret is not text")
-    return texts
-
-
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
@@ -195,12 +184,15 @@ def class_from_json(text: str, *, name: str, key: Key, revision: int) -> Machine
     if not isinstance(data, dict):
         raise InternalError(f"what the hub sent for the machine class {name!r} is not an object")
     metadata = _object(data, "metadata")
-    reference = _object(data, "credentialsSecretRef") or _object(data, "secretRef")
+    places = (data, _object(data, "spec"))  # the older kinds have it in their spec
+    found = (_object(place, word) for place in places for word in ("credentialsSecretRef", "secretRef"))
+    reference = next((reference for reference in found if reference), {})
+    spec = _object(data, "providerSpec" if "providerSpec" in data else "spec")  # the older kinds' word
     return MachineClass(
         name=name,
         key=key,
         revision=revision,
-        provider_spec=_object(data, "providerSpec" if "providerSpec" in data else "spec"),  # the older kinds' word
+        provider_spec=spec,
         node_template=_object(data, "nodeTemplate"),
         secret=str(reference.get("name", "")),
         namespace=str(reference.get("namespace") or metadata.get("namespace") or ""),

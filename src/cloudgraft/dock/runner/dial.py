@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,28 +17,31 @@ from cloudgraft.client.errors import error_from_rpc
 from cloudgraft.client.tls import channel_credentials
 from cloudgraft.dock.runner.options import RunnerOptions, Speech
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
-from cloudgraft.sdk.secrecy import hide, unhide
+from cloudgraft.sdk.secrecy import hide, redacted, unhide
 
-__all__ = ["Dialled", "End", "Stream", "dial", "first_of"]
+__all__ = ["LARGEST_MESSAGE", "Dialled", "End", "Stream", "dial", "first_of"]
 
 log = logging.getLogger("cloudgraft.dock")
 
 Answer = TypeVar("Answer", bound=Message)
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
-# Nothing else tells a driver of v0 that its hub went without a word. More often, and servers take it for an attack.
-_KEEPALIVE: Final = (("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000))
+_ANSWER: Final = 20.0  # seconds at most for the hub's answer to a ping
 _FETCH: Final = 10.0  # seconds for a class or a secret
 _LARGEST_TOKEN: Final = 64 * 1024
-_LARGEST_MESSAGE: Final = 64 * 1024 * 1024
+LARGEST_MESSAGE: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """Why a connection is over."""
 
-    reason: str
+    reason: str  # perhaps in the hub's own words, and so without any secret
     was_drained: bool = False  # the hub asked for it
     retry_after: float = 0.0  # seconds that the hub wants to be left alone
+
+    def __post_init__(self) -> None:
+        """Now, while the token is still known for what it is."""
+        object.__setattr__(self, "reason", redacted(self.reason))
 
 
 class Dialled:
@@ -80,11 +83,11 @@ def dial(options: RunnerOptions) -> Dialled:
         ("grpc.service_config_disable_resolution", 1),
         # Otherwise an old channel's failures are this one's too, and gRPC waits where we have waited already.
         ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
-        ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+        ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+        ("grpc.max_send_message_length", LARGEST_MESSAGE),
     ]
     if options.settings.speech is not Speech.V1:
-        channel_options += _KEEPALIVE
+        channel_options += _pings(options.settings.keepalive)
     if config.address.is_loopback:
         channel_options.append(("grpc.enable_http_proxy", 0))
     credentials = channel_credentials(config)
@@ -93,6 +96,16 @@ def dial(options: RunnerOptions) -> Dialled:
         return Dialled(grpc.aio.insecure_channel(config.address.target, options=channel_options), token)
     channel_options.append(("grpc.ssl_target_name_override", config.server_name or config.address.host))
     return Dialled(grpc.aio.secure_channel(config.address.target, credentials, options=channel_options), token)
+
+
+def _pings(every: float) -> Sequence[tuple[str, int]]:
+    """Nothing else tells a driver of v0 that its hub went without a word."""
+    answer = int(min(every, _ANSWER) * 1000)
+    return (
+        ("grpc.keepalive_time_ms", int(every * 1000)),
+        ("grpc.keepalive_timeout_ms", answer),
+        ("grpc.http2.ping_timeout_ms", answer),  # else it is a minute, whatever keepalive says
+    )
 
 
 def _token(options: RunnerOptions) -> str:

@@ -47,7 +47,7 @@ class Docked:
             raise InvalidArgumentError(f"{driver!r} is not a Driver or BlockingDriver of cloudgraft.sdk")
         base: type = Driver if isinstance(driver, Driver) else BlockingDriver
         self.inner = driver
-        self.driver = driver if isinstance(driver, Driver) else ThreadedDriver(driver, 2 * places)
+        self.driver = driver if isinstance(driver, Driver) else ThreadedDriver(driver, places)
         self.name = type(driver).__name__
         self.capabilities = tuple(
             name for name in ("prices", "shapes") if getattr(type(driver), name) is not getattr(base, name)

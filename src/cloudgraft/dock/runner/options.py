@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from cloudgraft._version import __version__
 from cloudgraft.client.address import Address
@@ -13,6 +14,8 @@ from cloudgraft.dock.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = ["RunnerOptions", "RunnerSettings", "Speech", "Tls"]
+
+_LONGEST_KEEPALIVE: Final = 86_400.0  # seconds
 
 
 class Speech(enum.Enum):
@@ -46,6 +49,8 @@ class RunnerSettings:
     longest_wait: float = 30.0
     stable_after: float = 60.0  # a connection that lasted so long begins anew with the first wait
     handshake: float = 10.0
+    # v0 only: silence after which the hub is asked whether it is there. Servers of 2018 take more often for an attack.
+    keepalive: float = 330.0
     kept_results: int = 1000  # that no hub has acknowledged yet
     kept_bytes: int = 1 << 20  # they travel in one message
     instance_id: str = ""  # of this process, for the hub; empty: one is made up
@@ -56,6 +61,8 @@ class RunnerSettings:
             raise InvalidArgumentError(f"max_in_flight is {self.max_in_flight}: at least one operation must be allowed")
         if not 0 < self.first_wait <= self.longest_wait:
             raise InvalidArgumentError("first_wait must be more than zero, and at most longest_wait")
+        if not 0 < self.keepalive <= _LONGEST_KEEPALIVE:
+            raise InvalidArgumentError(f"keepalive must be more than zero, and at most {_LONGEST_KEEPALIVE:g} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ class ByProviderId(Driver):
 
     async def list(self) -> Sequence[Machine]:
         """See :meth:`Driver.list`."""
-        machines = await self._inner.list()
+        machines = [*await self._inner.list()]  # it may be something that can be read only once
         for machine in machines:
             self._remember(machine)
         return machines
@@ -57,6 +57,7 @@ class ByProviderId(Driver):
     async def start(self) -> None:
         """See :meth:`Driver.start`."""
         await self._inner.start()
+        self.traits = self._inner.traits  # it may know more of its cloud now
 
     async def close(self) -> None:
         """See :meth:`Driver.close`."""

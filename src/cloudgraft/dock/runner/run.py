@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 
 from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Tls
 from cloudgraft.dock.runner.runner import DockRunner
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.server.signals import StopSignals
 
 __all__ = ["run", "run_until_told"]
@@ -25,7 +27,7 @@ def run(
     token_file: Path | str = "",
     settings: RunnerSettings | None = None,
 ) -> None:
-    """Connects a driver to a hub, and serves it until SIGTERM or SIGINT. Blocks.
+    """Connects a driver to a hub, and serves it until SIGTERM or SIGINT. Blocks; for the main thread of a program.
 
     ``kind`` and ``api_version`` say which machine classes the driver is for. Without ``tls`` the hub must be on this
     machine. A hub that is away, or that refuses us, is tried again and again.
@@ -38,12 +40,23 @@ def run(
         token_file=token_file,
         settings=settings or RunnerSettings(),
     )
+    _check_no_loop()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")  # unless there is a log
     asyncio.run(run_until_told(driver, options))
 
 
+def _check_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise PreconditionError("run() blocks, and an event loop runs here: await run_until_told(driver, options) instead")
+
+
 async def run_until_told(driver: Driver | BlockingDriver, options: RunnerOptions) -> None:
-    """The same within an event loop."""
+    """The same within an event loop of the main thread, which is the one that gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        raise PreconditionError("only the main thread gets signals: in another one use DockRunner, with start and stop")
     runner = DockRunner(driver, options)
     with StopSignals() as told:
         try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from typing import Final
 
-import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
@@ -18,7 +18,9 @@ from cloudgraft.dock.runner.options import RunnerOptions, Speech
 from cloudgraft.dock.runner.provider_ids import ByProviderId
 from cloudgraft.dock.runner.session_v0 import SessionV0
 from cloudgraft.dock.runner.session_v1 import SessionV1
+from cloudgraft.dock.runner.why import why
 from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.sdk.secrecy import redacted
@@ -114,10 +116,14 @@ class DockRunner:
             await asyncio.gather(task, return_exceptions=True)
         await self._crew.workshop.close()
         self._crew.classes.close()
+        closing = asyncio.create_task(contained(self._docked.driver.close()))
         try:
-            async with asyncio.timeout(_CLOSE):
-                await self._docked.driver.close()
-        except Exception as error:  # noqa: BLE001 - an author's code, at the very end
+            await asyncio.wait({closing}, timeout=_CLOSE)  # not a timeout(): it would wait for what does not end
+        finally:
+            is_closed = closing.done()
+            closing.cancel()
+        error = closing.exception() if is_closed else TimeoutError(f"it takes longer than {_CLOSE:g} s")
+        if error is not None:
             log.warning("the driver did not close well: %s", redacted(f"{type(error).__name__}: {error}"))
 
     async def _stay_connected(self) -> None:
@@ -128,7 +134,7 @@ class DockRunner:
             if end.was_drained:
                 self._backoff.reset()
             wait = self._backoff.after(lasted, at_least=end.retry_after)
-            log.warning("no connection to %s: %s; next try in %.1f s", self.options.address, redacted(end.reason), wait)
+            log.warning("no connection to %s: %s; next try in %.1f s", self.options.address, end.reason, wait)
             await asyncio.sleep(wait)
 
     async def _connection(self) -> tuple[End, float]:
@@ -141,10 +147,13 @@ class DockRunner:
         except CloudgraftError as error:  # a file that cannot be used, now
             end = End(reason=error.message)
         except grpc.aio.AioRpcError as error:
-            end = End(reason=_why(error))
+            end = End(reason=why(error, is_encrypted=self.options.tls is not None))
         except (DecodeError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
             # The stream was over before we noticed, or what came over it was no message.
             end = End(reason=f"the connection broke ({type(error).__name__})")
+        except Exception as error:  # noqa: BLE001 - a driver that is away for ever, and silent, is worse than any bug
+            log.error("unexpected: %s", redacted("".join(traceback.format_exception(error))))  # noqa: TRY400 - redacted
+            end = End(reason=f"unexpected {type(error).__name__}: the log has the rest")
         finally:
             lasted = self._crew.detach()
             if dialled is not None:
@@ -155,10 +164,3 @@ class DockRunner:
         is_v1 = self.options.settings.speech is Speech.V1
         session: Session = SessionV1(dialled, self._crew) if is_v1 else SessionV0(dialled, self._crew)
         return await session.run()
-
-
-def _why(error: grpc.aio.AioRpcError) -> str:
-    code = error.code()
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return "what listens there does not speak this version of the protocol"
-    return f"{code.name}: {error.details() or 'no reason was given'}"

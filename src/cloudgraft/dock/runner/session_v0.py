@@ -8,8 +8,9 @@ import binascii
 import json
 import logging
 import secrets
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
@@ -21,6 +22,7 @@ from cloudgraft.dock.runner.dial import Dialled, End, first_of
 from cloudgraft.dock.runner.options import Speech
 from cloudgraft.dock.runner.outbox import Outbox
 from cloudgraft.dock.runner.provider_ids import id_of
+from cloudgraft.dock.runner.status import status_of
 from cloudgraft.dock.runner.work import Job
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import InternalError
@@ -35,6 +37,7 @@ SERVICES: Final = dict(zip((Speech.V0, Speech.V0_INFRA), V0_SERVICES, strict=Tru
 _TIMEOUT: Final = timedelta(minutes=5)  # v0 says none
 _PATIENCE: Final = 60.0  # seconds that the hub may leave us unread
 _FAREWELL: Final = 2.0
+_LARGEST: Final = 16 * 1024 * 1024  # bytes; what is larger would end the connection, each time anew
 
 
 class SessionV0:
@@ -132,10 +135,11 @@ class SessionV0:
 
         def done(job: Job, result: Result) -> None:
             if self._crew.current is self:
-                self._outbox.put(_answer(job, result, wanted))
+                self._outbox.put(_fitting(job, result, wanted))
 
         number = message.operationID
-        self._crew.workshop.begin(Job(id=number, hub_id=self._hub_id, operation=operation, on_done=done))
+        job = Job(id=number, hub_id=self._hub_id, operation=operation, on_done=done, is_acknowledged=False)
+        self._crew.workshop.begin(job)
 
 
 def _operation(message: pb.MCMside) -> Operation | None:
@@ -154,6 +158,20 @@ def _operation(message: pb.MCMside) -> Operation | None:
     return None
 
 
+def _fitting(job: Job, result: Result, wanted: str) -> pb.DriverSide:
+    """The answer; an error in place of one that cannot be written, and of a list that no hub takes.
+
+    v0 does not say what its hub takes: this is what ours does.
+    """
+    try:
+        message = _answer(job, result, wanted)
+        if (size := message.ByteSize()) > _LARGEST:
+            raise InternalError(f"the answer has {size} bytes, and {_LARGEST} are allowed; it cannot be told in part")  # noqa: TRY301 - told as any other
+    except Exception as error:  # noqa: BLE001 - an author's answer may be anything
+        return _answer(job, Result(status=status_of(error)), wanted)
+    return message
+
+
 def _answer(job: Job, result: Result, wanted: str) -> pb.DriverSide:
     """``wanted`` is the one machine that a list was asked for; empty: all."""
     status, answer, verb = result.status, result.answer, job.operation.verb
@@ -168,8 +186,9 @@ def _answer(job: Job, result: Result, wanted: str) -> pb.DriverSide:
         message.deleteresponse.error = "" if status.code is Code.NOT_FOUND else error
     else:
         message.listresponse.error = error
-        for machine in answer if isinstance(answer, (list, tuple)) else ():
-            if isinstance(machine, Machine) and wanted in {"", id_of(machine), machine.machine_id}:
+        machines = cast("Sequence[Machine]", answer if answer is not None else ())
+        for machine in machines:
+            if wanted in {"", id_of(machine), machine.machine_id}:
                 message.listresponse.list.add(machineID=id_of(machine), machineName=machine.name)
     return message
 

@@ -14,7 +14,7 @@ from cloudgraft.dock.codes import Code, code_from
 from cloudgraft.dock.messages import MachineClass, Result, Secret
 from cloudgraft.dock.runner.classes import class_from_json
 from cloudgraft.dock.runner.crew import Crew
-from cloudgraft.dock.runner.dial import Dialled, End, first_of
+from cloudgraft.dock.runner.dial import LARGEST_MESSAGE, Dialled, End, first_of
 from cloudgraft.dock.runner.outbox import Outbox
 from cloudgraft.dock.runner.speech import asked, info_of, told
 from cloudgraft.dock.runner.status import status_of
@@ -47,7 +47,7 @@ class SessionV1:
         self._heard = 0.0
         self._beats = 0
         self._hub_id = ""  # of the hub's life, as its operations say
-        self._largest = 0  # bytes; 0: the hub does not say
+        self._largest = LARGEST_MESSAGE  # bytes
         self._draining: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._is_over = asyncio.Event()
 
@@ -67,11 +67,11 @@ class SessionV1:
 
     def deliver(self, message: pb.Result) -> None:
         """Sends a result, now or right after the handshake."""
-        if self._largest and message.ByteSize() > self._largest:
-            size = message.ByteSize()
+        whole = pb.DriverMessage(result=message)
+        if (size := whole.ByteSize()) > self._largest:
             text = f"the answer has {size} bytes, and this hub takes {self._largest}; it cannot be told in part"
-            message = _failed(message.id, message.hub_id, InternalError(text))
-        self._outbox.put(pb.DriverMessage(result=message))
+            whole = pb.DriverMessage(result=_failed(message.id, message.hub_id, InternalError(text)))
+        self._outbox.put(whole)
 
     def announce(self, reason: str) -> None:
         """Says bye: the hub sends nothing new, and still takes the results of what runs."""
@@ -116,7 +116,7 @@ class SessionV1:
 
     async def _stay(self, welcome: pb.Welcome) -> End:
         beat = min(max(_seconds(welcome.heartbeat) or _USUAL, _SHORTEST), _LONGEST)
-        self._largest = welcome.max_message_bytes
+        self._largest = min(welcome.max_message_bytes or LARGEST_MESSAGE, LARGEST_MESSAGE)
         self._heard = asyncio.get_running_loop().time()
         self._crew.welcomed(welcome.session_id)
         try:

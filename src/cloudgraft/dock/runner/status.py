@@ -48,4 +48,5 @@ def status_of(error: BaseException) -> Status:
 
 def _status(code: Code, message: str, retry_after: timedelta | None = None) -> Status:
     # Once more: what is a secret may have become known after the error was made.
-    return Status(code=code, message=redacted(message), retry_after=retry_after)
+    text = redacted(message).encode("utf-8", "replace").decode()  # half a character cannot be sent
+    return Status(code=code, message=text, retry_after=retry_after)

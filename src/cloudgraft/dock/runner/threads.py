@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from cloudgraft.dock.messages import MachineClass, Secret
 from cloudgraft.sdk.blocking import BlockingDriver
@@ -15,61 +15,72 @@ __all__ = ["ThreadedDriver"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_CLASSES: Final = 8  # threads
 
 
 class ThreadedDriver(Driver):
-    """As ``sdk.blocking.as_driver``, with the caller's context in the thread: ``current_class()`` works there."""
+    """As ``sdk.blocking.as_driver``, with the caller's context in the thread: ``current_class()`` works there.
+
+    A thread cannot be stopped: a list that hangs keeps its own long after its caller has given up. So changes and reads
+    have threads of their own, and neither can take those of the other.
+    """
 
     def __init__(self, inner: BlockingDriver, threads: int) -> None:
+        """``threads`` is for changes, and as many for reads."""
+        name = type(inner).__name__
         self._inner = inner
-        self._pool = BlockingPool(type(inner).__name__, threads=threads, waiting=threads)
+        self._changes = BlockingPool(name, threads=threads, waiting=threads)
+        self._reads = BlockingPool(f"{name} (reads)", threads=threads, waiting=threads)
+        self._rest = BlockingPool(f"{name} (classes)", threads=_CLASSES)
         self.traits = inner.traits
         self.MachineSettings = inner.MachineSettings
 
     async def create(self, spec: MachineSpec) -> Machine:
         """See :meth:`Driver.create`."""
-        return await self._run(self._inner.create, spec)
+        return await _run(self._changes, self._inner.create, spec)
 
     async def delete(self, machine: Machine) -> None:
         """See :meth:`Driver.delete`."""
-        await self._run(self._inner.delete, machine)
+        await _run(self._changes, self._inner.delete, machine)
 
     async def list(self) -> Sequence[Machine]:
         """See :meth:`Driver.list`."""
-        return await self._run(self._inner.list)
+        return await _run(self._reads, self._inner.list)
 
     async def shapes(self) -> Sequence[Shape]:
         """See :meth:`Driver.shapes`."""
-        return await self._run(self._inner.shapes)
+        return await _run(self._reads, self._inner.shapes)
 
     async def prices(self) -> Sequence[Price]:
         """See :meth:`Driver.prices`."""
-        return await self._run(self._inner.prices)
+        return await _run(self._reads, self._inner.prices)
 
     async def use(
         self, call: Callable[[MachineClass, Secret | None], None], machine_class: MachineClass, secret: Secret | None
     ) -> None:
         """The inner driver's own method of that name, in a thread."""
-        await self._run(call, machine_class, secret)
+        await _run(self._rest, call, machine_class, secret)
 
     async def start(self) -> None:
         """See :meth:`Driver.start`."""
-        await self._run(self._inner.start)
+        await _run(self._rest, self._inner.start)
         self.traits = self._inner.traits  # it may know more of its cloud now
 
     async def close(self) -> None:
         """In a thread of its own: the others may all hang, and that is when closing matters."""
-        self._pool.close()
+        for pool in (self._changes, self._reads, self._rest):
+            pool.close()
         last = BlockingPool("close", threads=1)
         try:
             await last.run(self._inner.close)
         finally:
             last.close()
 
-    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        context = contextvars.copy_context()
 
-        def in_context() -> T:
-            return context.run(call, *args, **kwargs)
+async def _run(pool: BlockingPool, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    context = contextvars.copy_context()
 
-        return await self._pool.run(in_context)
+    def in_context() -> T:
+        return context.run(call, *args, **kwargs)
+
+    return await pool.run(in_context)

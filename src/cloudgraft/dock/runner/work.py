@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,6 +25,7 @@ log = logging.getLogger("cloudgraft.dock")
 
 _REMEMBERED: Final = 1000  # machines that were made too late for their caller
 _AGAIN: Final = 1.0  # seconds; with it a hub knows that nothing was done
+_LAST: Final = 2.0  # seconds for what was cancelled to end
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -35,6 +36,7 @@ class Job:
     hub_id: str
     operation: Operation
     on_done: Callable[[Job, Result], None]
+    is_acknowledged: bool = True  # False: nobody will say whether its result has arrived (v0)
     is_change: bool = field(init=False)  # it makes or deletes a machine
     task: asyncio.Task[Result] | None = field(default=None, init=False)
     has_begun: bool = field(default=False, init=False)  # the driver has it, and a change is carried to its end
@@ -122,7 +124,8 @@ class Workshop:
             job.on_done = _told_nobody
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:  # an author's code may do anything, and also not end
+            await asyncio.wait(tasks, timeout=_LAST)
 
     def _refused(self, job: Job) -> Result | None:
         operation = job.operation
@@ -152,7 +155,8 @@ class Workshop:
             error = task.exception()
             result = task.result() if error is None else _failed(error)
         took = asyncio.get_running_loop().time() - began
-        self._remember(job, result, is_late=job.is_abandoned or took > job.operation.timeout.total_seconds())
+        is_late = job.is_abandoned or took > job.operation.timeout.total_seconds()
+        self._remember(job, result, is_unheard=is_late or not job.is_acknowledged)
         job.on_done(job, result)
 
     async def _perform(self, job: Job) -> Result:
@@ -187,7 +191,7 @@ class Workshop:
             case Operation(verb=Verb.DELETE, machine=Machine() as machine):
                 return await contained(driver.delete(machine))
             case Operation(verb=Verb.LIST):
-                return await contained(driver.list())
+                return _machines(await contained(driver.list()))
             case Operation(verb=Verb.SHAPES):
                 return await contained(driver.shapes())
             case Operation(verb=Verb.PRICES):
@@ -196,25 +200,30 @@ class Workshop:
 
     async def _create(self, spec: MachineSpec) -> Machine:
         made = self._made_late.get(spec.name)
-        if made is not None:  # its first caller had given up, and has sent this one: there is one machine for both
+        if made is not None:  # its first caller may not have heard of it, and has sent this one: one machine for both
             return made
         machine: object = await contained(self._driver.create(spec))
         if not isinstance(machine, Machine):
             raise InternalError(f"the driver answered create with {type(machine).__name__}, not with a Machine")
         if machine.name != spec.name:
             raise InternalError(f"the driver was asked for {spec.name!r} and answered with {machine.name!r}")
+        if not machine.machine_id:
+            raise InternalError(f"the driver made {spec.name!r} and gave no machine_id; a list will tell")
         return machine
 
     def made_late(self, machine: Machine) -> None:
-        """Remembers a machine whose caller was not there to hear of it: when it is asked for again, it is there."""
+        """Remembers a machine whose caller may not have heard of it: when it is asked for again, it is there."""
         self._made_late[machine.name] = machine
         if len(self._made_late) > _REMEMBERED:
             self._made_late.popitem(last=False)
 
-    def _remember(self, job: Job, result: Result, *, is_late: bool) -> None:
-        if job.operation.verb is Verb.DELETE and result.status.code in {Code.OK, Code.NOT_FOUND}:
-            self._made_late.pop(job.machine, None)
-        elif is_late and job.operation.verb is Verb.CREATE and isinstance(result.answer, Machine):
+    def _remember(self, job: Job, result: Result, *, is_unheard: bool) -> None:
+        gone = job.operation.machine
+        if gone is not None and result.status.code in {Code.OK, Code.NOT_FOUND}:
+            # By any of its names: v0 has only one, and that is not the one by which it was made.
+            for name in [name for name, machine in self._made_late.items() if _is_same(machine, gone)]:
+                del self._made_late[name]
+        elif is_unheard and job.operation.verb is Verb.CREATE and isinstance(result.answer, Machine):
             self.made_late(result.answer)
 
 
@@ -223,6 +232,21 @@ def _with_class(spec: MachineSpec, machine_class: MachineClass | None) -> Machin
     if machine_class is None or not machine_class.provider_spec:
         return spec
     return replace(spec, settings={**machine_class.provider_spec, **spec.settings})
+
+
+def _machines(answer: object) -> list[Machine]:
+    """A driver's list. Whatever else it answers is an error: it must never look like a list with nothing in it."""
+    if not isinstance(answer, Iterable):
+        raise InternalError(f"the driver answered list with {type(answer).__name__}, not with machines")
+    machines = [*answer]
+    strange = next((each for each in machines if not isinstance(each, Machine)), None)
+    if strange is not None:
+        raise InternalError(f"the driver's list holds {type(strange).__name__}, not only machines")
+    return machines
+
+
+def _is_same(machine: Machine, gone: Machine) -> bool:
+    return machine.name == gone.name or gone.machine_id in {machine.machine_id, machine.provider_id}
 
 
 def _failed(error: BaseException) -> Result:

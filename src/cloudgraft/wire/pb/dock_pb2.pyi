@@ -32,15 +32,12 @@ class DriverMessage(google.protobuf.message.Message):
 
     HELLO_FIELD_NUMBER: builtins.int
     RESULT_FIELD_NUMBER: builtins.int
-    PROGRESS_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
     BYE_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> Global___Hello: ...
     @property
     def result(self) -> Global___Result: ...
-    @property
-    def progress(self) -> Global___Progress: ...
     @property
     def heartbeat(self) -> Global___Heartbeat: ...
     @property
@@ -50,13 +47,12 @@ class DriverMessage(google.protobuf.message.Message):
         *,
         hello: Global___Hello | None = ...,
         result: Global___Result | None = ...,
-        progress: Global___Progress | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         bye: Global___Bye | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["bye", b"bye", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "progress", b"progress", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bye", b"bye", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "progress", b"progress", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "result", "progress", "heartbeat", "bye"] | None: ...
+    def HasField(self, field_name: typing.Literal["bye", b"bye", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bye", b"bye", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "result", "heartbeat", "bye"] | None: ...
 
 Global___DriverMessage: typing_extensions.TypeAlias = DriverMessage
 
@@ -355,25 +351,6 @@ class Status(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["code", b"code", "message", b"message", "retry_after", b"retry_after"]) -> None: ...
 
 Global___Status: typing_extensions.TypeAlias = Status
-
-@typing.final
-class Progress(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ID_FIELD_NUMBER: builtins.int
-    MESSAGE_FIELD_NUMBER: builtins.int
-    id: builtins.int
-    message: builtins.str
-    """for a person"""
-    def __init__(
-        self,
-        *,
-        id: builtins.int = ...,
-        message: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id", "message", b"message"]) -> None: ...
-
-Global___Progress: typing_extensions.TypeAlias = Progress
 
 @typing.final
 class Acknowledge(google.protobuf.message.Message):

@@ -1,0 +1,172 @@
+"""The six calls of ``cloudgraft.driver.v1.Driver`` over gRPC, for whatever answers them: a driver, or a dock full."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InternalError, InvalidArgumentError
+from cloudgraft.server.listener import abort
+from cloudgraft.wire import driver as wire
+from cloudgraft.wire.pb import driver_pb2 as pb
+
+__all__ = ["PAGE", "Callee", "Context", "DriverCalls"]
+
+T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+PAGE: Final = 1000  # machines in one message
+_LISTINGS_KEPT: Final = 16
+
+
+class Callee(Protocol):
+    """Who answers one call. Raises errors of the sdk."""
+
+    async def describe(self) -> DriverTraits | None:
+        """What the driver declares; None: nothing."""
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """As :meth:`cloudgraft.sdk.Driver.create`."""
+
+    async def delete(self, machine: Machine) -> None:
+        """As :meth:`cloudgraft.sdk.Driver.delete`."""
+
+    async def list(self) -> Sequence[Machine]:
+        """As :meth:`cloudgraft.sdk.Driver.list`."""
+
+    async def shapes(self) -> Sequence[Shape]:
+        """As :meth:`cloudgraft.sdk.Driver.shapes`."""
+
+    async def prices(self) -> Sequence[Price]:
+        """As :meth:`cloudgraft.sdk.Driver.prices`."""
+
+
+class DriverCalls:
+    """Answers the calls. Every failure reaches the caller as a status of the one table of errors."""
+
+    def __init__(
+        self, find: Callable[[Context], Callee], *, log: logging.Logger, whose: str, page: int | None = PAGE
+    ) -> None:
+        """``find`` tells who answers a call, or raises. ``whose`` log has the details of a bug.
+
+        ``page`` is how many machines go into one message; None: all of them.
+        """
+        self._find = find
+        self._log = log
+        self._whose = whose
+        self._page = page
+        # The rest of lists that somebody reads page by page. A list is taken once: pages of two lists do not fit.
+        self._listings: OrderedDict[str, Sequence[Machine]] = OrderedDict()
+        self._unfinished: set[asyncio.Task[Any]] = set()
+        self._methods: dict[str, Callable[[Callee, Any], Awaitable[Message]]] = {
+            "Describe": _describe,
+            "Create": self._create,
+            "Delete": self._delete,
+            "List": self._list,
+            "Shapes": _shapes,
+            "Prices": _prices,
+        }
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What a gRPC server takes."""
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            name: grpc.unary_unary_rpc_method_handler(self._responder(name)) for name in wire.RPCS
+        }
+        return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
+
+    async def drain(self, seconds: float) -> None:
+        """Waits, at most this long, for creates and deletes whose callers have given up."""
+        if self._unfinished:
+            await asyncio.wait(self._unfinished, timeout=seconds)
+
+    def _responder(self, name: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def respond(data: bytes, context: Context) -> bytes:
+            try:
+                response = await self._translated(name, data, context)
+            except CloudgraftError as error:
+                self._log.info("%s failed: %s", name, error.message, extra={"rpc": name, "error": error.slug})
+                await abort(context, error)
+                raise  # not reached: abort() raises
+            return response.SerializeToString()
+
+        return respond
+
+    async def _translated(self, name: str, data: bytes, context: Context) -> Message:
+        """The answer; every exception but ours becomes INTERNAL with an id, and the log has the rest."""
+        request = wire.RPCS[name].request
+        try:
+            return await self._methods[name](self._find(context), request.FromString(data))
+        except CloudgraftError:
+            raise
+        except DecodeError as error:
+            raise InvalidArgumentError(f"the request is not a valid {request.DESCRIPTOR.name}") from error
+        except Exception as error:
+            incident = secrets.token_hex(4)
+            self._log.exception("a call ended in an unexpected exception", extra={"rpc": name, "id": incident})
+            raise InternalError(f"internal error (id {incident}): {self._whose} log has the details") from error
+
+    async def _create(self, callee: Callee, request: pb.CreateRequest) -> pb.CreateResponse:
+        machine = await self._to_its_end(callee.create(wire.spec_from_pb(request)))
+        return pb.CreateResponse(machine=wire.machine_to_pb(machine))
+
+    async def _delete(self, callee: Callee, request: pb.DeleteRequest) -> pb.DeleteResponse:
+        if not request.machine.machine_id:
+            raise InvalidArgumentError("a machine without machine_id cannot be deleted")
+        await self._to_its_end(callee.delete(wire.machine_from_pb(request.machine)))
+        return pb.DeleteResponse()
+
+    async def _list(self, callee: Callee, request: pb.ListRequest) -> pb.ListResponse:
+        if request.page_token:
+            try:
+                machines = self._listings.pop(request.page_token)
+            except KeyError:
+                raise ConflictError("this list is no longer kept: begin again with its first page") from None
+        else:
+            machines = await callee.list()
+        count = len(machines) if self._page is None else self._page
+        page, rest = machines[:count], machines[count:]
+        return pb.ListResponse(
+            machines=[wire.machine_to_pb(machine) for machine in page],
+            next_page_token=self._keep(rest) if rest else "",
+        )
+
+    def _keep(self, rest: Sequence[Machine]) -> str:
+        token = secrets.token_urlsafe(12)
+        self._listings[token] = rest
+        while len(self._listings) > _LISTINGS_KEPT:
+            self._listings.popitem(last=False)
+        return token
+
+    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
+        # A caller that gives up must not stop a create between its steps: what is half made belongs to nobody.
+        task = asyncio.create_task(change)
+        self._unfinished.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._unfinished.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at: when the caller is gone, the next list tells what became of it
+
+
+async def _describe(callee: Callee, _request: pb.DescribeRequest) -> pb.DescribeResponse:
+    traits = await callee.describe()
+    return wire.traits_to_pb(traits) if traits is not None else pb.DescribeResponse()
+
+
+async def _shapes(callee: Callee, _request: pb.ShapesRequest) -> pb.ShapesResponse:
+    return pb.ShapesResponse(shapes=[wire.shape_to_pb(shape) for shape in await callee.shapes()])
+
+
+async def _prices(callee: Callee, _request: pb.PricesRequest) -> pb.PricesResponse:
+    return pb.PricesResponse(prices=[wire.price_to_pb(price) for price in await callee.prices()])

@@ -1,0 +1,168 @@
+"""Messages of many megabytes: they hold nobody up, and say the same as short ones."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from cloudgraft.dock.codes import Code
+from cloudgraft.dock.large import LARGE, cut_out
+from cloudgraft.dock.messages import Operation, Result, Verb
+from cloudgraft.dock.speech import Malformed, Reply, Speech
+from cloudgraft.dock.speech_v0 import SpeechV0
+from cloudgraft.dock.speech_v1 import SpeechV1
+from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.wire.pb import dock_pb2 as v1
+from cloudgraft.wire.pb import dock_v0_pb2 as v0
+from cloudgraft.wire.pb import driver_pb2
+from tests.dock.hub.hub_rig import CLASS, listing
+from tests.dock.hub.raw_drivers import hello
+
+MANY = 12_000
+
+
+def result_v1(**answer: Any) -> bytes:
+    return v1.DriverMessage(result=v1.Result(id=7, **answer)).SerializeToString()
+
+
+def list_v1(count: int) -> driver_pb2.ListResponse:
+    return driver_pb2.ListResponse(
+        machines=[
+            driver_pb2.Machine(name=f"m-{number}", machine_id=str(number), tags={"a": "b"}) for number in range(count)
+        ]
+    )
+
+
+def list_v0(count: int, *, error: str = "") -> bytes:
+    machines = [v0.DriverSide.machine(machineID=f"acme:///{n}", machineName=f"m-{n}") for n in range(count)]
+    response = v0.DriverSide.listResp(list=machines, error=error)
+    return v0.DriverSide(operationID=7, operationType="list", listresponse=response).SerializeToString()
+
+
+async def understood(speech: Speech, data: bytes, operation: Operation) -> Result:
+    heard = speech.hear(data)
+    assert isinstance(heard, Reply)
+    assert heard.number == 7
+    result = speech.result(heard, operation)
+    return result if isinstance(result, Result) else await result
+
+
+async def test_a_long_list_of_v1_says_the_same_as_a_parser_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    speech, data = SpeechV1(), result_v1(list=list_v1(MANY), status=v1.Status(message="fine"))
+    assert len(data) > LARGE
+    little_by_little = await understood(speech, data, listing())
+    monkeypatch.setattr("cloudgraft.dock.speech_v1.LARGE", len(data))
+    assert little_by_little == await understood(speech, data, listing())
+    assert isinstance(little_by_little.answer, list)
+    assert little_by_little.answer[-1] == Machine(name=f"m-{MANY - 1}", machine_id=str(MANY - 1), tags={"a": "b"})
+
+
+async def test_a_long_list_of_v0_says_the_same_as_a_parser_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    speech, data, failed = SpeechV0(), list_v0(MANY), list_v0(MANY, error="no such network")
+    little_by_little = await understood(speech, data, listing()), await understood(speech, failed, listing())
+    monkeypatch.setattr("cloudgraft.dock.speech_v0.LARGE", len(failed))
+    assert little_by_little == (await understood(speech, data, listing()), await understood(speech, failed, listing()))
+    assert little_by_little[1].answer is None
+    assert little_by_little[1].status.code is Code.UNKNOWN
+
+
+@pytest.mark.parametrize("verb", [Verb.SHAPES, Verb.PRICES])
+async def test_long_answers_to_other_questions_are_read_too(verb: Verb) -> None:
+    operation = Operation(verb=verb, class_ref=CLASS, timeout=timedelta(seconds=30))
+    shapes = [driver_pb2.Shape(name=f"shape-{number}", capacity={"cpu": "2"}) for number in range(MANY)]
+    prices = [driver_pb2.Price(shape=f"shape-{number}", hourly="0.5", currency="EUR") for number in range(MANY)]
+    answer: Any = (
+        {"shapes": driver_pb2.ShapesResponse(shapes=shapes)}
+        if verb is Verb.SHAPES
+        else {"prices": driver_pb2.PricesResponse(prices=prices)}
+    )
+    result = await understood(SpeechV1(), result_v1(**answer), operation)
+    assert isinstance(result.answer, list)
+    assert len(result.answer) == MANY
+
+
+@pytest.mark.parametrize(
+    ("speech", "data"), [(SpeechV1(), result_v1(list=list_v1(MANY))), (SpeechV0(), list_v0(MANY))], ids=["v1", "v0"]
+)
+async def test_others_have_their_turn_while_a_long_list_is_read(speech: Speech, data: bytes) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await understood(speech, data, listing())
+    task.cancel()
+    assert turns >= MANY // 500
+
+
+async def test_millions_of_machines_that_are_none_are_refused_at_the_first() -> None:
+    """Two bytes each, of which a parser makes a gigabyte."""
+    machines = bytes((1 << 3 | 2, 0)) * (4 * 1024 * 1024)
+    answer = bytes((6 << 3 | 2,)) + _length(len(machines)) + machines
+    data = bytes((2 << 3 | 2,)) + _length(len(answer) + 2) + bytes((1 << 3, 7)) + answer
+    with pytest.raises(InternalError, match="machine_id"):
+        await understood(SpeechV1(), data, listing())
+
+
+def _length(value: int) -> bytes:
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*written, value))
+
+
+async def test_more_machines_than_anybody_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudgraft.dock.wire_v1.MOST_ITEMS", 10)
+    monkeypatch.setattr("cloudgraft.dock.speech_v0.MOST_ITEMS", 10)
+    for speech, data in ((SpeechV1(), result_v1(list=list_v1(11))), (SpeechV0(), list_v0(11))):
+        with pytest.raises(InternalError, match="more than 10"):
+            await understood(speech, data, listing())
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        result_v1(list=list_v1(MANY))[:-3],
+        result_v1(machine_name="m" * LARGE),
+        result_v1(create=driver_pb2.CreateResponse(machine=driver_pb2.Machine(name="m" * LARGE, machine_id="1"))),
+        result_v1(list=list_v1(MANY)) * 2,
+        v1.DriverMessage(bye=v1.Bye(reason="m" * LARGE)).SerializeToString(),
+        bytes(LARGE + 1),
+        b"\xff" * (LARGE + 1),
+    ],
+    ids=["cut off", "a long name", "a long create", "twice", "a long farewell", "zeros", "ones"],
+)
+async def test_what_is_long_and_no_answer_to_a_question_makes_no_sense(spoiled: bytes) -> None:
+    assert isinstance(SpeechV1().hear(spoiled), Malformed)
+    assert isinstance(SpeechV0().hear(spoiled), Malformed)
+
+
+async def test_a_long_list_that_is_spoiled_in_the_middle_is_no_list() -> None:
+    good = list_v1(MANY).SerializeToString()
+    part = driver_pb2.ListResponse(next_page_token="more").SerializeToString()
+    for spoiled in (good[:-1] + b"\xff\xff\xff", good + part, good[:1000] + b"\xff" * 100 + good[1100:]):
+        answer = bytes((6 << 3 | 2,)) + _length(len(spoiled)) + spoiled
+        data = bytes((2 << 3 | 2,)) + _length(len(answer) + 2) + bytes((1 << 3, 7)) + answer
+        with pytest.raises(InternalError, match="to its end"):
+            await understood(SpeechV1(), data, listing())
+
+
+def test_a_hello_that_is_too_long_is_refused_with_a_reason() -> None:
+    said = hello(results=[v1.Result(id=1, machine_name="m" * 3_000_000)])
+    with pytest.raises(InvalidArgumentError, match="fewer results"):
+        SpeechV1().introduction(said.SerializeToString())
+
+
+def test_many_small_fields_are_not_walked_through() -> None:
+    with pytest.raises(DecodeError):
+        cut_out(memoryview(bytes((1 << 3, 7)) * 1_000_000), 6)
