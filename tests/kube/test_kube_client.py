@@ -127,11 +127,11 @@ async def test_only_bound_pods_are_listed(api: FakeApi, client: KubeClient) -> N
 
 
 async def test_a_list_can_be_of_one_namespace(api: FakeApi, client: KubeClient) -> None:
-    for namespace in ("a", "b"):
+    for namespace in ("default", "kube-system"):
         manifest = {"metadata": {"name": "x"}, "spec": {"renewTime": "2026-01-02T03:04:05.000006Z"}}
         await client.create(LEASES, manifest, namespace=namespace)
-    (lease,) = (await client.list(LEASES, namespace="b")).items
-    assert (lease.namespace, lease.renewed_at) == ("b", 1767323045.000006)
+    (lease,) = (await client.list(LEASES, namespace="kube-system")).items
+    assert (lease.namespace, lease.renewed_at) == ("kube-system", 1767323045.000006)
 
 
 async def test_a_watch_tells_what_came_after_a_version(api: FakeApi, client: KubeClient) -> None:
@@ -232,7 +232,7 @@ async def test_a_hostile_name_stays_one_part_of_the_path(api: FakeApi, client: K
     with pytest.raises(NotFoundError):
         await client.delete(NODES, "../namespaces/default/pods/p")
     (request,) = api.requests
-    assert (request.plural, request.name) == ("nodes", "..%2Fnamespaces%2Fdefault%2Fpods%2Fp")
+    assert (request.plural, request.name) == ("nodes", "../namespaces/default/pods/p")
 
 
 # -- trouble -----------------------------------------------------------------------------------------------------------

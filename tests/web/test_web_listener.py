@@ -84,7 +84,7 @@ class World:
             ClientRule(name="boss", role="operator", certificate="boss"),
             ClientRule(name="eye", role="read-only", token_file=self.token_file),
         ]
-        self.gatekeeper = Gatekeeper(self.rules, secure=True)
+        self.gatekeeper = Gatekeeper(self.rules, secure=True, look_every=0)
         self.audit_file = directory / "audit.log"
         self.reason = ""
         self.app: FastAPI = make_app(
@@ -265,6 +265,15 @@ async def test_a_body_that_is_too_large_is_refused_also_when_its_length_is_not_t
             answer = await client.put(f"{world.listener.url}/things/one", content=content)
             assert answer.status_code == 413
             assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_a_method_that_a_path_lacks_is_told_with_those_that_it_has(world: World) -> None:
+    context = ssl.create_default_context(cafile=world.certs.ca_cert)
+    async with httpx2.AsyncClient(verify=context, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        answer = await client.delete(f"{world.listener.url}/things/one")
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == "GET, PUT"
+    assert answer.json()["code"] == "unsupported"
 
 
 async def test_the_description_says_who_may_call_and_what_problems_look_like(world: World) -> None:

@@ -55,15 +55,22 @@ class Api:
         """``name`` says where the credentials are from. Raises InvalidArgumentError when they cannot be used."""
         self._timeout = timeout
         self._http = _open(credentials, name, timeout)
+        self.last_failure: CloudgraftError | None = None
         self.server = str(credentials.cluster.server)
         self.authority = authority_of(credentials)  # PEM; empty when none is given
 
     async def call(self, call: Call) -> bytes:
         """Makes one call and returns the body of the answer."""
-        with _failures(call.what):
-            async with asyncio.timeout(self._timeout):
-                answer = await self._http.send(self._request(call))
-        _check(call, answer)
+        try:
+            if self._http.is_closed:
+                raise UnavailableError(f"{call.what}: the client was closed meanwhile")
+            with _failures(call.what):
+                async with asyncio.timeout(self._timeout):
+                    answer = await self._http.send(self._request(call))
+            _check(call, answer)
+        except CloudgraftError as error:
+            self.last_failure = error
+            raise
         return answer.content
 
     async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[str, None]:

@@ -15,7 +15,7 @@ from cloudgraft.kube.api import Api, Call
 from cloudgraft.kube.decode import decode_change, decode_object, decode_page, decode_review, decode_version
 from cloudgraft.kube.objects import Change, Kind, Listing, Manifest, PatchStyle, V
 from cloudgraft.kube.rights import Right
-from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 
 __all__ = ["KubeClient"]
 
@@ -43,6 +43,10 @@ class KubeClient:
     def authority(self) -> str:
         """The certificates of the authority by which the API is known, as PEM; empty when none is given."""
         return self._api.authority
+
+    def raised(self, error: CloudgraftError) -> bool:
+        """Whether that is how the last call failed that did: for those who work with several clusters at a time."""
+        return self._api.last_failure is error
 
     async def may(self, right: Right) -> bool:
         """Whether the API would let us. To ask needs no right."""
@@ -170,7 +174,8 @@ def _right(kind: Kind[V], verb: str, namespace: str, subresource: str = "") -> R
 
 
 def _selected(kind: Kind[V]) -> dict[str, str]:
-    return {"fieldSelector": kind.field_selector} if kind.field_selector else {}
+    said = {"fieldSelector": kind.field_selector, "labelSelector": kind.label_selector}
+    return {name: selector for name, selector in said.items() if selector}
 
 
 @contextmanager

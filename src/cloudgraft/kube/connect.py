@@ -13,7 +13,7 @@ from cloudgraft.sdk.errors import PreconditionError
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["connect", "connect_in_cluster"]
+__all__ = ["connect", "connect_foreign", "connect_in_cluster"]
 
 
 def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
@@ -28,6 +28,19 @@ def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
     from cloudgraft.kube.credentials import from_kubeconfig  # noqa: PLC0415
 
     return KubeClient(Api(from_kubeconfig(kubeconfig), name=f"the kubeconfig {kubeconfig}", timeout=timeout))
+
+
+def connect_foreign(text: str, *, name: str, timeout: float = 15.0) -> KubeClient:
+    """A client for a kubeconfig that somebody else wrote; ``name`` says whose it is, for messages.
+
+    Raises InvalidArgumentError when it cannot be used, or would have us run or read something here.
+    """
+    _need_the_extra()
+    from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
+    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
+    from cloudgraft.kube.credentials import from_foreign_text  # noqa: PLC0415
+
+    return KubeClient(Api(from_foreign_text(text, name), name=name, timeout=timeout))
 
 
 def connect_in_cluster(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import yaml
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
@@ -20,8 +21,17 @@ from lightkube.exceptions import ConfigError
 from msgspec import ValidationError
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["SERVICE_ACCOUNT", "Credentials", "authority_of", "from_kubeconfig", "from_service_account", "usable"]
+__all__ = [
+    "SERVICE_ACCOUNT",
+    "Credentials",
+    "authority_of",
+    "from_foreign_text",
+    "from_kubeconfig",
+    "from_service_account",
+    "usable",
+]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Credentials = SingleConfig
@@ -30,16 +40,48 @@ Credentials = SingleConfig
 def from_kubeconfig(path: Path) -> Credentials:
     """The current context of a file. One without a user is an anonymous one. Raises InvalidArgumentError."""
     with usable(f"the kubeconfig {path}"):
-        content = yaml.safe_load(path.read_text())
-        if not isinstance(content, dict):
-            raise ConfigError("it is not a mapping")
-        config = KubeConfig.from_dict(content, fname=path).get()
-        if config is None:
-            raise ConfigError("no context is chosen")
-        user = config.user or User()  # lightkube would stop at none
+        config, user = _chosen(path.read_text(), path)
         if user.token_file is not None:
             user.token_file = str(config.abs_file(user.token_file))
-        return config._replace(user=user)
+        return config
+
+
+def from_foreign_text(text: str, name: str) -> Credentials:
+    """The current context of a kubeconfig that somebody else wrote. Raises InvalidArgumentError.
+
+    It must hold all that it needs: what names a program or a file would have us run or read what its author chooses. It
+    must lead to an API that can be known, by https, or by http on this very host.
+    """
+    with usable(name):
+        config, user = _chosen(text, None)
+        cluster = config.cluster
+        reaching = {
+            "exec": user.exec,
+            "auth-provider": user.auth_provider,
+            "tokenFile": user.token_file,
+            "client-certificate": user.client_cert,
+            "client-key": user.client_key,
+            "certificate-authority": cluster.certificate_auth,
+        }
+        if found := next((key for key, value in reaching.items() if value), ""):
+            raise ConfigError(f"it has {found}, which would reach into this computer; put the data itself into it")
+        if cluster.insecure:
+            raise ConfigError("it says insecure-skip-tls-verify; give it certificate-authority-data")
+        parts = urlsplit(str(cluster.server))
+        if not parts.hostname or (parts.scheme != "https" and not is_loopback_host(parts.hostname)):
+            raise ConfigError("its server is no https address")
+        return config
+
+
+def _chosen(text: str, path: Path | None) -> tuple[Credentials, User]:
+    content = yaml.safe_load(text)
+    if not isinstance(content, dict):
+        raise ConfigError("it is not a mapping")
+    config = KubeConfig.from_dict(content, fname=path).get()
+    if config is None:
+        raise ConfigError("no context is chosen")
+    user = config.user or User()  # lightkube would stop at none
+    return config._replace(user=user), user
 
 
 def from_service_account(directory: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Credentials:

@@ -12,20 +12,26 @@ import msgspec
 
 from cloudgraft.kube.errors import refusal
 from cloudgraft.kube.objects import (
+    WHOLE_CONTENT,
     Change,
     ChangeType,
+    ConfigMapObject,
     ContainerRef,
+    CustomObject,
     Kind,
     Lease,
     MachineClassObject,
     Node,
     Object,
     Pod,
+    PodLoad,
     SecretObject,
     V,
 )
+from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
-from cloudgraft.sdk.types import Taint
+from cloudgraft.sdk.types import Container, Taint
+from cloudgraft.sdk.types import Pod as PricedPod
 
 __all__ = ["decode_change", "decode_object", "decode_page", "decode_review", "decode_version"]
 
@@ -104,6 +110,33 @@ class _Pod(msgspec.Struct):
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
+class _Requirements(msgspec.Struct):
+    requests: dict[str, str | int] | None = None
+
+
+class _LoadContainer(msgspec.Struct, rename="camel"):
+    restart_policy: str = ""
+    resources: _Requirements = msgspec.field(default_factory=_Requirements)
+
+
+class _LoadSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    containers: list[_LoadContainer] | None = None
+    init_containers: list[_LoadContainer] | None = None
+    overhead: dict[str, str | int] | None = None
+
+
+class _Load(msgspec.Struct):
+    metadata: _Meta
+    spec: _LoadSpec = msgspec.field(default_factory=_LoadSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
 class _LeaseSpec(msgspec.Struct, rename="camel"):
     renew_time: datetime | None = None
 
@@ -170,8 +203,8 @@ def _kept_once(text: str) -> str:
     return text
 
 
-def _amounts(wire: Mapping[str, str] | None) -> dict[str, Quantity]:
-    found = ((intern(name), _amount(text)) for name, text in (wire or {}).items())
+def _amounts(wire: Mapping[str, str] | Mapping[str, str | int] | None) -> dict[str, Quantity]:
+    found = ((intern(name), _amount(str(text))) for name, text in (wire or {}).items())
     return {name: amount for name, amount in found if amount is not None}
 
 
@@ -221,6 +254,33 @@ def _pod(wire: _Pod) -> Pod:
     )
 
 
+def _asking(wire: list[_LoadContainer] | None) -> tuple[Container, ...]:
+    return tuple(
+        Container(requests=_amounts(container.resources.requests), restart_policy=container.restart_policy)
+        for container in wire or ()
+    )
+
+
+def _load(wire: _Load) -> PodLoad:
+    spec = wire.spec
+    priced = PricedPod(
+        containers=_asking(spec.containers),
+        init_containers=_asking(spec.init_containers),
+        overhead=_amounts(spec.overhead),
+    )
+    return PodLoad(
+        **_meta(wire.metadata),
+        node=spec.node_name,
+        phase=wire.status.phase or "Pending",
+        labels={intern(key): _kept_once(value) for key, value in (wire.metadata.labels or {}).items()},
+        requests=pod_requests(priced),
+    )
+
+
+def _config_map(wire: _ConfigMap) -> ConfigMapObject:
+    return ConfigMapObject(**_meta(wire.metadata), data=wire.data or {})
+
+
 def _lease(wire: _Lease) -> Lease:
     return Lease(**_meta(wire.metadata), renewed_at=_seconds(wire.spec.renew_time))
 
@@ -242,21 +302,42 @@ def _machine_class(wire: _Content) -> MachineClassObject:
     return MachineClassObject(**_meta(metadata), content={**content, "metadata": kept})
 
 
+class _NotedMeta(_Meta):
+    annotations: dict[str, str] | None = None
+
+
+def _custom(wire: _Content) -> CustomObject:
+    metadata = msgspec.convert(wire.get("metadata"), _NotedMeta)
+    return CustomObject(
+        **_meta(metadata),
+        labels=metadata.labels or {},
+        annotations=metadata.annotations or {},
+        created_at=_seconds(metadata.creation_timestamp),
+        content=wire,
+    )
+
+
 _WIRE: dict[str, Any] = {
     "nodes": _Node,
     "pods": _Pod,
+    "pods/load": _Load,
+    "configmaps": _ConfigMap,
     "leases": _Lease,
     "secrets": _Any,
     "secrets/contents": _Secret,
     "machineclasses": _Content,
+    WHOLE_CONTENT: _Content,
 }
 _VIEW: dict[str, Callable[[Any], Object]] = {
     "nodes": _node,
     "pods": _pod,
+    "pods/load": _load,
+    "configmaps": _config_map,
     "leases": _lease,
     "secrets": _any,
     "secrets/contents": _secret,
     "machineclasses": _machine_class,
+    WHOLE_CONTENT: _custom,
 }
 _OBJECTS = {view: msgspec.json.Decoder(wire) for view, wire in _WIRE.items()}
 _LISTS = {view: msgspec.json.Decoder(_List[wire]) for view, wire in _WIRE.items()}  # type: ignore[valid-type]  # made at run time
@@ -278,6 +359,8 @@ class _Review(msgspec.Struct):
 
 
 def _view(kind: Kind[V]) -> str:
+    if kind.view == WHOLE_CONTENT:
+        return WHOLE_CONTENT
     return f"{kind.plural}/{kind.view}" if kind.view else kind.plural
 
 

@@ -9,21 +9,26 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
 __all__ = [
     "BOUND_PODS",
+    "CONFIG_MAPS",
     "LEASES",
     "MACHINE_CLASSES",
     "NODES",
+    "POD_LOADS",
     "SECRETS",
     "SECRET_CONTENTS",
+    "WHOLE_CONTENT",
     "Change",
     "ChangeType",
+    "ConfigMapObject",
     "ContainerRef",
+    "CustomObject",
     "Kind",
     "Lease",
     "Listing",
@@ -33,7 +38,9 @@ __all__ = [
     "Object",
     "PatchStyle",
     "Pod",
+    "PodLoad",
     "SecretObject",
+    "custom_kind",
 ]
 
 Manifest = Mapping[str, object]
@@ -95,6 +102,23 @@ class Pod(Object):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodLoad(Object):
+    """What a pod takes of its node: ``requests`` as the scheduler adds them up, without the pod itself."""
+
+    node: str = ""
+    phase: str = "Pending"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMapObject(Object):
+    """A ConfigMap with the texts that it holds."""
+
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease(Object):
     """A lease; a node's has the node's name, in the namespace ``kube-node-lease``."""
 
@@ -115,8 +139,21 @@ class SecretObject(Object):
     data: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomObject(Object):
+    """An object of any kind, with all of its JSON: for kinds that are others' own. What it holds may be secret."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    created_at: float = 0.0  # since the epoch
+    content: Manifest = field(default_factory=dict, repr=False)
+
+
 V_co = TypeVar("V_co", bound=Object, covariant=True)
 V = TypeVar("V", bound=Object)
+
+
+WHOLE_CONTENT: Final = "content"  # the view of a kind of which all is read, whatever it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +163,7 @@ class Kind(Generic[V_co]):
     base: str  # "api/v1", "apis/<group>/<version>"
     plural: str
     field_selector: str = ""
+    label_selector: str = ""
     view: str = ""  # which of several ways of reading it; empty: the only one
 
     @property
@@ -136,6 +174,8 @@ class Kind(Generic[V_co]):
 
 NODES: Kind[Node] = Kind(base="api/v1", plural="nodes")
 BOUND_PODS: Kind[Pod] = Kind(base="api/v1", plural="pods", field_selector="spec.nodeName!=")
+POD_LOADS: Kind[PodLoad] = Kind(base="api/v1", plural="pods", field_selector="spec.nodeName!=", view="load")
+CONFIG_MAPS: Kind[ConfigMapObject] = Kind(base="api/v1", plural="configmaps")
 LEASES: Kind[Lease] = Kind(base="apis/coordination.k8s.io/v1", plural="leases")
 SECRETS: Kind[Object] = Kind(base="api/v1", plural="secrets")  # what they hold is not read
 SECRET_CONTENTS: Kind[SecretObject] = Kind(base="api/v1", plural="secrets", view="contents")
@@ -174,3 +214,10 @@ class PatchStyle(enum.Enum):
     STRATEGIC = "application/strategic-merge-patch+json"  # lists such as conditions are merged by their key
     MERGE = "application/merge-patch+json"  # lists are replaced
     JSON = "application/json-patch+json"  # a list of operations, with tests
+
+
+def custom_kind(base: str, plural: str, *, label_selector: str = "", field_selector: str = "") -> Kind[CustomObject]:
+    """A kind of which all is read, such as ``custom_kind("apis/example.org/v1", "things")``."""
+    return Kind(
+        base=base, plural=plural, label_selector=label_selector, field_selector=field_selector, view=WHOLE_CONTENT
+    )

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import Taint
 
 __all__ = [
     "Driver",
@@ -117,6 +118,7 @@ class Shape:
     name: str
     capacity: Mapping[str, Quantity]
     labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()  # that every node of it has by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
 
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.web.audit import AuditLog
@@ -53,12 +54,10 @@ def make_app(  # noqa: PLR0913 - what an application is made of, each by its nam
     app.add_middleware(FrontDoor, gatekeeper=gatekeeper, audit=audit, max_body=max_body)
     app.add_exception_handler(CloudgraftError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _refused)
-    app.include_router(_health(ready))
-    if metrics is not None:
-        app.include_router(_metrics(metrics))
+    routers = [_health(ready), *([_metrics(metrics)] if metrics is not None else []), *routers]
     for router in routers:
         app.include_router(router)
+    app.add_exception_handler(HTTPException, _refusal([route for router in routers for route in router.routes]))
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]  # FastAPI's own way to extend it
     return app
 
@@ -128,12 +127,22 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     return _answer(problem)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """What the framework refuses by itself: a path or a method that is not there."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
-    told = problem_of(error_of(error.status_code, None), request_id=_id_of(request))
-    problem = told.model_copy(update={"status": error.status_code, "detail": str(error.detail)})
-    return _answer(problem, allow=(error.headers or {}).get("Allow", ""))
+def _refusal(routes: Sequence[BaseRoute]) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
+    """Answers for what the framework refuses by itself: a path or a method that is not there."""
+
+    async def refused(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
+        told = problem_of(error_of(error.status_code, None), request_id=_id_of(request))
+        problem = told.model_copy(update={"status": error.status_code, "detail": str(error.detail)})
+        return _answer(problem, allow=_methods_of(routes, request) if error.status_code == 405 else "")
+
+    return refused
+
+
+def _methods_of(routes: Sequence[BaseRoute], request: Request) -> str:
+    """All methods of a path: the framework tells only those of the first route that has it."""
+    found = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(sorted({method for route in found for method in getattr(route, "methods", None) or ()}))
 
 
 # -- description -------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.certs.token_file import TokenFile
+from cloudgraft.certs.token_file import TokenFile, token_hash
 
 __all__ = ["ANY_ROLE", "Caller", "ClientRule", "Gatekeeper"]
 
@@ -41,42 +44,64 @@ class ClientRule:
 class Gatekeeper:
     """Tells callers apart. Without TLS and without clients everybody is ``local`` and may do anything.
 
-    Files of tokens are looked at on every call, so that a token that is taken out of one is good no more.
+    There may be thousands of clients, so they are found by an index. Files of tokens are looked at once a second: a
+    token that is taken out of one is good no more after that.
     """
 
-    def __init__(self, rules: Sequence[ClientRule] = (), *, secure: bool) -> None:
+    def __init__(
+        self,
+        rules: Sequence[ClientRule] = (),
+        *,
+        secure: bool,
+        look_every: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """``secure`` says whether the listener has TLS."""
         self._secure = secure
-        self._rules: tuple[tuple[ClientRule, TokenFile | None], ...] = ()
+        self._look_every = look_every
+        self._clock = clock
+        self._looked_at = -math.inf
+        self._files: dict[ClientRule, TokenFile] = {}
+        self._by_token: dict[bytes, list[ClientRule]] = {}
+        self._by_certificate: dict[str, ClientRule] = {}  # those who need no token
+        self._has_clients = False
         self.replace(rules)
 
     def replace(self, rules: Sequence[ClientRule]) -> None:
         """Takes the clients of a new configuration."""
-        before = {rule: tokens for rule, tokens in self._rules if tokens is not None}
-        # Those of whom more is asked first: who can show a token is not taken for one that needs none.
-        ordered = sorted(rules, key=lambda rule: (rule.token_file is None, not rule.certificate))
-        self._rules = tuple((rule, before.pop(rule, None) or _tokens_of(rule)) for rule in ordered)
-        for tokens in before.values():
-            tokens.forget()
+        before = self._files
+        self._files = {
+            rule: before[rule] if rule in before else TokenFile(rule.token_file, owner=rule.name)
+            for rule in rules
+            if rule.token_file is not None
+        }
+        for rule in before.keys() - self._files.keys():
+            before[rule].forget()
+        self._by_certificate = {r.certificate: r for r in rules if r.token_file is None and r.certificate}
+        self._has_clients = bool(rules)
+        self._looked_at = -math.inf
 
     def identify(self, names: Collection[str], token: bytes) -> Caller | None:
         """The caller with these names in its certificate and this token; None for a stranger."""
-        if not self._secure and not self._rules:
+        if not self._secure and not self._has_clients:
             return Caller(name="local", role=ANY_ROLE)
-        for rule, tokens in self._rules:
-            if _proves(rule, tokens, names, token):
-                return Caller(name=rule.name, role=rule.role, scope=rule.scope)
-        return None
+        self._look()
+        # Those of whom more is asked first: who can show a token is not taken for one that needs none.
+        by_token = self._by_token.get(token_hash(token), ()) if token else ()
+        both = (rule for rule in by_token if rule.certificate and rule.certificate in names)
+        token_alone = (rule for rule in by_token if not rule.certificate)
+        certificate_alone = (self._by_certificate[name] for name in names if name in self._by_certificate)
+        rule = next(chain(both, token_alone, certificate_alone), None)
+        return Caller(name=rule.name, role=rule.role, scope=rule.scope) if rule is not None else None
 
-
-def _tokens_of(rule: ClientRule) -> TokenFile | None:
-    return TokenFile(rule.token_file, owner=rule.name) if rule.token_file is not None else None
-
-
-def _proves(rule: ClientRule, tokens: TokenFile | None, names: Collection[str], token: bytes) -> bool:
-    if rule.certificate and rule.certificate not in names:
-        return False
-    if tokens is None:
-        return bool(rule.certificate)
-    tokens.look()
-    return bool(token) and tokens.holds(token)
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked_at < self._look_every:
+            return
+        self._looked_at = now
+        by_token: dict[bytes, list[ClientRule]] = {}
+        for rule, file in self._files.items():
+            file.look()
+            for hashed in file.hashes:
+                by_token.setdefault(hashed, []).append(rule)
+        self._by_token = by_token

@@ -25,7 +25,7 @@ def key_of(cursor: str) -> str:
     """The key after which a cursor goes on."""
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeError) as error:
+    except (binascii.Error, ValueError) as error:  # of the second kind: what is not ASCII
         raise InvalidArgumentError("this cursor is not one of ours: begin again without one") from error
 
 

@@ -1,0 +1,102 @@
+"""One cluster as a controller has it: copies of the objects that it watches, and changes that may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from cloudgraft.kube.client import KubeClient
+from cloudgraft.kube.objects import CustomObject, Kind, Manifest, PatchStyle
+from cloudgraft.kube.watched import Watched
+from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError
+
+__all__ = ["Cluster"]
+
+
+class Cluster:
+    """A cluster's API. What is read may be a moment old, so changes are such that doing them twice does no harm."""
+
+    def __init__(self, cluster_id: str, client: KubeClient, kinds: Iterable[Kind[CustomObject]]) -> None:
+        self.id = cluster_id
+        self.client = client
+        self.on_change: Callable[[], None] = lambda: None
+        self._watched = {kind: Watched(client, kind, on_change=self.wake) for kind in kinds}
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self.on_change()
+
+    async def watch(self) -> None:
+        """Keeps the copies up to date until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for watched in self._watched.values():
+                tasks.create_task(watched.run())
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything was read at least once: before, what seems to be missing may only be unread."""
+        return all(watched.is_synced for watched in self._watched.values())
+
+    def all(self, kind: Kind[CustomObject], **labels: str) -> list[CustomObject]:
+        """All objects of a kind that is watched, or those about a cluster: ``remote="x"``."""
+        found = list(self._watched[kind].objects.values())
+        wanted = labels.get("remote")
+        return found if wanted is None else [each for each in found if _about(each) == wanted]
+
+    def find(self, kind: Kind[CustomObject], name: str, namespace: str = "") -> CustomObject | None:
+        """One object of a kind that is watched."""
+        return self._watched[kind].objects.get(f"{namespace}/{name}")
+
+    async def create(self, kind: Kind[CustomObject], manifest: Manifest, namespace: str = "") -> None:
+        """Makes it; one that is there already is left as it is."""
+        with suppress(AlreadyExistsError):
+            await self.client.create(kind, manifest, namespace=namespace)
+
+    async def change(self, kind: Kind[CustomObject], found: CustomObject, patch: Manifest) -> None:
+        """Merges this into it, unless it is gone."""
+        with suppress(NotFoundError, ConflictError):
+            await self.client.patch(kind, found.name, patch, namespace=found.namespace, style=PatchStyle.MERGE)
+
+    async def report(self, kind: Kind[CustomObject], found: CustomObject, status: Mapping[str, Any]) -> None:
+        """Merges this into its status, unless it is there already or the object is gone."""
+        if _says(found.content.get("status"), status):
+            return
+        with suppress(NotFoundError, ConflictError):
+            await self.client.patch(
+                kind,
+                found.name,
+                {"status": dict(status)},
+                namespace=found.namespace,
+                subresource="status",
+                style=PatchStyle.MERGE,
+            )
+
+    async def delete(self, kind: Kind[CustomObject], found: CustomObject) -> None:
+        """Deletes this very object, unless it is gone or going."""
+        if not found.deleting:
+            with suppress(NotFoundError, ConflictError):
+                await self.client.delete(kind, found.name, namespace=found.namespace, uid=found.uid)
+
+    async def hold(self, kind: Kind[CustomObject], found: CustomObject, finalizer: str, *, wanted: bool) -> None:
+        """Puts a finalizer on it, or takes it off."""
+        metadata: Any = found.content["metadata"]
+        had = list(metadata.get("finalizers") or ())
+        if (finalizer in had) is wanted or (wanted and found.deleting):
+            return
+        finalizers = [*had, finalizer] if wanted else [each for each in had if each != finalizer]
+        await self.change(kind, found, {"metadata": {"finalizers": finalizers, "resourceVersion": found.version}})
+
+
+def _says(old: object, new: object) -> bool:
+    """Whether all of this is in there: an API server adds fields of its own."""
+    if isinstance(new, Mapping):
+        return isinstance(old, dict) and all(_says(old.get(key), value) for key, value in new.items())
+    if isinstance(new, list):
+        return isinstance(old, list) and len(old) == len(new) and all(map(_says, old, new))
+    return old == new
+
+
+def _about(found: CustomObject) -> str:
+    return found.labels.get("liqo.io/remote-cluster-id", "")

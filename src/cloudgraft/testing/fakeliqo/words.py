@@ -1,0 +1,134 @@
+"""Liqo's kinds, labels and other words, as far as the fake plays with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cloudgraft.kube.objects import CustomObject, custom_kind
+
+__all__ = [
+    "CLUSTER_ROLES",
+    "CONFIGURATIONS",
+    "CONFIG_MAPS",
+    "CONNECTIONS",
+    "CREATE_VIRTUAL_NODE",
+    "DEFINITIONS",
+    "DESTINATION",
+    "FINALIZER",
+    "FOREIGN_CLUSTERS",
+    "GATEWAY_CLIENTS",
+    "GATEWAY_SERVERS",
+    "IDENTITIES",
+    "IDENTITY_SECRETS",
+    "IDENTITY_TYPE",
+    "LIQO",
+    "NAMESPACES",
+    "NETWORKS",
+    "NODES",
+    "PUBLIC_KEYS",
+    "QUOTAS",
+    "REMOTE",
+    "REMOTE_NAMESPACE",
+    "REPLICATED",
+    "REPLICATION",
+    "SCRIPTS",
+    "SECRETS",
+    "SLICES",
+    "SLICE_NAME",
+    "TENANTS",
+    "TENANT_NAMESPACE",
+    "TOKEN_SECRETS",
+    "VIRTUAL_NODES",
+    "VIRTUAL_NODE_FINALIZER",
+    "accepted",
+    "condition",
+    "now_text",
+    "owner",
+    "spec_of",
+    "status_of",
+    "with_condition",
+]
+
+_AUTHENTICATION: Final = "apis/authentication.liqo.io/v1beta1"
+_OFFLOADING: Final = "apis/offloading.liqo.io/v1beta1"
+_NETWORKING: Final = "apis/networking.liqo.io/v1beta1"
+
+LIQO: Final = "liqo"  # the namespace that it is installed in
+REMOTE: Final = "liqo.io/remote-cluster-id"
+REPLICATION: Final = "liqo.io/replication"
+REPLICATED: Final = "liqo.io/replicated"
+DESTINATION: Final = "liqo.io/remoteID"
+SLICE_NAME: Final = "liqo.io/resourceslice-name"
+IDENTITY_TYPE: Final = "liqo.io/identity-type"
+REMOTE_NAMESPACE: Final = "liqo.io/remote-tenant-namespace"
+TENANT_NAMESPACE: Final = "liqo.io/tenant-namespace"
+CREATE_VIRTUAL_NODE: Final = "liqo.io/create-virtual-node"
+FINALIZER: Final = "crdreplicator.liqo.io/resource"
+VIRTUAL_NODE_FINALIZER: Final = "virtualnode-controller.liqo.io/finalizer"
+
+NAMESPACES: Final = custom_kind("api/v1", "namespaces")
+CONFIG_MAPS: Final = custom_kind("api/v1", "configmaps")
+SECRETS: Final = custom_kind("api/v1", "secrets")
+SCRIPTS: Final = custom_kind("api/v1", "configmaps", field_selector="metadata.name=fakeliqo")
+IDENTITY_SECRETS: Final = custom_kind("api/v1", "secrets", label_selector=f"{IDENTITY_TYPE}=ControlPlane,{REMOTE}")
+TOKEN_SECRETS: Final = custom_kind("api/v1", "secrets", field_selector="type=kubernetes.io/service-account-token")
+NODES: Final = custom_kind("api/v1", "nodes", label_selector="liqo.io/type=virtual-node")
+DEFINITIONS: Final = custom_kind("apis/apiextensions.k8s.io/v1", "customresourcedefinitions")
+CLUSTER_ROLES: Final = custom_kind("apis/rbac.authorization.k8s.io/v1", "clusterroles")
+FOREIGN_CLUSTERS: Final = custom_kind("apis/core.liqo.io/v1beta1", "foreignclusters")
+TENANTS: Final = custom_kind(_AUTHENTICATION, "tenants")
+IDENTITIES: Final = custom_kind(_AUTHENTICATION, "identities")
+SLICES: Final = custom_kind(_AUTHENTICATION, "resourceslices")
+VIRTUAL_NODES: Final = custom_kind(_OFFLOADING, "virtualnodes")
+QUOTAS: Final = custom_kind(_OFFLOADING, "quotas")
+CONFIGURATIONS: Final = custom_kind(_NETWORKING, "configurations")
+GATEWAY_SERVERS: Final = custom_kind(_NETWORKING, "gatewayservers")
+GATEWAY_CLIENTS: Final = custom_kind(_NETWORKING, "gatewayclients")
+PUBLIC_KEYS: Final = custom_kind(_NETWORKING, "publickeies")  # Liqo's own plural
+CONNECTIONS: Final = custom_kind(_NETWORKING, "connections")
+NETWORKS: Final = custom_kind("apis/ipam.liqo.io/v1alpha1", "networks")
+
+_Json = dict[str, Any]
+
+
+def spec_of(found: CustomObject) -> _Json:
+    """Its spec, or an empty one."""
+    spec: Any = found.content.get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def status_of(found: CustomObject) -> _Json:
+    """Its status, or an empty one."""
+    status: Any = found.content.get("status")
+    return status if isinstance(status, dict) else {}
+
+
+def owner(found: CustomObject, kind: str, version: str = "authentication.liqo.io/v1beta1") -> _Json:
+    """A reference by which that object owns another."""
+    return {"apiVersion": version, "kind": kind, "name": found.name, "uid": found.uid, "controller": True}
+
+
+def condition(found: CustomObject, kind: str) -> Mapping[str, Any]:
+    """One of the conditions in its status; empty when it is not there."""
+    return next((each for each in status_of(found).get("conditions") or () if each["type"] == kind), {})
+
+
+def accepted(found: CustomObject, kind: str) -> bool:
+    """Whether the provider has said yes to that."""
+    return condition(found, kind).get("status") == "Accepted"
+
+
+def with_condition(found: CustomObject, kind: str, status: str, reason: str, message: str) -> list[_Json]:
+    """Its conditions with that one as it should be; the time tells when it last changed."""
+    had = condition(found, kind)
+    since = had.get("lastTransitionTime", now_text()) if had.get("status") == status else now_text()
+    entry = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+    others = [each for each in status_of(found).get("conditions") or () if each["type"] != kind]
+    return [*others, entry]
+
+
+def now_text() -> str:
+    """The time as objects have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

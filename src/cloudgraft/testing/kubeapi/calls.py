@@ -1,0 +1,47 @@
+"""Calls that were made, and answers that are given instead of the right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Fault", "Request"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call that was made."""
+
+    method: str
+    plural: str
+    name: str
+    query: dict[str, str]
+    at: float  # on the monotonic clock
+    watch_generation: int  # of the server when this came
+    namespace: str = ""  # empty: all of them
+    group: str = ""  # of the API
+    subresource: str = ""
+    user: str = ""  # empty: nobody whom the server knows
+
+    @property
+    def is_watch(self) -> bool:
+        """Whether it goes on until it is ended."""
+        return self.query.get("watch") in {"true", "1"}
+
+    @property
+    def verb(self) -> str:
+        """As rights call it."""
+        if self.method == "GET":
+            return "watch" if self.is_watch else "get" if self.name else "list"
+        return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[self.method]
+
+
+@dataclass
+class Fault:
+    """An answer that is given instead of the right one, to the next calls that match."""
+
+    matches: Callable[[Request], bool]
+    code: int
+    body: bytes
+    headers: dict[str, str]
+    times: int
