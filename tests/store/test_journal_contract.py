@@ -18,12 +18,14 @@ from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalUnav
 from cloudgraft.store.records import (
     Change,
     CloudRecord,
+    DeclaredGroup,
     ErrorRecord,
     GroupRecord,
     LearnedRecord,
     MachineRecord,
     PauseRecord,
     Presence,
+    RequestRecord,
     Scope,
     State,
 )
@@ -50,6 +52,8 @@ FULL = Change(
     clouds=(CloudRecord(name="lab", adopted_at=1_700_000_000.5),),
     pauses=(PauseRecord(scope=Scope.GROUP, name="small", since=5.25, reason="work on the roof"),),
     events=(event(machine="m-1", state=State.RUNNING, data={"a": [1, {"b": None}]}),),
+    requests=(RequestRecord(caller="front", key="k", fingerprint="f", answer={"targetSize": 2}, at=9e5),),
+    declared=(DeclaredGroup(id="extra", document={"id": "extra", "maxSize": 3}, revision=1),),
 )
 
 
@@ -73,9 +77,25 @@ async def test_what_was_written_is_found_again_by_whoever_opens_it_next(place: P
     assert list(contents.learned) == list(FULL.learned)
     assert list(contents.clouds) == list(FULL.clouds)
     assert list(contents.pauses) == list(FULL.pauses)
+    assert list(contents.requests) == list(FULL.requests)
+    assert list(contents.declared) == list(FULL.declared)
     (found,) = await again.events(EventQuery())
     assert replace(found, seq=0) == FULL.events[0]
     assert found.seq > 0
+
+
+async def test_a_request_is_kept_for_a_day_and_a_declared_group_until_it_is_taken_back(journal: SqlJournal) -> None:
+    await journal.write(FULL)
+    (first,) = FULL.requests
+    late = replace(first, key="late", at=first.at + 80_000)
+    await journal.write(Change(requests=[late], declared=[replace(FULL.declared[0], revision=2)]))
+    contents = await journal.load()
+    assert list(contents.requests) == [first, late]
+    assert [group.revision for group in contents.declared] == [2]
+    latest = replace(first, key="latest", at=first.at + 90_000)
+    await journal.write(Change(requests=[latest], removed_requests=[("front", "late")], undeclared=["extra"]))
+    contents = await journal.load()
+    assert (list(contents.requests), list(contents.declared)) == ([latest], [])
 
 
 async def test_what_was_learned_of_a_group_goes_with_the_group(journal: SqlJournal) -> None:

@@ -18,7 +18,15 @@ __all__ = ["Problem", "Report", "check_journal"]
 
 _MOST = 20  # problems of one kind; more would not help anybody
 _AT_ONCE = 1000
-_TABLES = (schema.node_groups, schema.learned, schema.clouds, schema.pauses, schema.events)
+_TABLES = (
+    schema.node_groups,
+    schema.learned,
+    schema.clouds,
+    schema.pauses,
+    schema.requests,
+    schema.declared_groups,
+    schema.events,
+)
 _SCHEMA_FIXES = {
     Schema.EMPTY: "start cloudgraft on it, or import an export into it",
     Schema.OLDER: "stop cloudgraft, and run `cloudgraft db upgrade`",

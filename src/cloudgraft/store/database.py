@@ -1,4 +1,4 @@
-"""What the journal needs of a database, whichever it is: transactions, and errors that say what to do."""
+"""What the journal and others need of a database, whichever it is: transactions, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
 from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.store.layout import Layout
 from cloudgraft.store.migrate import SchemaState
 
 __all__ = ["Access", "Database", "Mode"]
@@ -36,6 +37,7 @@ class Database(ABC):
     """One database and one connection to it. All methods but :meth:`cut` block, and are for one thread at a time."""
 
     engine: Engine
+    layout: Layout
 
     @property
     @abstractmethod

@@ -6,57 +6,112 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
 
 __all__ = ["FileLock"]
 
+_HELD: Final = (errno.EAGAIN, errno.EACCES)
+_MAKING_SECONDS: Final = 30.0  # a database is made in milliseconds, but an old one is copied first
+
 
 class FileLock:
-    """An exclusive lock on a file that says who holds it. The file stays: to remove it would let two hold "it"."""
+    """A lock on a file that says who holds it. The file stays: to remove it would let two hold "it".
 
-    def __init__(self, path: Path, *, what: str) -> None:
+    ``is_shared``: whoever comes first holds it alone until :meth:`share`; then others hold it too.
+    """
+
+    def __init__(self, path: Path, *, what: str, noun: str = "journal", is_shared: bool = False) -> None:
         self._path = path
         self._what = what
+        self._noun = noun
+        self._is_shared = is_shared
+        self._is_alone = False
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, or raises JournalLockedError with the name of whoever has it."""
+        """Takes the lock, or raises JournalLockedError with the name of whoever has it.
+
+        A shared one is waited for while another process makes the database.
+        """
         if self._handle is not None:
             return
         try:  # not through a link: what it holds is replaced
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise JournalBrokenError(
-                f"cannot open {self._path}: {error.strerror or error}; the journal's directory must exist and be "
+                f"cannot open {self._path}: {error.strerror or error}; the {self._noun}'s directory must exist and be "
                 "writable for the user that cloudgraft runs as"
             ) from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._is_alone = self._lock(handle)
         except OSError as error:
             os.close(handle)
             raise self._refusal(error) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, _myself().encode(), 0)
+        if self._is_alone:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, _myself().encode(), 0)
         self._handle = handle
+
+    def _lock(self, handle: int) -> bool:
+        """True: we hold it alone. False: with others."""
+        deadline = time.monotonic() + (_MAKING_SECONDS if self._is_shared else 0.0)
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if not self._is_shared or error.errno not in _HELD:
+                    raise
+            else:
+                return True
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in _HELD or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return False
+
+    def insist(self) -> None:
+        """JournalLockedError unless we hold it alone: for what must not happen under others' feet."""
+        if self._is_alone or self._handle is None:
+            return
+        try:  # whoever had it alone when we came may be gone
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise JournalLockedError(
+                f"{self._what} is in use by {self._holder()}: stop all that use it first"
+            ) from None
+        self._is_alone = True
+
+    def share(self) -> None:
+        """Lets others hold it too, if it is one to be shared."""
+        if self._is_shared and self._is_alone and self._handle is not None:
+            fcntl.flock(self._handle, fcntl.LOCK_SH)
+            self._is_alone = False
 
     def release(self) -> None:
         """Lets go of it. May be called twice."""
         if self._handle is not None:
-            os.ftruncate(self._handle, 0)
+            if self._is_alone:
+                os.ftruncate(self._handle, 0)
             os.close(self._handle)  # and with it goes the lock
-            self._handle = None
+            self._handle, self._is_alone = None, False
 
     def _refusal(self, error: OSError) -> JournalLockedError | JournalBrokenError:
-        if error.errno not in {errno.EAGAIN, errno.EACCES}:
+        if error.errno not in _HELD:
             return JournalBrokenError(
-                f"cannot lock {self._path}: {error.strerror or error}; keep the journal on a file system with locks, "
-                "best on a local disk"
+                f"cannot lock {self._path}: {error.strerror or error}; keep the {self._noun} on a file system with "
+                "locks, best on a local disk"
             )
         return JournalLockedError(
-            f"{self._what} is in use by {self._holder()}: stop that one first, or give this one a journal of its own"
+            f"{self._what} is in use by {self._holder()}: stop that one first, or give this one a "
+            f"{self._noun} of its own"
         )
 
     def _holder(self) -> str:

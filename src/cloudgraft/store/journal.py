@@ -52,6 +52,7 @@ class EventQuery:
     kinds: Sequence[str] = ()
     only_states: bool = False  # only lines of machines' histories
     since: float | None = None
+    before: int | None = None  # only those with a smaller number: the way to older ones
     limit: int = 100
 
 

@@ -25,6 +25,8 @@ class RowJudge:
             schema.learned.name: reader.learned,
             schema.clouds.name: reader.cloud,
             schema.pauses.name: reader.pause,
+            schema.requests.name: reader.request,
+            schema.declared_groups.name: reader.declared,
             schema.events.name: reader.event,
         }
 

@@ -8,18 +8,30 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, insert, inspect, select
 
+from cloudgraft.store.layout import Layout
 from cloudgraft.store.schema import HEAD, metadata, version
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["Schema", "SchemaState", "alembic_config", "create", "look", "upgrade"]
+__all__ = ["JOURNAL", "Schema", "SchemaState", "alembic_config", "create", "look", "upgrade"]
 
-_MIGRATIONS = Path(__file__).with_name("migrations")
+JOURNAL: Final = Layout(
+    noun="journal",
+    metadata=metadata,
+    version=version,
+    head=HEAD,
+    migrations=Path(__file__).with_name("migrations"),
+    lock=0x636C6F7564677266,
+    upgrade="stop all replicas, make a backup, and run `cloudgraft db upgrade`",
+    check="run `cloudgraft db check`",
+    after_loss="without a journal it takes in its machines from the clouds before it creates anything",
+    keep=", but leave its .cluster-id file",
+)
 
 
 class Schema(enum.Enum):
@@ -40,47 +52,48 @@ class SchemaState:
     revision: str = ""
 
 
-def look(connection: Connection) -> SchemaState:
+def look(connection: Connection, layout: Layout = JOURNAL) -> SchemaState:
     """What is there now."""
     inspector = inspect(connection)
-    if not inspector.has_table(version.name):
+    if not inspector.has_table(layout.version.name):
         others = set(inspector.get_table_names())
         if connection.dialect.name == "postgresql":  # where tables of others are no harm, unless they have our names
-            others &= set(metadata.tables)
+            others &= set(layout.metadata.tables)
         return SchemaState(schema=Schema.FOREIGN if others else Schema.EMPTY)
-    revision = connection.execute(select(version.c.version_num)).scalar() or ""
-    if revision == HEAD:
+    revision = connection.execute(select(layout.version.c.version_num)).scalar() or ""
+    if revision == layout.head:
         return SchemaState(schema=Schema.CURRENT, revision=revision)
-    return SchemaState(schema=Schema.OLDER if _is_known(revision) else Schema.NEWER, revision=revision)
+    return SchemaState(schema=Schema.OLDER if _is_known(revision, layout) else Schema.NEWER, revision=revision)
 
 
-def create(connection: Connection) -> None:
+def create(connection: Connection, layout: Layout = JOURNAL) -> None:
     """Makes the present schema in an empty database: what all migrations together make, in one step."""
-    metadata.create_all(connection, checkfirst=False)
-    version.create(connection)
-    connection.execute(insert(version).values(version_num=HEAD))
+    layout.metadata.create_all(connection, checkfirst=False)
+    layout.version.create(connection)
+    connection.execute(insert(layout.version).values(version_num=layout.head))
 
 
-def upgrade(connection: Connection, to: str = "head") -> None:
+def upgrade(connection: Connection, to: str = "head", layout: Layout = JOURNAL) -> None:
     """Runs the migrations that are missing, in the transaction that is open."""
     from alembic import command  # noqa: PLC0415 - see above
 
-    config = alembic_config()
+    config = alembic_config(layout)
     config.attributes["connection"] = connection
     command.upgrade(config, to)
 
 
-def alembic_config() -> Config:
+def alembic_config(layout: Layout = JOURNAL) -> Config:
     """Alembic's configuration, without a file."""
     from alembic.config import Config  # noqa: PLC0415 - see above
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(layout.migrations).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
 
 
-def _is_known(revision: str) -> bool:
+def _is_known(revision: str, layout: Layout) -> bool:
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - see above
 
-    return any(script.revision == revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions())
+    scripts = ScriptDirectory.from_config(alembic_config(layout))
+    return any(script.revision == revision for script in scripts.walk_revisions())

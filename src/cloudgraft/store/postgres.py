@@ -1,4 +1,4 @@
-"""The journal's database in PostgreSQL: for several replicas, of which one leads."""
+"""A database in PostgreSQL: for several replicas. Of those of a journal, one leads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from cloudgraft.store import migrate
 from cloudgraft.store.address import PostgresAddress
 from cloudgraft.store.database import Access, Database, Mode
 from cloudgraft.store.journal import JournalBrokenError, JournalLockedError, JournalUnavailableError
+from cloudgraft.store.layout import Layout
 from cloudgraft.store.leader import find_leader
-from cloudgraft.store.migrate import Schema, SchemaState
-from cloudgraft.store.schema import HEAD, lease
+from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
+from cloudgraft.store.schema import lease
 
 if TYPE_CHECKING:
     import psycopg
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["PostgresDatabase"]
 
 _log = logging.getLogger("cloudgraft.store")
-_MAKING: Final = 0x636C6F7564677266  # the advisory lock of whoever makes or changes the schema
 _CONNECTING: Final[dict[str, Any]] = {
     "application_name": "cloudgraft",
     "client_encoding": "utf8",
@@ -75,11 +75,13 @@ class PostgresDatabase(Database):
     ``patient``: for work that may take long, such as an import, and that nobody waits for.
     """
 
-    def __init__(self, address: PostgresAddress, *, patient: bool = False) -> None:
+    def __init__(self, address: PostgresAddress, *, layout: Layout = JOURNAL, patient: bool = False) -> None:
         if importlib.util.find_spec("psycopg") is None:
             raise PreconditionError(
-                "a journal in PostgreSQL needs its driver, which is not installed: pip install 'cloudgraft[postgresql]'"
+                f"a {layout.noun} in PostgreSQL needs its driver, which is not installed: "
+                "pip install 'cloudgraft[postgresql]'"
             )
+        self.layout = layout
         self._address = address
         self._options = _PATIENT if patient else _HURRIED
         self._line = _Line()
@@ -104,9 +106,9 @@ class PostgresDatabase(Database):
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             self._check_server(connection)
             if access is Access.LOOK:
-                return migrate.look(connection)
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MAKING})
-            found = migrate.look(connection)
+                return migrate.look(connection, self.layout)
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": self.layout.lock})
+            found = migrate.look(connection, self.layout)
             self._make_current(connection, found, access)
             return found
 
@@ -128,12 +130,12 @@ class PostgresDatabase(Database):
             return JournalBrokenError(f"{self.label} reports damaged data: {reason}; restore a backup of the database")
         if state in _SCHEMA_WRONG:
             return JournalBrokenError(
-                f"{self.label} lacks a table or column of the journal: {reason}; run `cloudgraft db check`"
+                f"{self.label} lacks a table or column of the {self.layout.noun}: {reason}; {self.layout.check}"
             )
         if is_lost or state.startswith(_PASSING):
-            message = f"cannot use the journal {self.label}: {reason}: {_advice(state, reason)}"
+            message = f"cannot use the {self.layout.noun} {self.label}: {reason}: {_advice(state, reason)}"
             return JournalUnavailableError(message, is_ambiguous=committing and is_lost)
-        return InternalError(f"the journal {self.label} refused a statement: {reason}")
+        return InternalError(f"the {self.layout.noun} {self.label} refused a statement: {reason}")
 
     def integrity(self, connection: Connection) -> list[str]:
         """See :class:`Database`. PostgreSQL checks its pages itself whenever it reads them."""
@@ -142,7 +144,7 @@ class PostgresDatabase(Database):
     def warnings(self, connection: Connection) -> list[str]:
         """See :class:`Database`."""
         if connection.execute(text("SHOW fsync")).scalar() == "off":
-            return ["the server runs with fsync=off: a loss of power can destroy the journal; set it to on"]
+            return [f"the server runs with fsync=off: a loss of power can destroy the {self.layout.noun}; set it to on"]
         return []
 
     def stored_cluster_id(self) -> str | None:
@@ -164,31 +166,32 @@ class PostgresDatabase(Database):
                 f"{self.label} is encoded in {encoding}: make the database anew with ENCODING 'UTF8'"
             )
         for problem in self.warnings(connection):
-            _log.warning("%s", problem, extra={"journal": self.label})
+            _log.warning("%s", problem, extra={self.layout.noun: self.label})
 
     def _make_current(self, connection: Connection, found: SchemaState, access: Access) -> None:
         if found.schema is Schema.EMPTY:
-            migrate.create(connection)
+            migrate.create(connection, self.layout)
         elif found.schema is Schema.FOREIGN:
             raise JournalBrokenError(
                 f"{self.label} has tables of another program with the names of ours: use a database of its own"
             )
         elif found.schema is Schema.NEWER:
             raise JournalBrokenError(
-                f"{self.label} was written by a newer cloudgraft (schema {found.revision}, this one knows {HEAD}): "
+                f"{self.label} was written by a newer cloudgraft (schema {found.revision}, this one knows "
+                f"{self.layout.head}): "
                 "upgrade this replica"
             )
         elif found.schema is Schema.OLDER and access is Access.UPGRADE:
             self._refuse_while_led(connection)
-            migrate.upgrade(connection)
+            migrate.upgrade(connection, layout=self.layout)
         elif found.schema is Schema.OLDER:
             raise JournalBrokenError(
-                f"{self.label} is of an older cloudgraft (schema {found.revision}, this one needs {HEAD}): stop all "
-                "replicas, make a backup, and run `cloudgraft db upgrade`"
+                f"{self.label} is of an older cloudgraft (schema {found.revision}, this one needs {self.layout.head}): "
+                f"{self.layout.upgrade}"
             )
 
     def _refuse_while_led(self, connection: Connection) -> None:
-        if not inspect(connection).has_table(lease.name):
+        if lease.name not in self.layout.metadata.tables or not inspect(connection).has_table(lease.name):
             return
         leader = find_leader(connection, lock=True)
         if leader is not None:
@@ -218,7 +221,7 @@ def _advice(state: str, reason: str) -> str:
 class _Line:
     """A second handle on the present connection's socket, so that another thread can break it.
 
-    A server that stands still without closing its connections would hold the journal's thread for ever: its own
+    A server that stands still without closing its connections would hold the database's thread for ever: its own
     time limits stand still with it.
     """
 

@@ -14,6 +14,7 @@ __all__ = [
     "Change",
     "CloudRecord",
     "Contents",
+    "DeclaredGroup",
     "ErrorRecord",
     "Event",
     "GroupRecord",
@@ -21,6 +22,7 @@ __all__ = [
     "MachineRecord",
     "PauseRecord",
     "Presence",
+    "RequestRecord",
     "Scope",
     "State",
 ]
@@ -129,6 +131,29 @@ class PauseRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """A change that somebody asked for under a key, and how it was answered: asked again, it is not made again.
+
+    It is written with the change, and forgotten a day later.
+    """
+
+    caller: str  # keys of different callers have nothing to do with each other
+    key: str
+    fingerprint: str  # of what was asked for: the same key with something else is a mistake
+    answer: Mapping[str, object]  # JSON
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredGroup:
+    """A node group that an operator declared while we ran, and that is in no file."""
+
+    id: str
+    document: Mapping[str, object]  # JSON: an entry of `nodeGroups` as it could stand in the file
+    revision: int  # grows by one with every edit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that was decided or that happened, and why. One with a ``state`` is a line of a machine's history."""
 
@@ -155,6 +180,10 @@ class Change:
     clouds: Sequence[CloudRecord] = ()
     pauses: Sequence[PauseRecord] = ()
     resumed: Sequence[tuple[Scope, str]] = ()
+    requests: Sequence[RequestRecord] = ()  # inserted, or replaced by caller and key
+    removed_requests: Sequence[tuple[str, str]] = ()  # caller and key
+    declared: Sequence[DeclaredGroup] = ()  # inserted, or replaced by id
+    undeclared: Sequence[str] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -173,3 +202,5 @@ class Contents:
     learned: Sequence[LearnedRecord] = ()
     clouds: Sequence[CloudRecord] = ()
     pauses: Sequence[PauseRecord] = ()
+    requests: Sequence[RequestRecord] = ()
+    declared: Sequence[DeclaredGroup] = ()

@@ -12,6 +12,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.records import (
     CloudRecord,
+    DeclaredGroup,
     ErrorRecord,
     Event,
     GroupRecord,
@@ -19,6 +20,7 @@ from cloudgraft.store.records import (
     MachineRecord,
     PauseRecord,
     Presence,
+    RequestRecord,
     Scope,
     State,
 )
@@ -27,11 +29,13 @@ __all__ = [
     "IllegalRowError",
     "Reader",
     "cloud_row",
+    "declared_row",
     "event_row",
     "group_row",
     "learned_row",
     "machine_row",
     "pause_row",
+    "request_row",
 ]
 
 E = TypeVar("E", bound=enum.Enum)
@@ -103,6 +107,22 @@ def pause_row(record: PauseRecord) -> Values:
         "since": record.since,
         "reason": _text(record.reason),
     }
+
+
+def request_row(record: RequestRecord) -> Values:
+    """A request as named values of the columns of `requests`."""
+    return {
+        "caller": _key(record.caller, "caller"),
+        "key": _key(record.key, "key"),
+        "fingerprint": record.fingerprint,
+        "answer": _json(record.answer),
+        "at": record.at,
+    }
+
+
+def declared_row(record: DeclaredGroup) -> Values:
+    """A declared group as named values of the columns of `declared_groups`."""
+    return {"id": _key(record.id, "group"), "document": _json(record.document), "revision": record.revision}
 
 
 def event_row(event: Event) -> Values:
@@ -189,6 +209,22 @@ class Reader:
             return PauseRecord(scope=Scope(scope), name=name, since=since, reason=reason)
         except ValueError as error:
             raise _illegal("pause of", name, error) from error
+
+    def request(self, row: Row) -> RequestRecord:
+        """A row of `requests`."""
+        caller, key, fingerprint, answer, at = row
+        try:
+            return RequestRecord(caller=caller, key=key, fingerprint=fingerprint, answer=_parse(answer), at=at)
+        except ValueError as error:
+            raise _illegal("request", key, error) from error
+
+    def declared(self, row: Row) -> DeclaredGroup:
+        """A row of `declared_groups`."""
+        group, document, revision = row
+        try:
+            return DeclaredGroup(id=group, document=_parse(document), revision=revision)
+        except ValueError as error:
+            raise _illegal("declared group", group, error) from error
 
     def event(self, row: Row) -> Event:
         """A row of `events`."""

@@ -25,6 +25,7 @@ from sqlalchemy import (
 __all__ = [
     "HEAD",
     "clouds",
+    "declared_groups",
     "events",
     "journal",
     "learned",
@@ -33,10 +34,11 @@ __all__ = [
     "metadata",
     "node_groups",
     "pauses",
+    "requests",
     "version",
 ]
 
-HEAD: Final = "0003"  # the newest migration: what this release of cloudgraft reads and writes
+HEAD: Final = "0004"  # the newest migration: what this release of cloudgraft reads and writes
 
 metadata = MetaData()
 
@@ -109,6 +111,24 @@ pauses = Table(
     Column("name", Text, primary_key=True),
     Column("since", Double, nullable=False),
     Column("reason", Text, nullable=False),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("at", Double, nullable=False, index=True),
+)
+
+declared_groups = Table(
+    "declared_groups",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
 )
 
 events = Table(

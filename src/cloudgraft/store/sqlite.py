@@ -1,4 +1,4 @@
-"""The journal's database as one SQLite file: the default, for one cloudgraft on one machine."""
+"""A database as one SQLite file: the default, for one cloudgraft on one machine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cloudgraft.store.filelock import FileLock
 from cloudgraft.store.files import flush_directory
 from cloudgraft.store.identity import ClusterIdFile
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
-from cloudgraft.store.migrate import Schema, SchemaState
-from cloudgraft.store.schema import HEAD
+from cloudgraft.store.layout import Layout
+from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 
 __all__ = ["SqliteDatabase"]
 
@@ -47,11 +47,15 @@ _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_
 
 
 class SqliteDatabase(Database):
-    """A file, the lock that keeps a second cloudgraft out, and the file with the cluster id."""
+    """A file, the lock that keeps a second cloudgraft out, and the file with the cluster id.
 
-    def __init__(self, path: Path) -> None:
+    ``is_shared``: several processes may have it open; the lock then only keeps them out while the schema changes.
+    """
+
+    def __init__(self, path: Path, *, layout: Layout = JOURNAL, is_shared: bool = False) -> None:
+        self.layout = layout
         self._path = path.resolve()
-        self._lock = FileLock(self._beside(".lock"), what=str(self._path))
+        self._lock = FileLock(self._beside(".lock"), what=str(self._path), noun=layout.noun, is_shared=is_shared)
         self._id_file = ClusterIdFile(self._beside(".cluster-id"))
         self._inode: tuple[int, int] | None = None
         self._access = Access.SERVE
@@ -74,16 +78,18 @@ class SqliteDatabase(Database):
         self._access = access
         if access is Access.LOOK:
             if not self._path.exists():
-                raise NotFoundError(f"there is no journal at {self._path}")
+                raise NotFoundError(f"there is no {self.layout.noun} at {self._path}")
             with self.transaction() as connection:
-                return migrate.look(connection)
+                return migrate.look(connection, self.layout)
         self._lock.acquire()
         try:
             self._make_file()
-            return self._make_current()
+            found = self._make_current()
+            self._lock.share()
         except BaseException:
             self.close()
             raise
+        return found
 
     def close(self) -> None:
         """See :class:`Database`."""
@@ -130,8 +136,8 @@ class SqliteDatabase(Database):
             status = None
         if status is None or (self._inode and self._inode != (status.st_dev, status.st_ino)):
             raise JournalBrokenError(
-                f"{self._path} was removed or replaced while cloudgraft was running: restart cloudgraft; without a "
-                "journal it takes in its machines from the clouds before it creates anything"
+                f"{self._path} was removed or replaced while cloudgraft was running: restart cloudgraft; "
+                f"{self.layout.after_loss}"
             )
 
     def _make_file(self) -> None:
@@ -151,19 +157,25 @@ class SqliteDatabase(Database):
             damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
             if damage != "ok":
                 raise self._damaged(damage)
-            found = migrate.look(connection)
+            found = migrate.look(connection, self.layout)
         if found.schema is Schema.NEWER:
             raise JournalBrokenError(
-                f"{self._path} was written by a newer cloudgraft (schema {found.revision}, this one knows {HEAD}): "
+                f"{self._path} was written by a newer cloudgraft (schema {found.revision}, this one knows "
+                f"{self.layout.head}): "
                 "use that release again, or upgrade this one"
             )
         if found.schema is Schema.FOREIGN:
             raise JournalBrokenError(f"{self._path} is the database of another program: name another file")
+        if found.schema is not Schema.CURRENT:
+            self._lock.insist()
         if found.schema is Schema.OLDER:
             self._back_up(found.revision)
         if found.schema is not Schema.CURRENT:
             with self.transaction(Mode.WRITE) as connection:
-                (migrate.create if found.schema is Schema.EMPTY else migrate.upgrade)(connection)
+                if found.schema is Schema.EMPTY:
+                    migrate.create(connection, self.layout)
+                else:
+                    migrate.upgrade(connection, layout=self.layout)
         return found
 
     def _back_up(self, revision: str) -> None:
@@ -180,7 +192,8 @@ class SqliteDatabase(Database):
             source.close()
         flush_directory(target.parent)
         _log.warning(
-            "the journal is brought up to date; a copy of the old one is kept",
+            "the %s is brought up to date; a copy of the old one is kept",
+            self.layout.noun,
             extra={"backup": str(target), "schema": revision},
         )
 
@@ -217,20 +230,22 @@ class SqliteDatabase(Database):
         if primary in _PASSING:
             # After a COMMIT that failed in any other way than by waiting, what reached the disk is not known.
             is_ambiguous = committing and primary not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-            message = f"cannot use the journal {self._path}: {error}: {_PASSING[primary]}"
+            message = f"cannot use the {self.layout.noun} {self._path}: {error}: {_PASSING[primary]}"
             return JournalUnavailableError(message, is_ambiguous=is_ambiguous)
         if primary in _DAMAGE or "Could not decode" in str(error):
             return self._damaged(error)
         if primary == sqlite3.SQLITE_ERROR and "no such" in str(error):
-            return JournalBrokenError(f"the journal {self._path} lacks what its version says it has: {error}")
-        return InternalError(f"the journal {self._path} refused a statement: {error}")
+            return JournalBrokenError(
+                f"the {self.layout.noun} {self._path} lacks what its version says it has: {error}"
+            )
+        return InternalError(f"the {self.layout.noun} {self._path} refused a statement: {error}")
 
     def _damaged(self, reason: object) -> JournalBrokenError:
         told = " ".join(str(reason).replace("*** in database main ***", "").split())
         return JournalBrokenError(
-            f"the journal {self._path} is damaged ({told}). Stop cloudgraft; put a backup in its place, or move "
-            "it away with its -wal and -shm files, but leave its .cluster-id file. Then start cloudgraft: without "
-            "a journal it takes in its machines from the clouds before it creates anything"
+            f"the {self.layout.noun} {self._path} is damaged ({told}). Stop cloudgraft; put a backup in its place, or "
+            f"move it away with its -wal and -shm files{self.layout.keep}. Then start cloudgraft: "
+            f"{self.layout.after_loss}"
         )
 
     def _beside(self, ending: str) -> Path:

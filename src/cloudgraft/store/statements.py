@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam, delete, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -11,10 +11,22 @@ from sqlalchemy.dialects import postgresql, sqlite
 from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import schema
 from cloudgraft.store.journal import EventQuery, JournalBrokenError
-from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
-from cloudgraft.store.rows import Reader, Values, cloud_row, event_row, group_row, learned_row, machine_row, pause_row
+from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, RequestRecord, State
+from cloudgraft.store.rows import (
+    Reader,
+    Values,
+    cloud_row,
+    declared_row,
+    event_row,
+    group_row,
+    learned_row,
+    machine_row,
+    pause_row,
+    request_row,
+)
 
 __all__ = [
+    "REQUESTS_KEPT",
     "purge",
     "read_cluster_id",
     "read_contents",
@@ -28,6 +40,7 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,
 }
+REQUESTS_KEPT: Final = 86_400.0  # seconds
 _TOLD = 3  # how many names a message gives
 _CONFLICT = "nothing was written: somebody else wrote to the journal, which has other versions of some machines"
 _UPDATE_MACHINE = (
@@ -64,6 +77,8 @@ def read_contents(connection: Connection) -> Contents:
         learned=[reader.learned(row) for row in _all(connection, schema.learned)],
         clouds=[reader.cloud(row) for row in _all(connection, schema.clouds)],
         pauses=[reader.pause(row) for row in _all(connection, schema.pauses)],
+        requests=[reader.request(row) for row in _all(connection, schema.requests)],
+        declared=[reader.declared(row) for row in _all(connection, schema.declared_groups)],
     )
 
 
@@ -85,8 +100,27 @@ def write_change(connection: Connection, change: Change) -> None:
     _replace(connection, schema.learned, [learned_row(record) for record in change.learned])
     _replace(connection, schema.clouds, [cloud_row(record) for record in change.clouds])
     _replace(connection, schema.pauses, [pause_row(record) for record in change.pauses])
+    if change.undeclared:
+        table = schema.declared_groups
+        connection.execute(delete(table).where(table.c.id.in_(change.undeclared)))
+    _replace(connection, schema.declared_groups, [declared_row(record) for record in change.declared])
+    if change.requests or change.removed_requests:
+        _write_requests(connection, change.requests, change.removed_requests)
     if change.events:
         connection.execute(insert(schema.events), [event_row(event) for event in change.events])
+
+
+def _write_requests(
+    connection: Connection, records: Sequence[RequestRecord], removed: Sequence[tuple[str, str]]
+) -> None:
+    """What is a day old leaves with what is new, so that nobody has to think of it."""
+    table = schema.requests
+    if removed:
+        connection.execute(delete(table).where(tuple_(table.c.caller, table.c.key).in_(removed)))
+    if records:
+        old = max(record.at for record in records) - REQUESTS_KEPT
+        connection.execute(delete(table).where(table.c.at < old))
+    _replace(connection, table, [request_row(record) for record in records])
 
 
 def _write_machines(connection: Connection, records: Sequence[MachineRecord]) -> None:
@@ -141,6 +175,8 @@ def read_events(connection: Connection, query: EventQuery) -> list[Event]:
         statement = statement.where(table.c.state.is_not(None))
     if query.since is not None:
         statement = statement.where(table.c.at >= query.since)
+    if query.before is not None:
+        statement = statement.where(table.c.seq < query.before)
     reader = Reader()
     found = [reader.event(row) for row in connection.execute(statement)]
     found.reverse()

@@ -36,11 +36,14 @@ _TABLES = {
         schema.learned,
         schema.clouds,
         schema.pauses,
+        schema.requests,
+        schema.declared_groups,
         schema.machines,
         schema.events,
     )
 }
-_JSON = {"settings", "tags", "spec", "facts", "data"}  # columns that hold JSON; in a line they are not text in text
+# Columns that hold JSON; in a line they are not text in text.
+_JSON = {"settings", "tags", "spec", "facts", "data", "answer", "document"}
 _LEASE_SECONDS = 60.0  # longer than a statement may take; the row is locked anyhow until all is done
 
 

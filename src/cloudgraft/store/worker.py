@@ -24,7 +24,8 @@ class DatabaseThread:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._pool = BlockingPool("journal", threads=1, waiting=_WAITING)
+        self._what = f"the {database.layout.noun} {database.label}"
+        self._pool = BlockingPool(database.layout.noun, threads=1, waiting=_WAITING)
 
     async def run(self, call: Callable[[], T], *, seconds: float, is_write: bool = False) -> T:
         """The call's result. JournalUnavailableError when it takes too long: a write is then ambiguous if it had begun.
@@ -42,12 +43,12 @@ class DatabaseThread:
         except JournalUnavailableError:
             raise
         except UnavailableError as error:
-            raise JournalUnavailableError(f"the journal {self._database.label} is busy or closed") from error
+            raise JournalUnavailableError(f"{self._what} is busy or closed") from error
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise JournalUnavailableError(
-                f"the journal {self._database.label} did not answer within {seconds:g} s",
+                f"{self._what} did not answer within {seconds:g} s",
                 is_ambiguous=is_write and job.has_begun,
             ) from error
         finally:
@@ -68,12 +69,12 @@ class DatabaseThread:
         done, _ = await asyncio.wait([closing], timeout=seconds)
         if not done:
             self._database.cut()
-            _log.warning("the journal could not be closed in time", extra={"journal": self._database.label})
+            _log.warning("%s could not be closed in time", self._what)
 
     def _closed(self, closing: asyncio.Future[None]) -> None:
         self._pool.close()
         if not closing.cancelled() and (error := closing.exception()):
-            _log.warning("closing the journal failed", extra={"journal": self._database.label, "error": str(error)})
+            _log.warning("closing %s failed", self._what, extra={"error": str(error)})
 
 
 class _Job(Generic[T]):

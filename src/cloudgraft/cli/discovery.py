@@ -1,0 +1,56 @@
+"""`cloudgraft discovery`: which remote clusters share resources. Serve it, announce a cluster, or look at it."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+
+import click
+
+from cloudgraft.sdk.errors import PreconditionError
+
+__all__ = ["command"]
+
+# part -> module and name in it, in the order in which the help shows them
+_PARTS = {
+    "serve": ("discovery_serve", "serve"),
+    "agent": ("discovery_agent", "agent"),
+    "clusters": ("discovery_clusters", "clusters"),
+    "offers": ("discovery_offers", "offers"),
+    "put": ("discovery_clusters", "put"),
+    "delete": ("discovery_clusters", "delete"),
+    "prices": ("discovery_clusters", "prices"),
+    "credentials": ("discovery_clusters", "credentials"),
+    "rotate-keys": ("discovery_serve", "rotate_keys"),
+}
+_NEEDED = ("fastapi", "uvicorn", "httpx2")
+
+
+class _Parts(click.Group):
+    """Loads a part's module when it is used: a look at the clusters does not load the server."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_PARTS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _PARTS:
+            return None
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
+            raise PreconditionError(f"discovery needs {', '.join(missing)}: pip install 'cloudgraft[web]'")
+        module, name = _PARTS[cmd_name]
+        found: click.Command = getattr(importlib.import_module(f"cloudgraft.cli.{module}"), name)
+        return found
+
+
+@click.command(
+    "discovery",
+    cls=_Parts,
+    epilog="\b\nExamples:\n  cloudgraft discovery serve --config discovery.yaml\n"
+    "  cloudgraft discovery agent --config agent.yaml\n  cloudgraft discovery offers --cpu 2 --memory 4Gi",
+)
+def command() -> None:
+    """Remote clusters that share resources: who, how much, at what price.
+
+    `serve` keeps the register, `agent` announces one cluster to it, and the others look at it or change it.
+    """

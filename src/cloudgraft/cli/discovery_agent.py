@@ -1,0 +1,159 @@
+"""`cloudgraft discovery agent`: announces the cluster that it runs in, or that a kubeconfig names."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cloudgraft.cli import logs
+from cloudgraft.config.discovery import Reach
+from cloudgraft.config.discovery_agent import AgentConfig, AgentPrices, load_agent
+from cloudgraft.discovery.agent import Agent, AgentSettings, cluster_id_of
+from cloudgraft.discovery.agent_measure import Margin, Rules
+from cloudgraft.discovery.client import DiscoveryClient
+from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
+from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.server.signals import StopSignals
+from cloudgraft.web.client import ClientTls
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient  # needs an extra
+
+__all__ = ["agent", "connected", "settings_of"]
+
+_LOG = logging.getLogger("cloudgraft.agent")
+_LONGEST_PAUSE: Final = 30.0
+
+
+@click.command("agent")
+@click.option("-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The agent's file, YAML.")
+@click.option("--check", is_flag=True, help="Only check the file: exit code 0 when it is good.")
+@logs.options
+def agent(path: Path, verbosity: int | None, log_format: str | None, *, check: bool) -> None:
+    """Measure what a cluster has to share, and announce it to a discovery server, until told to stop.
+
+    It only calls out: to the cluster's own API, where it reads nodes and pods, and to the discovery server.
+
+    \b
+    The file:
+      server: {address: https://discovery.example:9010, tls: {ca: ca.crt, cert: agent.crt, key: agent.key}}
+      kubernetes: {inCluster: true}
+      cluster: {labels: {country: italy}}          # the id comes from Liqo's ConfigMap
+      share: {margin: {cpu: 10%, memory: 4Gi}}
+      prices: {currency: EUR, unit: {cpu: "0.02", memory: "0.004"}}
+      credentialsFile: peering-user.kubeconfig
+
+    \b
+    Examples:
+      cloudgraft discovery agent --config agent.yaml
+      cloudgraft discovery agent --config agent.yaml --check
+    """
+    given = {"log.level": verbosity, "log.format": log_format}
+    config = load_agent(path, overrides={key: value for key, value in given.items() if value is not None})
+    if check:
+        click.echo(f"{path}: good (announces to {config.server.address})")
+        return
+    logs.configure(config.log.level, config.log.format)
+    asyncio.run(_run(config))
+
+
+async def _run(config: AgentConfig) -> None:
+    tls = config.server.tls
+    files = ClientTls(ca=tls.ca, cert=tls.cert, key=tls.key) if tls is not None else None
+    kube = connected(config.kubernetes)
+    try:
+        async with DiscoveryClient(config.server.address, tls=files, token_file=config.server.token_file) as client:
+            with StopSignals() as told:
+                try:
+                    id_ = config.cluster.id or await _id_of(kube)
+                    working = asyncio.create_task(Agent(kube, client, settings_of(config, id_)).run())
+                    _LOG.info("serving as the agent of the cluster %s", id_, extra={"server": client.address})
+                    await _until(told, working)
+                except asyncio.CancelledError:
+                    if not told.while_starting:
+                        raise
+    finally:
+        await kube.close()
+
+
+async def _until(told: StopSignals, working: asyncio.Task[None]) -> None:
+    """Until a signal comes; or the work ends, which only a bug does."""
+    stopping = asyncio.create_task(told.wait())
+    await asyncio.wait({stopping, working}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopping, working):
+        task.cancel()
+    await asyncio.wait({stopping, working})
+    if not working.cancelled():
+        working.result()
+
+
+async def _id_of(kube: KubeClient) -> str:
+    """Liqo's cluster id. Liqo may be installed after the agent: it is waited for."""
+    pause, is_told = 1.0, False
+    while True:
+        try:
+            return await cluster_id_of(kube)
+        except CloudgraftError as error:
+            _LOG.log(logging.DEBUG if is_told else logging.WARNING, "waiting for Liqo's cluster id: %s", error.message)
+            is_told = True
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def connected(reach: Reach) -> KubeClient:
+    """A client of the cluster that a file says how to reach."""
+    if reach.kubeconfig is not None:
+        return connect(reach.kubeconfig)
+    return connect_in_cluster()
+
+
+def settings_of(config: AgentConfig, id_: str) -> AgentSettings:
+    """What the file says, in the agent's words."""
+    said, network = config.cluster, config.cluster.network
+    spec = ClusterSpec(
+        id=id_,
+        display_name=said.display_name or "",
+        labels=said.labels,
+        max_nodes=said.max_nodes,
+        resource_slice_class=said.resource_slice_class,
+        network=Network(
+            mode=NetworkMode(network.mode),
+            address=network.address or "",
+            port=network.port,
+            node_port=network.node_port,
+        ),
+    )
+    rules = Rules(
+        margins={name: _margin(text) for name, text in config.share.margin.items()},
+        only=frozenset(config.share.resources),
+        tolerated=frozenset(config.share.tolerate),
+    )
+    return AgentSettings(
+        spec=spec,
+        rules=rules,
+        prices=_prices(config.prices),
+        credentials_file=config.credentials_file,
+        every=config.heartbeat / timedelta(seconds=1),
+    )
+
+
+def _prices(said: AgentPrices | None) -> PriceList | None:
+    if said is None:
+        return None
+    return PriceList(
+        currency=said.currency, unit=said.unit, fixed_per_node=said.fixed_per_node, peering_fee=said.peering_fee
+    )
+
+
+def _margin(text: str) -> Margin:
+    if text.endswith("%"):
+        return Margin(share=Fraction(text[:-1]) / 100)
+    return Margin(amount=Quantity(text))

@@ -1,0 +1,246 @@
+"""`cloudgraft discovery serve` and `rotate-keys`: the server of a file, and what is done to its database."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from prometheus_client import CollectorRegistry
+
+from cloudgraft.cli import logs
+from cloudgraft.cli.discovery_agent import connected
+from cloudgraft.cli.watched_file import signature, watching
+from cloudgraft.config.discovery import DiscoveryConfig, load_discovery
+from cloudgraft.config.store import Postgresql
+from cloudgraft.discovery.app import discovery_app
+from cloudgraft.discovery.app_chores import Chores
+from cloudgraft.discovery.importer import Importer, Namespaced
+from cloudgraft.discovery.service import Discovery
+from cloudgraft.discovery.vault import Vault
+from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
+from cloudgraft.server.signals import StopSignals
+from cloudgraft.store.address import PostgresAddress
+from cloudgraft.store.database import Database
+from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.identity import ClientRule, Gatekeeper
+from cloudgraft.web.listener import WebListener, WebTls
+
+__all__ = ["DiscoveryServer", "rotate_keys", "serve"]
+
+_LOG = logging.getLogger("cloudgraft.discovery")
+_FIXED: Final = ("listen", "tls", "store", "stale_after", "audit_log", "import_secrets", "legacy_list", "log")
+_config: Final = click.option(
+    "-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The server's file, YAML."
+)
+
+
+@click.command("serve")
+@_config
+@click.option("--check", is_flag=True, help="Only check the file: exit code 0 when it is good.")
+@click.option("--upgrade", is_flag=True, help="Bring a PostgreSQL of an older release up to date first.")
+@logs.options
+def serve(path: Path, verbosity: int | None, log_format: str | None, *, check: bool, upgrade: bool) -> None:
+    """Serve discovery over HTTPS until told to stop: clusters, prices, offers and reservations.
+
+    \b
+    The smallest file, for a first try on one host:
+      listen: 127.0.0.1:9010
+
+    \b
+    One for others to use:
+      listen: 0.0.0.0:9010
+      tls: {cert: certs/server.crt, key: certs/server.key, clientCA: certs/ca.crt}
+      clients:
+        - {name: manager, role: node-manager, certificate: node-manager}
+        - {name: turin, role: agent, cluster: turin, tokenFile: turin.token}
+      vault: {keyFile: vault.keys}
+
+    \b
+    Examples:
+      cloudgraft discovery serve --config discovery.yaml
+      cloudgraft discovery serve --config discovery.yaml --check
+
+    SIGHUP, and a change of the file, bring other clients and other keys into effect.
+    """
+    given = {"log.level": verbosity, "log.format": log_format}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    seen = signature(path)
+    config = load_discovery(path, overrides=overrides)
+    server = DiscoveryServer(config)
+    if check:
+        click.echo(f"{path}: good ({len(config.clients)} clients)")
+        return
+    logs.configure(config.log.level, config.log.format)
+    signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
+
+    async def reload() -> None:
+        try:
+            server.replace(await asyncio.to_thread(load_discovery, path, overrides=overrides))
+        except CloudgraftError as error:
+            _LOG.warning("%s is not valid, and the old configuration stays: %s", path.name, error)
+
+    async def run() -> None:
+        with StopSignals() as told:
+            try:
+                async with server.running(upgrade=upgrade), watching(path, reload, seen=seen):
+                    await told.wait()
+            except asyncio.CancelledError:
+                if not told.while_starting:
+                    raise
+
+    asyncio.run(run())
+
+
+@click.command(
+    "rotate-keys",
+    epilog="\b\nExample:\n  cloudgraft discovery rotate-keys --config discovery.yaml\n\n"
+    "Put the new key first in the file of keys, send SIGHUP to all servers, run this, then take the old key out.",
+)
+@_config
+def rotate_keys(path: Path) -> None:
+    """Encrypt all credentials with the first key of the vault. May be run while servers run, and more than once."""
+    core = _core(load_discovery(path))
+
+    async def rotate() -> tuple[int, list[str]]:
+        await core.open()
+        try:
+            done = await core.rotate()
+        finally:
+            await core.close()
+        return done.rotated, list(done.unreadable)
+
+    rotated, unreadable = asyncio.run(rotate())
+    click.echo(f"{rotated} encrypted with the first key")
+    for cluster in unreadable:
+        click.echo(f"error: the credentials of {cluster} decrypt with none of the keys: hand them in again", err=True)
+    if unreadable:
+        raise SystemExit(1)
+
+
+class DiscoveryServer:
+    """A discovery server as its file says."""
+
+    def __init__(self, config: DiscoveryConfig) -> None:
+        """Opens nothing yet; raises an error that names what cannot be used."""
+        self._config = config
+        self.core = _core(config)
+        self.gatekeeper = Gatekeeper(_rules(config), secure=config.tls is not None)
+        self.registry = CollectorRegistry()
+        self.listener = WebListener(
+            discovery_app(
+                self.core,
+                gatekeeper=self.gatekeeper,
+                audit=AuditLog(config.audit_log),
+                ready=self._ready,
+                metrics=self.registry,
+                legacy_list=config.legacy_list,
+            ),
+            listen=config.listen,
+            tls=_tls(config),
+        )
+
+    @asynccontextmanager
+    async def running(self, *, upgrade: bool = False) -> AsyncIterator[None]:
+        """Serves for as long as the block lasts."""
+        async with AsyncExitStack() as stack:
+            await self.core.open(upgrade=upgrade)
+            stack.push_async_callback(self.core.close)
+            await stack.enter_async_context(_working(Chores(self.core, self.registry).run(), "chores"))
+            if self._config.import_secrets is not None:
+                kube = connected(self._config.import_secrets)
+                stack.push_async_callback(kube.close)
+                source = Namespaced(kube, self._config.import_secrets.namespace)
+                await stack.enter_async_context(_working(Importer(source, self.core).run(), "importer"))
+            await self.listener.open()
+            stack.push_async_callback(self.listener.close, self._config.grace.total_seconds())
+            _LOG.info("serving", extra={"address": self.listener.url, "database": self.core.label})
+            yield
+
+    def replace(self, config: DiscoveryConfig) -> None:
+        """Takes the clients and keys of a changed file. Raises, and changes nothing, when they cannot be used."""
+        vault = _vault(config)
+        fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
+        if fixed:
+            keys = [DiscoveryConfig.model_fields[name].alias or name for name in fixed]
+            _LOG.warning("a change of these needs a restart: %s", ", ".join(keys))
+        self.gatekeeper.replace(_rules(config))
+        if vault is not None:
+            self.core.use_vault(vault)
+        _LOG.info("the configuration was read again")
+
+    async def _ready(self) -> str:
+        try:
+            await self.core.check()
+        except CloudgraftError as error:
+            return error.message
+        return ""
+
+
+@asynccontextmanager
+async def _working(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
+    """Has it done for as long as the block lasts."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def _core(config: DiscoveryConfig) -> Discovery:
+    return Discovery(_database(config), vault=_vault(config), stale_after=config.stale_after.total_seconds())
+
+
+def _database(config: DiscoveryConfig) -> Database:
+    postgresql = config.store.postgresql
+    if postgresql is not None:
+        return Discovery.postgresql(_address(postgresql))
+    if config.store.path is None:
+        raise PreconditionError("the file does not say where the database is: set store.path")
+    return Discovery.sqlite(config.store.path)
+
+
+def _address(database: Postgresql) -> PostgresAddress:
+    return PostgresAddress(
+        host=database.host,
+        port=database.port,
+        database=database.database,
+        user=database.user,
+        password_file=database.password_file,
+        sslmode=database.sslmode,
+        # libpq does not look at the system's authorities unless it is told to.
+        sslrootcert=str(database.ca) if database.ca else "system" if database.sslmode == "verify-full" else "",
+    )
+
+
+def _vault(config: DiscoveryConfig) -> Vault | None:
+    vault = config.vault
+    if vault is None:
+        return None
+    return (
+        Vault.from_file(vault.key_file) if vault.key_file is not None else Vault.from_environment(vault.key_env or "")
+    )
+
+
+def _tls(config: DiscoveryConfig) -> WebTls | None:
+    tls = config.tls
+    return None if tls is None else WebTls(cert=tls.cert, key=tls.key, client_ca=tls.client_ca)
+
+
+def _rules(config: DiscoveryConfig) -> list[ClientRule]:
+    return [
+        ClientRule(
+            name=client.name,
+            role=client.role,
+            certificate=client.certificate or "",
+            token_file=client.token_file,
+            scope=client.cluster or "",
+        )
+        for client in config.clients
+    ]

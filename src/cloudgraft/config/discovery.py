@@ -1,0 +1,268 @@
+"""The file of `cloudgraft discovery serve`: where it listens, who may call, and where it keeps what it knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from cloudgraft.config.discovery_clients import client_checks
+from cloudgraft.config.fields import (
+    Duration,
+    Kind,
+    ListenAddress,
+    LoadContext,
+    Name,
+    NewFile,
+    PositiveDuration,
+    ReadableFile,
+    Text,
+    is_loopback,
+    refuse,
+)
+from cloudgraft.config.own_file import load_own
+from cloudgraft.config.section import Section
+from cloudgraft.config.server import Log
+from cloudgraft.config.store import Postgresql, SslMode, Store
+
+__all__ = [
+    "DiscoveryClientEntry",
+    "DiscoveryConfig",
+    "DiscoveryImport",
+    "DiscoveryStore",
+    "DiscoveryTls",
+    "DiscoveryVault",
+    "Reach",
+    "load_discovery",
+]
+
+_DEFAULT_STORE: Final = "discovery.db"
+_EXAMPLE: Final = "the least is, in one line: listen: 127.0.0.1:9010"
+_VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_DATABASE: Final = "host/database or host:port/database"
+
+
+class DiscoveryTls(Section):
+    """TLS of the server. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
+
+    cert: ReadableFile = Field(description="The server's certificate, PEM.", examples=["certs/server.crt"])
+    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
+    client_ca: ReadableFile | None = Field(
+        None,
+        alias="clientCA",
+        description="The authority that signs the clients' certificates; without it clients are known by tokens.",
+        examples=["certs/ca.crt"],
+    )
+
+
+class DiscoveryClientEntry(Section):
+    """Somebody who may call, and as what. With `certificate` and `tokenFile`, both are asked of it."""
+
+    name: Name = Field(description="For the audit log and messages.", examples=["manager"])
+    role: Literal["agent", "node-manager", "operator", "read-only"] = Field(
+        description="`agent` announces one cluster; `node-manager` searches, reserves and reads credentials; "
+        "`operator` does everything but that; `read-only` looks.",
+        examples=["node-manager"],
+    )
+    certificate: Text | None = Field(
+        None, description="A DNS name, URI or common name of its certificate.", examples=["node-manager"]
+    )
+    token_file: ReadableFile | None = Field(
+        None,
+        description="A file with its token, or with several, one a line. It is read again when it changes.",
+        examples=["agent-a.token"],
+    )
+    cluster: Text | None = Field(None, description="The id of the cluster that an `agent` speaks for.")
+
+
+def _checked_database(value: str) -> str:
+    """By the rules of the journal's store, in its words."""
+    try:
+        Store.model_validate({"postgresql": value, "user": "any"})
+    except ValidationError as error:
+        told = error.errors(include_url=False)[0].get("ctx", {})
+        raise refuse(str(told.get("message", "is not valid")), str(told.get("suggestion", ""))) from None
+    return value
+
+
+class DiscoveryStore(Section):
+    """Where clusters, prices and reservations are kept: a SQLite file, or a PostgreSQL that several servers share."""
+
+    # The one that decides what the others may be comes first.
+    address: Annotated[StrictStr, AfterValidator(_checked_database), Kind(_DATABASE)] | None = Field(
+        None, alias="postgresql", description="A PostgreSQL database, instead of `path`.", examples=["db/discovery"]
+    )
+    path: NewFile | None = Field(
+        None, validate_default=True, description=f"A SQLite file; `{_DEFAULT_STORE}` unless there is `postgresql`."
+    )
+    user: Text | None = Field(None, validate_default=True, description="Whom to log in as. Needed for `postgresql`.")
+    password_file: ReadableFile | None = Field(None, description="A file with nothing but the password.")
+    sslmode: SslMode | None = Field(
+        None, description="As in PostgreSQL's own clients; `verify-full`, or `prefer` if the database is on this host."
+    )
+    ca: ReadableFile | None = Field(None, description="The authority that signed the database's certificate.")
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if info.data.get("address", "") is not None:  # one that is wrong is told itself
+            if value is not None:
+                raise refuse("does not go together with postgresql", "remove one of the two")
+            return None
+        if value is not None:
+            return value
+        return (info.context.base_dir if isinstance(info.context, LoadContext) else Path()) / _DEFAULT_STORE
+
+    @field_validator("user")
+    @classmethod
+    def _check_user(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("address") is not None:
+            raise refuse("is missing", "for example user: cloudgraft")
+        return value
+
+    @field_validator("user", "password_file", "sslmode", "ca")
+    @classmethod
+    def _check_belongs(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("address", "") is None:
+            raise refuse("only goes together with postgresql", "a SQLite file needs none")
+        return value
+
+    @property
+    def postgresql(self) -> Postgresql | None:
+        """The database, when it is kept in one."""
+        if self.address is None:
+            return None
+        said = {"postgresql": self.address, "user": self.user, "passwordFile": self.password_file, "ca": self.ca}
+        return Store.model_validate({**said, "sslmode": self.sslmode}).postgresql
+
+
+class DiscoveryVault(Section):
+    """The keys that credentials are encrypted with. The first encrypts; all of them decrypt.
+
+    Each is 32 random bytes in base64, for example by `head -c 32 /dev/urandom | base64`. To rotate, put a new one
+    first, run `cloudgraft discovery rotate-keys`, and then take the old one out.
+    """
+
+    key_file: ReadableFile | None = Field(
+        None, description="A file with the keys, one a line.", examples=["vault.keys"]
+    )
+    key_env: Annotated[StrictStr, Kind("string")] | None = Field(
+        None,
+        validate_default=True,
+        description="An environment variable with the keys, separated by commas, instead of `keyFile`.",
+        examples=["DISCOVERY_KEYS"],
+    )
+
+    @field_validator("key_env")
+    @classmethod
+    def _check_one(cls, value: str | None, info: ValidationInfo) -> str | None:
+        file = info.data.get("key_file", Path())
+        if value is None and file is None:
+            raise refuse("neither keyFile nor keyEnv is there", "for example keyFile: vault.keys")
+        if value is not None and file is not None:
+            raise refuse("does not go together with keyFile", "remove one of the two")
+        if value is not None and not _VARIABLE.fullmatch(value):
+            raise refuse("must be the name of an environment variable", "for example DISCOVERY_KEYS")
+        return value
+
+
+class Reach(Section):
+    """How a Kubernetes API is reached."""
+
+    # What the next is checked against comes first.
+    in_cluster: StrictBool = Field(False, description="Use the service account of the pod that this runs in.")
+    kubeconfig: ReadableFile | None = Field(
+        None,
+        validate_default=True,
+        description="A kubeconfig file, whose current context is used, instead of `inCluster`.",
+        examples=["admin.conf"],
+    )
+
+    @field_validator("kubeconfig")
+    @classmethod
+    def _check_way_in(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        in_cluster: bool | None = info.data.get("in_cluster")
+        if value is not None and in_cluster:
+            raise refuse("does not go together with inCluster", "remove one of the two")
+        if value is None and in_cluster is False:
+            raise refuse("is missing", "for example kubeconfig: admin.conf, or inCluster: true in a pod")
+        return value
+
+
+class DiscoveryImport(Reach):
+    """Clusters from labelled Secrets: `autoscaling=true`, named by the cluster's id, with `kubeconfig` and `info`."""
+
+    namespace: Name = Field(description="The namespace of the Secrets.", examples=["demo"])
+
+
+def _beside_the_file(value: Any) -> Any:
+    # Read anew with what validation knows: the default file is beside this one, not where we were started.
+    return {} if isinstance(value, DiscoveryStore) else value
+
+
+class DiscoveryConfig(Section):
+    """The file of a discovery server."""
+
+    # `listen` comes after `tls`, which decides what it may be.
+    tls: DiscoveryTls | None = Field(None, description="TLS; without it only programs on this host can call.")
+    listen: ListenAddress = Field(
+        "127.0.0.1:9010",
+        description="Where to listen; port 0 takes a free one. Without `tls` it must be a loopback address.",
+        examples=["0.0.0.0:9010"],
+    )
+    clients: tuple[DiscoveryClientEntry, ...] = Field(
+        (),
+        description="Who may call, and as what. Without `tls` it may be left out: then any program on this host may do "
+        "anything. It is read again when the file changes.",
+        examples=["[{name: manager, role: node-manager, certificate: node-manager}]"],
+    )
+    store: Annotated[DiscoveryStore, BeforeValidator(_beside_the_file)] = Field(
+        DiscoveryStore(), validate_default=True, description="Where everything is kept."
+    )
+    vault: DiscoveryVault | None = Field(
+        None, description="The keys for credentials; without them no credentials are taken."
+    )
+    stale_after: PositiveDuration = Field(
+        timedelta(seconds=45), description="A cluster whose agent is silent for longer is offered to nobody."
+    )
+    audit_log: NewFile | None = Field(
+        None, description="A file to which each change, each refusal and each reading of credentials is appended."
+    )
+    import_secrets: DiscoveryImport | None = Field(None, description="Also take clusters from labelled Secrets.")
+    legacy_list: StrictBool = Field(
+        False, description="Serve `GET /v1/list`, the list of the first proof of concept, as well."
+    )
+    grace: Duration = Field(timedelta(seconds=5), description="How long requests may go on when the server stops.")
+    log: Log = Field(Log(), description="What is written to standard error.")
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
+        """Law 9: closed by default."""
+        if value.startswith("unix:"):
+            raise refuse("must be host:port", "for example 127.0.0.1:9010")
+        if info.data.get("tls", "") is None and not is_loopback(value):  # one that is wrong is told itself
+            raise refuse(
+                "without TLS only a loopback address is allowed, because whoever reaches this port can read "
+                "credentials",
+                "add tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
+            )
+        return value
+
+
+def load_discovery(path: Path, *, overrides: Mapping[str, object] | None = None) -> DiscoveryConfig:
+    """Reads and checks the file of a discovery server. Raises ConfigError with all problems at once."""
+    return load_own(path, DiscoveryConfig, example=_EXAMPLE, checks=client_checks, overrides=overrides)

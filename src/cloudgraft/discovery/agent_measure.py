@@ -1,0 +1,121 @@
+"""What a cluster has to share: what its nodes hold, less what its pods ask for, less what is kept back. No I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+from typing import Final
+
+from cloudgraft.discovery.model import Resources
+from cloudgraft.kube.objects import Node, PodLoad
+from cloudgraft.sdk.quantity import Quantity
+
+__all__ = ["Margin", "Measurement", "Rules", "counts", "measure"]
+
+_ZERO: Final = Quantity(0)
+_ONE: Final = Quantity(1)
+_PLAIN: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})  # others only if they are devices: "x/y"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_VIRTUAL_LABELS: Final = {"liqo.io/type": "virtual-node", "type": "virtual-kubelet"}
+_VIRTUAL_TAINT: Final = "virtual-node.liqo.io/not-allowed"
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+# What Liqo puts on the pods that it runs here for another cluster.
+_OFFLOADED: Final = ("liqo.io/managed-by", "shadowpod")
+_ORIGIN: Final = "offloading.liqo.io/origin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """How much of a resource is never shared: a share of what there is, and an amount on top."""
+
+    share: Fraction = Fraction(0)
+    amount: Quantity = _ZERO
+
+    def of(self, name: str, there: Quantity) -> Quantity:
+        """What is kept back of what there is; rounded up, since half a device cannot be kept."""
+        if not self.share:
+            return self.amount
+        part = there.value * self.share
+        kept = Quantity(f"{ceil(part * 1000)}m") if name == "cpu" else Quantity(ceil(part))
+        return kept + self.amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What counts. ``tolerated`` are keys of taints that the pods of other clusters tolerate."""
+
+    margins: Mapping[str, Margin] = field(default_factory=dict)
+    only: frozenset[str] = frozenset()  # share only these resources; empty: all that nodes have
+    tolerated: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was found. ``offloaded`` is taken by pods of other clusters, and is part of what is not free."""
+
+    nodes: int
+    allocatable: Resources
+    free: Resources
+    offloaded: Resources
+
+
+def counts(node: Node, rules: Rules) -> bool:
+    """Whether pods of other clusters can run on a node: it is ready, takes pods, and is no virtual node itself.
+
+    A virtual node is another cluster's: what it holds is shared by that one.
+    """
+    if not node.ready or node.unschedulable or node.deleting:
+        return False
+    if any(node.labels.get(key) == value for key, value in _VIRTUAL_LABELS.items()):
+        return False
+    repelling = {taint.key for taint in node.taints if taint.effect in _REPELLING}
+    return _VIRTUAL_TAINT not in repelling and repelling <= rules.tolerated
+
+
+def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None = None) -> Measurement:
+    """Adds up a cluster. A pod counts while it is bound to a node that counts and has not ended."""
+    rules = rules or Rules()
+    counted = {node.name: node for node in nodes if counts(node, rules)}
+    asked: dict[str, dict[str, Quantity]] = defaultdict(dict)
+    offloaded: dict[str, Quantity] = {}
+    for pod in pods:
+        if pod.node in counted and pod.phase not in _ENDED:
+            taken = {**pod.requests, "pods": _ONE}
+            _add(asked[pod.node], taken)
+            if _is_offloaded(pod):
+                _add(offloaded, taken)
+    allocatable: dict[str, Quantity] = {}
+    free: dict[str, Quantity] = {}
+    for name, node in counted.items():
+        _add(allocatable, node.allocatable)
+        left = {key: amount - asked[name].get(key, _ZERO) for key, amount in node.allocatable.items()}
+        _add(free, {key: max(amount, _ZERO) for key, amount in left.items()})
+    kept = {key: rules.margins[key].of(key, there) for key, there in allocatable.items() if key in rules.margins}
+    return Measurement(
+        nodes=len(counted),
+        allocatable=_without(allocatable, kept, rules),
+        free=_without(free, kept, rules),
+        offloaded={key: amount for key, amount in offloaded.items() if _is_shared(key, rules) and key in allocatable},
+    )
+
+
+def _add(total: dict[str, Quantity], more: Mapping[str, Quantity]) -> None:
+    for key, amount in more.items():
+        total[key] = total[key] + amount if key in total else amount
+
+
+def _without(total: Mapping[str, Quantity], kept: Mapping[str, Quantity], rules: Rules) -> dict[str, Quantity]:
+    shared = {key: amount for key, amount in total.items() if _is_shared(key, rules)}
+    return {key: max(amount - kept[key], _ZERO) if key in kept else amount for key, amount in shared.items()}
+
+
+def _is_shared(name: str, rules: Rules) -> bool:
+    return name in rules.only if rules.only else name in _PLAIN or "/" in name
+
+
+def _is_offloaded(pod: PodLoad) -> bool:
+    key, value = _OFFLOADED
+    return pod.labels.get(key) == value or _ORIGIN in pod.labels

@@ -1,0 +1,139 @@
+"""What is refused before it reaches the database, whoever it comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+
+from cloudgraft.discovery.model import ClusterSpec, Heartbeat, NetworkMode, PriceList, Resources
+from cloudgraft.discovery.prices import seconds_of
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = [
+    "check_cluster_id",
+    "check_heartbeat",
+    "check_kubeconfig",
+    "check_owner",
+    "check_prices",
+    "check_reservation_id",
+    "check_resources",
+    "check_spec",
+]
+
+_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_KEY: Final = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
+_VALUE: Final = re.compile(rf"({_NAME})?")
+_CURRENCY: Final = re.compile(r"[A-Z]{3}")
+_LONGEST: Final = 253
+_MOST_ENTRIES: Final = 128
+_MOST_LISTS: Final = 100
+_MOST_MONEY: Final = Decimal(10) ** 18
+_FINEST: Final = -18
+_MOST_SECRET: Final = 1 << 20
+_HIGHEST_PORT: Final = 65535
+
+
+def check_cluster_id(id_: str) -> None:
+    """Liqo's own rule."""
+    if not _ID.fullmatch(id_):
+        raise InvalidArgumentError(f"{id_[:80]!r} is no cluster id: lower-case letters, digits and '-', at most 63")
+
+
+def check_spec(spec: ClusterSpec) -> None:
+    """What is declared of a cluster."""
+    check_cluster_id(spec.id)
+    _check_text(spec.display_name, "a display name")
+    if len(spec.labels) > _MOST_ENTRIES:
+        raise InvalidArgumentError(f"a cluster has at most {_MOST_ENTRIES} labels")
+    for key, value in spec.labels.items():
+        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            raise InvalidArgumentError(f"{f'{key}={value}'[:120]!r} is no label that Kubernetes would take")
+    check_resources(spec.capacity, "the capacity")
+    if spec.max_nodes is not None and spec.max_nodes < 0:
+        raise InvalidArgumentError("a cluster cannot have less than 0 nodes")
+    _check_text(spec.resource_slice_class, "a resource slice class", is_needed=True)
+    network = spec.network
+    _check_text(network.address, "the address of a gateway", is_needed=network.mode is NetworkMode.ADDRESS_OVERRIDE)
+    if not (0 <= network.port <= _HIGHEST_PORT and 0 <= network.node_port <= _HIGHEST_PORT):
+        raise InvalidArgumentError(f"a port is from 0 to {_HIGHEST_PORT}")
+
+
+def check_heartbeat(beat: Heartbeat) -> None:
+    """What an agent measured."""
+    check_resources(beat.allocatable, "what is allocatable")
+    check_resources(beat.free, "what is free")
+    check_resources(beat.offloaded, "what is offloaded")
+    _check_text(beat.agent_version, "an agent's version")
+
+
+def check_resources(resources: Resources, what: str, *, is_needed: bool = False) -> None:
+    """Amounts of resources, none below 0."""
+    if is_needed and not resources:
+        raise InvalidArgumentError(f"{what}: say which resources, such as cpu and memory")
+    if len(resources) > _MOST_ENTRIES:
+        raise InvalidArgumentError(f"{what}: at most {_MOST_ENTRIES} resources")
+    for name, quantity in resources.items():
+        if not _KEY.fullmatch(name):
+            raise InvalidArgumentError(f"{what}: {name[:80]!r} is no name of a resource")
+        if quantity.value < 0:
+            raise InvalidArgumentError(f"{what}: {name} cannot be less than 0")
+
+
+def check_owner(owner: str) -> None:
+    """Whom a reservation is for."""
+    _check_text(owner, "the owner of a reservation", is_needed=True)
+
+
+def check_reservation_id(id_: str) -> None:
+    """One that may be ours; whether it is, the database knows."""
+    _check_text(id_, "the id of a reservation", is_needed=True)
+
+
+def check_kubeconfig(kubeconfig: str) -> None:
+    """Text, at least. None of it is in the message."""
+    try:
+        size = len(kubeconfig.encode())
+    except UnicodeEncodeError:
+        size = -1
+    if not kubeconfig.strip() or not 0 < size <= _MOST_SECRET or "\0" in kubeconfig:
+        raise InvalidArgumentError("the credentials are no kubeconfig: they are empty, too long, or not text")
+
+
+def check_prices(lists: Sequence[PriceList]) -> None:
+    """What a cluster asks."""
+    if len(lists) > _MOST_LISTS:
+        raise InvalidArgumentError(f"a cluster has at most {_MOST_LISTS} price lists: leave out those that have ended")
+    for prices in lists:
+        if not _CURRENCY.fullmatch(prices.currency):
+            raise InvalidArgumentError(f"{prices.currency[:20]!r} is no currency: three capitals, such as EUR")
+        _check_units(prices.unit)
+        _check_money(prices.fixed_per_node, "the price per node")
+        _check_money(prices.peering_fee, "the peering fee")
+        begin, end = seconds_of(prices.valid_from, float("-inf")), seconds_of(prices.valid_to, float("inf"))
+        if begin >= end:
+            raise InvalidArgumentError("a price list must end after it begins")
+
+
+def _check_units(unit: Mapping[str, Decimal]) -> None:
+    if len(unit) > _MOST_ENTRIES:
+        raise InvalidArgumentError(f"a price list has at most {_MOST_ENTRIES} resources")
+    for name, price in unit.items():
+        if not _KEY.fullmatch(name):
+            raise InvalidArgumentError(f"{name[:80]!r} is no name of a resource")
+        _check_money(price, f"the price of {name}")
+
+
+def _check_money(amount: Decimal, what: str) -> None:
+    exponent = amount.as_tuple().exponent
+    if not isinstance(exponent, int) or not 0 <= amount <= _MOST_MONEY or exponent < _FINEST:
+        raise InvalidArgumentError(f"{what} must be from 0 to {_MOST_MONEY:f}, with at most {-_FINEST} decimals")
+
+
+def _check_text(text: str, what: str, *, is_needed: bool = False) -> None:
+    if is_needed and not text:
+        raise InvalidArgumentError(f"{what} must not be empty")
+    if len(text) > _LONGEST or not text.isprintable():
+        raise InvalidArgumentError(f"{what} has at most {_LONGEST} characters, all of them printable")

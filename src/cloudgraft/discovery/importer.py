@@ -1,0 +1,243 @@
+"""Clusters from the labelled Secrets of the first proof of concept, followed by list and watch.
+
+A Secret with the label ``autoscaling=true`` is a cluster: its name is the cluster's id, ``kubeconfig`` its credentials,
+and ``info`` a JSON object of ``resources``, ``labels`` and ``hasNat``. Its watch resumes for ever, and everything is
+compared again after every change, so that nothing that was missed stays wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pydantic import ValidationError
+
+from cloudgraft.discovery.model import Cluster, ClusterSpec, Network, NetworkMode
+from cloudgraft.discovery.schemas import ClusterBody
+from cloudgraft.discovery.secret_lines import hide_kubeconfig
+from cloudgraft.kube.objects import SECRET_CONTENTS, Change, Kind, Listing, SecretObject, V
+from cloudgraft.kube.watched import Watched
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient  # needs an extra
+
+__all__ = ["LABELLED_SECRETS", "Clusters", "Imported", "Importer", "Namespaced", "cluster_in"]
+
+LABELLED_SECRETS: Final[Kind[SecretObject]] = replace(SECRET_CONTENTS, label_selector="autoscaling=true")
+_LOG = logging.getLogger("cloudgraft.discovery")
+_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_ORIGIN: Final = "discovery.cloudgraft.dev/imported"  # a label: which clusters are ours to remove again
+_GONE: Final = "gone"  # its value while a cluster whose Secret is gone waits for its last reservation
+_SETTLING: Final = 0.2  # seconds in which several changes become one look
+_RETRY: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What a Secret says."""
+
+    spec: ClusterSpec
+    kubeconfig: str = field(repr=False)
+
+
+def cluster_in(secret: SecretObject) -> Imported:
+    """The cluster that a Secret declares. Raises InvalidArgumentError, which names no value of it."""
+    if not _ID.fullmatch(secret.name):
+        raise InvalidArgumentError("its name is no cluster id: lower-case letters, digits and hyphens, at most 63")
+    kubeconfig = _text(secret, "kubeconfig")
+    try:
+        info = json.loads(_text(secret, "info"))
+    except (ValueError, RecursionError):
+        raise InvalidArgumentError("its key info is not JSON") from None
+    if not isinstance(info, dict):
+        raise InvalidArgumentError("its key info is not a JSON object")
+    has_nat = info.get("hasNat", False)
+    if not isinstance(has_nat, bool):
+        raise InvalidArgumentError("hasNat in its key info is neither true nor false")
+    mode = NetworkMode.CONSUMER_GATEWAY if has_nat else NetworkMode.DIRECT
+    spec = ClusterSpec(
+        id=secret.name,
+        labels=_texts(info, "labels"),
+        capacity=_amounts(_texts(info, "resources")),
+        network=Network(mode=mode),
+    )
+    try:
+        ClusterBody.of(spec)  # by the rules for clusters that are declared over HTTP
+    except ValidationError as error:
+        where = ", ".join(sorted({str(each["loc"][0]) for each in error.errors()}))
+        raise InvalidArgumentError(f"its key info breaks the rules for {where}") from None
+    return Imported(spec=spec, kubeconfig=kubeconfig)
+
+
+def _text(secret: SecretObject, key: str) -> str:
+    try:
+        text = secret.data.get(key, b"").decode()
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(f"its key {key} is not UTF-8") from None
+    if not text.strip():
+        raise InvalidArgumentError(f"it has no key {key}")
+    return text
+
+
+def _texts(info: Mapping[str, object], key: str) -> dict[str, str]:
+    found = {} if info.get(key) is None else info[key]
+    if not isinstance(found, dict):
+        raise InvalidArgumentError(f"{key} in its key info is not a JSON object")
+    if not all(isinstance(value, str) or type(value) is int for value in found.values()):
+        raise InvalidArgumentError(f"a value of {key} in its key info is neither text nor a whole number")
+    return {name: str(value) for name, value in found.items()}
+
+
+def _amounts(texts: Mapping[str, str]) -> dict[str, Quantity]:
+    try:
+        amounts = {name: Quantity(text) for name, text in texts.items()}
+    except InvalidQuantityError:
+        raise InvalidArgumentError("an amount of resources in its key info is not a quantity") from None
+    if any(amount < Quantity(0) for amount in amounts.values()):
+        raise InvalidArgumentError("an amount of resources in its key info is negative")
+    # The proof of concept wrote "gpu", which no pod asks for.
+    return {"nvidia.com/gpu" if name == "gpu" else name: amount for name, amount in amounts.items()}
+
+
+class Clusters(Protocol):
+    """What the importer needs of discovery."""
+
+    async def clusters(self) -> Sequence[Cluster]:
+        """All clusters."""
+
+    async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
+        """Declares a cluster; ConflictError when the revision is another by now."""
+
+    async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
+        """Forgets a cluster; PreconditionError while something is reserved there."""
+
+    async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
+        """Hands in the kubeconfig for peering."""
+
+
+class Namespaced:
+    """One namespace of a cluster, as a source for copies."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def list(self, kind: Kind[V]) -> Listing[V]:
+        """All objects of a kind."""
+        return await self._client.list(kind, namespace=self._namespace)
+
+    def watch(self, kind: Kind[V], *, version: str) -> AsyncGenerator[Change[V], None]:
+        """What happened after a version."""
+        return self._client.watch(kind, version=version, namespace=self._namespace)
+
+
+class Importer:
+    """Keeps discovery's clusters as the Secrets of one namespace say, until cancelled."""
+
+    def __init__(self, source: Namespaced, clusters: Clusters) -> None:
+        self._clusters = clusters
+        self._changed = asyncio.Event()
+        self._secrets = Watched(source, LABELLED_SECRETS, on_change=self._changed.set)
+        self._told: dict[str, str] = {}  # what is wrong, by the Secret's name, so that it is told once
+        self._handed_in: dict[str, str] = {}  # a digest of the credentials, by cluster
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong with Secrets that are passed over, by their names."""
+        return self._told
+
+    async def run(self) -> None:
+        """Follows the Secrets until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._secrets.run())
+            group.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_SETTLING)
+            self._changed.clear()
+            if not await self.sync():
+                with suppress(TimeoutError):  # again soon, or at the next change
+                    async with asyncio.timeout(_RETRY):
+                        await self._changed.wait()
+                self._changed.set()
+
+    async def sync(self) -> bool:
+        """Compares all Secrets with all clusters once. False when something has to be tried again."""
+        try:
+            known = {cluster.spec.id: cluster for cluster in await self._clusters.clusters()}
+        except CloudgraftError as error:
+            _LOG.warning("Secrets cannot be imported now: %s", error.message)
+            return False
+        is_done = True
+        secrets = {secret.name: secret for secret in self._secrets.objects.values() if not secret.deleting}
+        for name, secret in sorted(secrets.items()):
+            is_done &= await self._attempt(name, self._take(secret, known.get(name)))
+        gone = [id_ for id_, cluster in known.items() if id_ not in secrets and _ORIGIN in cluster.spec.labels]
+        for id_ in sorted(gone):
+            is_done &= await self._attempt(id_, self._remove(known[id_]))
+        self._told = {name: problem for name, problem in self._told.items() if name in secrets}
+        return is_done
+
+    async def _attempt(self, name: str, step: Coroutine[None, None, bool]) -> bool:
+        """One bad Secret keeps no other from being imported (law 6)."""
+        try:
+            is_done = await step
+        except InvalidArgumentError as error:
+            self._tell(name, error.message)
+            return True  # until it is changed
+        except CloudgraftError as error:
+            self._tell(name, error.message)
+            return False
+        self._told.pop(name, None)
+        return is_done
+
+    async def _take(self, secret: SecretObject, known: Cluster | None) -> bool:
+        found = cluster_in(secret)
+        hide_kubeconfig(found.kubeconfig)
+        if known is not None and _ORIGIN not in known.spec.labels:
+            raise InvalidArgumentError("a cluster of that id was declared by others, and is left to them")
+        was_gone = known is not None and known.spec.labels[_ORIGIN] == _GONE
+        spec = replace(
+            found.spec,
+            labels={**found.spec.labels, _ORIGIN: secret.namespace or "default"},
+            cordoned=known is not None and known.spec.cordoned and not was_gone,  # what an operator said stays
+        )
+        if known is None or known.spec != spec:
+            await self._clusters.put_cluster(spec, revision=None if known is None else known.revision)
+        digest = hashlib.sha256(found.kubeconfig.encode()).hexdigest()
+        if known is None or self._handed_in.get(spec.id) != digest:
+            await self._clusters.set_credentials(spec.id, found.kubeconfig)
+            self._handed_in[spec.id] = digest
+        return True
+
+    async def _remove(self, known: Cluster) -> bool:
+        """Forgets a cluster whose Secret is gone; while something is reserved there it is only cordoned."""
+        self._handed_in.pop(known.spec.id, None)
+        try:
+            await self._clusters.delete_cluster(known.spec.id)
+        except NotFoundError:
+            return True
+        except PreconditionError:
+            if known.spec.labels[_ORIGIN] != _GONE:
+                spec = replace(known.spec, cordoned=True, labels={**known.spec.labels, _ORIGIN: _GONE})
+                await self._clusters.put_cluster(spec, revision=known.revision)
+                _LOG.info("the Secret of a cluster is gone: it is cordoned", extra={"cluster": known.spec.id})
+            return False
+        _LOG.info("the Secret of a cluster is gone, and so is the cluster", extra={"cluster": known.spec.id})
+        return True
+
+    def _tell(self, name: str, problem: str) -> None:
+        if self._told.get(name) != problem:
+            _LOG.warning("the Secret %s is not imported: %s", name, problem)
+        self._told[name] = problem

@@ -1,0 +1,92 @@
+"""All clusters in memory, as of one number of the database's counter. Searches read this, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+
+from cloudgraft.discovery.candidates import Candidate, candidate_of
+from cloudgraft.discovery.model import Cluster, Heartbeat, Reservation
+from cloudgraft.discovery.reservations import Record, cluster_of, living
+from cloudgraft.discovery.store import EVERYTHING
+from cloudgraft.discovery.store_statements import Delta
+
+__all__ = ["Picture"]
+
+
+class _Entry:
+    """One cluster, and what was worked out about it; done again only once it may be another."""
+
+    __slots__ = ("candidate", "cluster", "record")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.candidate: Candidate | None = None
+        self.cluster: Cluster | None = None
+
+    def look(self, now: float, stale_after: float) -> Candidate:
+        """What it is now."""
+        found = self.candidate
+        if found is None or not found.since <= now < found.until:
+            found = self.candidate = candidate_of(self.record, now, stale_after)
+            self.cluster = None
+        return found
+
+    def show(self, now: float, stale_after: float) -> Cluster:
+        """What is told of it now."""
+        self.look(now, stale_after)
+        if self.cluster is None:
+            self.cluster = cluster_of(self.record, now, stale_after)
+        return self.cluster
+
+
+class Picture:
+    """Follows the database by deltas. For one thread."""
+
+    def __init__(self, stale_after: float) -> None:
+        self.seq = EVERYTHING
+        self._stale_after = stale_after
+        self._entries: dict[str, _Entry] = {}
+
+    def apply(self, delta: Delta) -> None:
+        """Takes in what has changed. What is older than the picture is passed over: it is in it already."""
+        if delta.seq < self.seq:
+            return
+        self.seq = delta.seq
+        for id_ in delta.removed:
+            self._entries.pop(id_, None)
+        for record in delta.records:
+            self._entries[record.spec.id] = _Entry(record)
+
+    def beat(self, beats: Mapping[str, Heartbeat], at: float, delta: Delta) -> None:
+        """Takes in heartbeats that were written, and what others wrote meanwhile."""
+        if delta.seq == self.seq + 1:
+            for id_, beat in beats.items():
+                if id_ in self._entries:
+                    self._entries[id_] = _Entry(replace(self._entries[id_].record, beat=beat, beat_at=at))
+        self.apply(delta)
+
+    def candidates(self, now: float) -> Iterator[Candidate]:
+        """All clusters, for a search."""
+        stale_after = self._stale_after
+        return (entry.look(now, stale_after) for entry in self._entries.values())
+
+    def clusters(self, now: float) -> list[Cluster]:
+        """All clusters, by id."""
+        return [self._entries[id_].show(now, self._stale_after) for id_ in sorted(self._entries)]
+
+    def cluster(self, id_: str, now: float) -> Cluster | None:
+        """One cluster."""
+        entry = self._entries.get(id_)
+        return None if entry is None else entry.show(now, self._stale_after)
+
+    def record(self, id_: str) -> Record | None:
+        """One cluster as the database has it."""
+        entry = self._entries.get(id_)
+        return None if entry is None else entry.record
+
+    def reservations(self, now: float) -> list[Reservation]:
+        """All that are alive, by owner."""
+        stored = chain.from_iterable(entry.record.reservations for entry in self._entries.values())
+        return sorted(living(stored, now), key=lambda one: (one.owner, one.cluster))

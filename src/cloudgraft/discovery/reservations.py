@@ -1,0 +1,187 @@
+"""What a cluster still has to give: measured, less reserved, and nothing counted twice. Pure.
+
+A reservation counts in full from the moment it is made until it is released or expires, whether its node is busy or
+empty: the quota of a virtual node fills up pod by pod, and every pod of it may come at any moment.
+
+An agent measures what is free after *all* pods, and tells apart what of the rest is taken by pods that Liqo runs for
+other clusters (``offloaded``). Those pods sit on reservations, so they are in both numbers; hence
+
+    available = free - max(reserved - offloaded, 0)
+
+Pods of a consumer that reserves nothing are in ``offloaded`` and in nobody's reservation: they make what is free
+smaller, never larger. Where a capacity is declared, it is the most that is ever shared, used or not:
+
+    available <= capacity - max(reserved, offloaded)
+
+A cluster that never sent a heartbeat has no agent: its declared capacity counts as free, and it is Ready. From its
+first heartbeat on a cluster has an agent, and silence makes it Stale. So an operator who declares a cluster before its
+agent runs leaves the capacity out: then nothing is offered before something was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+from cloudgraft.discovery.model import (
+    Cluster,
+    ClusterSpec,
+    ClusterState,
+    Heartbeat,
+    PriceList,
+    Reservation,
+    ReservationState,
+    Resources,
+)
+from cloudgraft.sdk.quantity import Quantity
+
+__all__ = [
+    "UNREADY",
+    "Nanos",
+    "Record",
+    "Stock",
+    "cluster_of",
+    "expires",
+    "lack_of",
+    "living",
+    "moment",
+    "nanos_of",
+    "quantity_of",
+    "state_of",
+    "stock_of",
+]
+
+Nanos = Mapping[str, int]
+_NANOS: Final = 10**9
+UNREADY: Final = {ClusterState.CORDONED: "it is cordoned", ClusterState.STALE: "its agent is silent"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A cluster as the database has it. Times are seconds since the epoch, by the server's clock."""
+
+    spec: ClusterSpec
+    revision: int
+    prices: Sequence[PriceList] = ()
+    beat: Heartbeat | None = None
+    beat_at: float | None = None
+    reservations: Sequence[Reservation] = ()  # those that have expired may still be among them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stock:
+    """What can be had at a moment, in billionths. ``until`` is when a reservation expires."""
+
+    available: Nanos
+    shared: Nanos  # what it shares in all: what headroom is a share of
+    nodes: int
+    until: float
+
+
+def moment(seconds: float) -> datetime:
+    """A time of the server's clock, for people."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def nanos_of(resources: Resources) -> dict[str, int]:
+    """Amounts as whole numbers, which are fast to compare."""
+    found = {}
+    for name, quantity in resources.items():
+        value = quantity.value
+        found[name] = value.numerator * (_NANOS // value.denominator)
+    return found
+
+
+def quantity_of(nanos: int, *, like: str = "") -> Quantity:
+    """The amount as a quantity; ``like`` is the name of the resource, by which the unit is chosen."""
+    kibis, rest = divmod(nanos, 1024 * _NANOS)
+    if like == "memory" and not rest and kibis < 2**53:
+        return Quantity(f"{kibis}Ki") * 1
+    return Quantity(f"{nanos}n") * 1
+
+
+def expires(reservation: Reservation) -> float:
+    """When it ends by itself; never, once it is confirmed."""
+    if reservation.state is ReservationState.CONFIRMED or reservation.expires_at is None:
+        return inf
+    return reservation.expires_at.timestamp()
+
+
+def living(reservations: Iterable[Reservation], now: float) -> list[Reservation]:
+    """Those that have not expired."""
+    return [one for one in reservations if expires(one) > now]
+
+
+def state_of(record: Record, now: float, stale_after: float) -> ClusterState:
+    """Whether it can be asked. An operator's word comes before what is heard of it."""
+    if record.spec.cordoned:
+        return ClusterState.CORDONED
+    if record.beat_at is not None and now - record.beat_at >= stale_after:
+        return ClusterState.STALE
+    return ClusterState.READY
+
+
+def stock_of(record: Record, now: float) -> Stock:
+    """What can be had of it now; see above for how things are counted."""
+    alive = living(record.reservations, now)
+    capacity = nanos_of(record.spec.capacity)
+    beat = record.beat
+    free = nanos_of(beat.free) if beat else capacity
+    offloaded = nanos_of(beat.offloaded) if beat else {}
+    reserved = _total(alive)
+    available = {name: amount - _unseen(name, reserved, offloaded) for name, amount in free.items()}
+    for name, amount in capacity.items():
+        if name in available:
+            most = amount - max(reserved.get(name, 0), offloaded.get(name, 0))
+            available[name] = min(available[name], most)
+    return Stock(
+        available=available,
+        shared={**free, **(nanos_of(beat.allocatable) if beat else {}), **capacity},
+        nodes=len(alive),
+        until=min(map(expires, alive), default=inf),
+    )
+
+
+def _total(alive: Iterable[Reservation]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for reservation in alive:
+        for name, amount in nanos_of(reservation.resources).items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _unseen(name: str, reserved: Nanos, offloaded: Nanos) -> int:
+    return max(reserved.get(name, 0) - offloaded.get(name, 0), 0)
+
+
+def lack_of(stock: Stock, spec: ClusterSpec, asked: Nanos) -> str:
+    """Why the resources cannot be had, for a person; "" when they can."""
+    if spec.max_nodes is not None and stock.nodes >= spec.max_nodes:
+        return f"it has {stock.nodes} of at most {spec.max_nodes} nodes"
+    for name, amount in asked.items():
+        left = stock.available.get(name)
+        if amount and left is None:
+            return f"it shares no {name}"
+        if amount and left is not None and left < amount:
+            have, want = quantity_of(max(left, 0), like=name), quantity_of(amount, like=name)
+            return f"it has {have} {name} left, and {want} are needed"
+    return ""
+
+
+def cluster_of(record: Record, now: float, stale_after: float) -> Cluster:
+    """What is told of a cluster. Its ``reserved`` is what is not yet in ``free``, so that the rest can be had."""
+    alive = living(record.reservations, now)
+    offloaded = nanos_of(record.beat.offloaded) if record.beat else {}
+    reserved = _total(alive)
+    return Cluster(
+        spec=record.spec,
+        state=state_of(record, now, stale_after),
+        free=record.beat.free if record.beat else record.spec.capacity,
+        reserved={name: quantity_of(_unseen(name, reserved, offloaded), like=name) for name in sorted(reserved)},
+        nodes=len(alive),
+        last_heartbeat=None if record.beat_at is None else moment(record.beat_at),
+        revision=record.revision,
+    )

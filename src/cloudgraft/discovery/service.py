@@ -1,0 +1,286 @@
+"""Discovery itself, without HTTP: who shares what at what price, and who has reserved it.
+
+What is searched and listed comes from a picture in memory. Before every read the database is asked for one number; only
+when another process has written since is anything else read. Reservations are decided in the database alone, in one
+transaction that no other can come between; see :mod:`cloudgraft.discovery.store_statements`.
+
+A cluster that was never heard of by heartbeat has no agent, and is Ready with its declared capacity; how things are
+counted is in :mod:`cloudgraft.discovery.reservations`. Times are by this server's own clock. Clocks of several servers
+should agree to a second or so: when they do not, holds end earlier or later, but nothing is ever given twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection
+
+from cloudgraft.discovery import checks, offers, schema, store_credentials, store_statements
+from cloudgraft.discovery.heartbeats import Heartbeats
+from cloudgraft.discovery.model import (
+    Cluster,
+    ClusterSpec,
+    ClusterState,
+    Heartbeat,
+    Need,
+    Offer,
+    PriceList,
+    Reservation,
+    ReservationState,
+    Resources,
+)
+from cloudgraft.discovery.picture import Picture
+from cloudgraft.discovery.reservations import moment
+from cloudgraft.discovery.selector import Selector
+from cloudgraft.discovery.store import Store
+from cloudgraft.discovery.store_credentials import Rotation
+from cloudgraft.discovery.store_rows import beat_text, prices_text
+from cloudgraft.discovery.vault import Vault
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.store.address import PostgresAddress
+from cloudgraft.store.database import Database
+from cloudgraft.store.postgres import PostgresDatabase
+from cloudgraft.store.sqlite import SqliteDatabase
+
+__all__ = ["Discovery"]
+
+T = TypeVar("T")
+_STALE_AFTER: Final = 45.0  # seconds: an agent speaks every ten, so three were lost and another is late
+_GATHER: Final = 0.1
+_LONGEST_HOLD: Final = 86_400.0
+_ROTATE_AT_ONCE: Final = 50
+
+
+class Discovery:
+    """A market and the register behind it. All errors are of :mod:`cloudgraft.sdk.errors`.
+
+    ``clock`` gives seconds since the epoch. A vault is needed for credentials only.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        vault: Vault | None = None,
+        stale_after: float = _STALE_AFTER,
+        gather: float = _GATHER,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = Store(database)
+        self._vault = vault
+        self._stale_after = stale_after
+        self._clock = clock
+        self._picture = Picture(stale_after)
+        self._heartbeats = Heartbeats(self._beat, gather=gather)
+
+    @staticmethod
+    def sqlite(path: Path) -> Database:
+        """A file. Several processes of one machine may share it."""
+        return SqliteDatabase(path, layout=schema.LAYOUT, is_shared=True)
+
+    @staticmethod
+    def postgresql(address: PostgresAddress | str) -> Database:
+        """A PostgreSQL, for several servers. A journal may be in the same one."""
+        found = PostgresAddress.parse(address) if isinstance(address, str) else address
+        return PostgresDatabase(found, layout=schema.LAYOUT)
+
+    @property
+    def label(self) -> str:
+        """Where its database is, for messages."""
+        return self._store.label
+
+    async def open(self, *, upgrade: bool = False) -> None:
+        """Opens the database and reads all of it. ``upgrade``: also a PostgreSQL that an older release has made."""
+        await self._store.open(upgrade=upgrade)
+        try:
+            await self._refresh()
+        except BaseException:
+            await self._store.close()
+            raise
+
+    async def close(self) -> None:
+        """Writes what waits to be written, and lets go of everything."""
+        await self._heartbeats.close()
+        await self._store.close()
+
+    async def check(self) -> None:
+        """UnavailableError when the database does not answer."""
+        await self._refresh()
+
+    # The register
+
+    async def clusters(self, *, selector: str = "", state: ClusterState | None = None) -> Sequence[Cluster]:
+        """All clusters, or those whose labels and state fit, by id."""
+        wanted = Selector.parse(selector)
+        await self._refresh()
+        found = self._picture.clusters(self._clock())
+        return [one for one in found if wanted.matches(one.spec.labels) and state in (None, one.state)]
+
+    async def cluster(self, id_: str) -> Cluster:
+        """One cluster. NotFoundError."""
+        await self._refresh()
+        return self._known(id_)
+
+    async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
+        """Declares a cluster, new or known. ConflictError when a revision is given and is another by now."""
+        checks.check_spec(spec)
+        await self._write(partial(store_statements.put_spec, spec=spec, revision=revision))
+        return self._known(spec.id)
+
+    async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
+        """Forgets a cluster, its credentials too. PreconditionError while something is reserved, unless forced."""
+        checks.check_cluster_id(id_)
+        await self._write(partial(store_statements.remove_cluster, id_=id_, force=force, now=self._clock()))
+
+    async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
+        """Takes what was measured: it is Ready from now on for a while. NotFoundError."""
+        checks.check_cluster_id(cluster)
+        checks.check_heartbeat(heartbeat)
+        await self._heartbeats.add(cluster, heartbeat)
+
+    async def prices(self, cluster: str) -> Sequence[PriceList]:
+        """All that a cluster asks, at any time. NotFoundError."""
+        await self._refresh()
+        record = self._picture.record(cluster)
+        if record is None:
+            raise NotFoundError(f"there is no cluster {cluster}")
+        return record.prices
+
+    async def set_prices(self, cluster: str, prices: Sequence[PriceList]) -> None:
+        """Sets all that a cluster asks. It counts from the next search on. NotFoundError."""
+        checks.check_cluster_id(cluster)
+        checks.check_prices(prices)
+        await self._write(partial(store_statements.change_cluster, id_=cluster, prices=prices_text(prices)))
+
+    # The market
+
+    async def search(self, need: Need) -> Sequence[Offer]:
+        """Offers for a need, best first; empty when nobody can meet it."""
+        await self._refresh()
+        return offers.search(self._picture.candidates(self._clock()), need)
+
+    async def why_not(self, need: Need) -> Mapping[str, str]:
+        """Of each cluster that cannot meet the need, the reason, for a person."""
+        await self._refresh()
+        return offers.why_not(self._picture.candidates(self._clock()), need)
+
+    async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
+        """Sets resources aside. The same owner and cluster again gives the same reservation, and a new time.
+
+        OutOfStockError when they are no longer free, or nothing new is wanted there; NotFoundError;
+        AlreadyExistsError when the owner has other resources reserved there.
+        """
+        checks.check_cluster_id(cluster)
+        checks.check_resources(resources, "a reservation", is_needed=True)
+        checks.check_owner(owner)
+        if not 0 < seconds <= _LONGEST_HOLD:
+            raise InvalidArgumentError(f"a reservation is held for more than 0 and at most {_LONGEST_HOLD:.0f} s")
+        now = self._clock()
+        wanted = Reservation(
+            id=f"r-{secrets.token_hex(12)}",
+            cluster=cluster,
+            owner=owner,
+            resources=resources,
+            state=ReservationState.HELD,
+            expires_at=moment(now + seconds),
+        )
+        return await self._write(
+            partial(store_statements.reserve, wanted=wanted, now=now, stale_after=self._stale_after)
+        )
+
+    async def confirm(self, reservation: str) -> Reservation:
+        """Makes it last until it is released. NotFoundError when it has expired."""
+        checks.check_reservation_id(reservation)
+        return await self._write(partial(store_statements.confirm, id_=reservation, now=self._clock()))
+
+    async def release(self, reservation: str) -> None:
+        """Gives the resources back. One that is not there any more is no error."""
+        checks.check_reservation_id(reservation)
+        await self._write(partial(store_statements.release, id_=reservation))
+
+    async def reservations(self, owner_prefix: str = "") -> Sequence[Reservation]:
+        """Those alive whose owner begins with the prefix, by owner."""
+        await self._refresh()
+        return [one for one in self._picture.reservations(self._clock()) if one.owner.startswith(owner_prefix)]
+
+    async def expire(self) -> int:
+        """Removes what was not confirmed in time: how many. Nothing depends on it; it only keeps the table small."""
+        return await self._write(partial(store_statements.expire, now=self._clock()))
+
+    # Credentials
+
+    async def credentials(self, cluster: str) -> str:
+        """The kubeconfig for peering with a cluster. NotFoundError; PreconditionError when no key decrypts it."""
+        checks.check_cluster_id(cluster)
+        vault = self._needed_vault()
+        sealed = await self._store.read(partial(store_credentials.read_credentials, cluster=cluster))
+        return vault.unseal(cluster, sealed)
+
+    async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
+        """Keeps the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""
+        checks.check_cluster_id(cluster)
+        checks.check_kubeconfig(kubeconfig)
+        sealed = self._needed_vault().seal(cluster, kubeconfig)
+        await self._write(lambda connection, _: store_credentials.write_credentials(connection, cluster, sealed))
+
+    async def drop_credentials(self, cluster: str) -> None:
+        """Forgets them. Those that are not there are no error."""
+        checks.check_cluster_id(cluster)
+        await self._write(lambda connection, _: store_credentials.drop_credentials(connection, cluster))
+
+    async def rotate(self) -> Rotation:
+        """Encrypts with the current key all that another one encrypted. May be stopped anywhere and begun again.
+
+        Servers that share the database must all have the new key first, or they cannot read what is done.
+        """
+        vault, after, rotated, unreadable = self._needed_vault(), "", 0, list[str]()
+        while True:
+            step = await self._write(partial(self._rotate_some, vault=vault, after=after))
+            rotated += step.rotated
+            unreadable += step.unreadable
+            if not step.last:
+                return Rotation(rotated=rotated, unreadable=unreadable)
+            after = step.last
+
+    @staticmethod
+    def _rotate_some(connection: Connection, _seq: int, *, vault: Vault, after: str) -> store_credentials.Step:
+        return store_credentials.rotate_some(connection, vault, after=after, limit=_ROTATE_AT_ONCE)
+
+    def use_vault(self, vault: Vault) -> None:
+        """Takes another key ring, from the next call on."""
+        self._vault = vault
+
+    def _needed_vault(self) -> Vault:
+        if self._vault is None:
+            raise PreconditionError("discovery has no key to encrypt credentials with: configure one, and restart it")
+        return self._vault
+
+    # The picture and the database
+
+    def _known(self, id_: str) -> Cluster:
+        found = self._picture.cluster(id_, self._clock())
+        if found is None:
+            raise NotFoundError(f"there is no cluster {id_}")
+        return found
+
+    async def _refresh(self) -> None:
+        delta = await self._store.look(self._picture.seq)
+        if delta is not None:
+            self._picture.apply(delta)
+
+    async def _write(self, call: Callable[[Connection, int], T]) -> T:
+        result, delta = await self._store.write(call, self._picture.seq)
+        self._picture.apply(delta)
+        return result
+
+    async def _beat(self, beats: Mapping[str, Heartbeat]) -> set[str]:
+        at = self._clock()
+        texts = {cluster: beat_text(beat) for cluster, beat in beats.items()}
+        missing, delta = await self._store.beat(texts, at, self._picture.seq)
+        self._picture.beat(beats, at, delta)
+        return missing

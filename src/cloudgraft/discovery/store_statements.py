@@ -1,0 +1,213 @@
+"""What is read from discovery's tables and written to them: plain functions in a transaction that is open.
+
+Every write begins with :func:`count_up`, which holds the one row of `discovery_state` until the transaction ends. So
+between the look at what is free and the reservation nobody else reserves: no other thread, no other process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection, Table, bindparam, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cloudgraft.discovery import schema
+from cloudgraft.discovery.model import ClusterSpec, Reservation, ReservationState
+from cloudgraft.discovery.reservations import UNREADY, Record, lack_of, nanos_of, state_of, stock_of
+from cloudgraft.discovery.store_rows import read_record, read_reservation, reservation_row, spec_text
+from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError, OutOfStockError, PreconditionError
+from cloudgraft.store.journal import JournalBrokenError
+
+__all__ = [
+    "INSERTS",
+    "Delta",
+    "begin_counting",
+    "change_cluster",
+    "confirm",
+    "count_up",
+    "expire",
+    "put_spec",
+    "read_delta",
+    "read_seq",
+    "release",
+    "remove_cluster",
+    "reserve",
+    "write_beats",
+]
+
+INSERTS: Final[Mapping[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+_TOUCH = update(schema.clusters).where(schema.clusters.c.id == bindparam("id_"))
+_BEAT = _TOUCH.values({name: bindparam(name) for name in ("seq", "beat", "beat_at")})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What has changed up to a number: clusters as they are now, and ids of those that are gone."""
+
+    seq: int
+    records: Sequence[Record] = ()
+    removed: Sequence[str] = ()
+
+
+def begin_counting(connection: Connection) -> None:
+    """Makes the row that every write counts up, in a database that is new."""
+    statement = INSERTS[connection.dialect.name](schema.state).values(id=1, seq=0)
+    connection.execute(statement.on_conflict_do_nothing())
+
+
+def count_up(connection: Connection) -> int:
+    """The number of this write. From here on other writers wait."""
+    table = schema.state
+    seq = connection.execute(update(table).values(seq=table.c.seq + 1).returning(table.c.seq)).scalar()
+    if seq is None:
+        raise JournalBrokenError("the discovery database has lost its counter: restore a backup of it")
+    return int(seq)
+
+
+def read_seq(connection: Connection) -> int:
+    """The number of the last write."""
+    return int(connection.execute(select(schema.state.c.seq)).scalar() or 0)
+
+
+def read_delta(connection: Connection, since: int, seq: int) -> Delta:
+    """All that was written after one number and up to another."""
+    table, holds = schema.clusters, schema.reservations
+    rows = connection.execute(select(table).where(table.c.seq > since)).all()
+    held: dict[str, list[Reservation]] = defaultdict(list)
+    if rows:
+        changed = select(table.c.id).where(table.c.seq > since)
+        for row in connection.execute(select(holds).where(holds.c.cluster_id.in_(changed)).order_by(holds.c.id)):
+            reservation = read_reservation(row)
+            held[reservation.cluster].append(reservation)
+    gone = connection.execute(select(schema.removed.c.id).where(schema.removed.c.seq > since)).scalars().all()
+    return Delta(seq=seq, records=[read_record(row, held[row[0]]) for row in rows], removed=gone)
+
+
+def _find(connection: Connection, id_: str) -> Record:
+    table, holds = schema.clusters, schema.reservations
+    row = connection.execute(select(table).where(table.c.id == id_)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no cluster {id_}")
+    rows = connection.execute(select(holds).where(holds.c.cluster_id == id_))
+    return read_record(row, [read_reservation(one) for one in rows])
+
+
+def put_spec(connection: Connection, seq: int, spec: ClusterSpec, revision: int | None) -> None:
+    """Declares a cluster. ConflictError when a revision is given and is another, or there is none."""
+    table = schema.clusters
+    stored = connection.execute(select(table.c.revision).where(table.c.id == spec.id)).scalar()
+    if revision is not None and revision != stored:
+        now = "it is not there any more" if stored is None else f"it has revision {stored} now, not {revision}"
+        raise ConflictError(f"cluster {spec.id} was changed meanwhile: {now}; read it again")
+    if stored is not None:
+        change_cluster(connection, seq, spec.id, spec=spec_text(spec), revision=seq)
+        return
+    connection.execute(insert(table).values(id=spec.id, seq=seq, revision=seq, spec=spec_text(spec), prices="[]"))
+    connection.execute(delete(schema.removed).where(schema.removed.c.id == spec.id))
+
+
+def change_cluster(connection: Connection, seq: int, id_: str, **values: object) -> None:
+    """Changes columns of a cluster, or only says that something of it has changed."""
+    if connection.execute(_TOUCH.values(seq=seq, **values), {"id_": id_}).rowcount != 1:
+        raise NotFoundError(f"there is no cluster {id_}")
+
+
+def remove_cluster(connection: Connection, seq: int, id_: str, *, force: bool, now: float) -> None:
+    """Forgets a cluster, with its credentials. PreconditionError while something is reserved, unless forced."""
+    record = _find(connection, id_)
+    stock = stock_of(record, now)
+    if stock.nodes and not force:
+        raise PreconditionError(
+            f"cluster {id_} has {stock.nodes} reservations: release them first, or delete it by force, which drops them"
+        )
+    holds = schema.reservations
+    connection.execute(delete(holds).where(holds.c.cluster_id == id_))
+    connection.execute(delete(schema.credentials).where(schema.credentials.c.cluster_id == id_))
+    connection.execute(delete(schema.clusters).where(schema.clusters.c.id == id_))
+    connection.execute(insert(schema.removed).values(id=id_, seq=seq))
+
+
+def write_beats(connection: Connection, seq: int, beats: Mapping[str, str], at: float) -> set[str]:
+    """Writes what agents measured: one statement for all. Returns the ids of clusters that are not there."""
+    rows = [{"id_": id_, "seq": seq, "beat": text, "beat_at": at} for id_, text in sorted(beats.items())]
+    if connection.execute(_BEAT, rows).rowcount == len(rows):
+        return set()
+    table = schema.clusters
+    return set(beats) - set(connection.execute(select(table.c.id).where(table.c.id.in_(beats))).scalars())
+
+
+def reserve(connection: Connection, seq: int, wanted: Reservation, *, now: float, stale_after: float) -> Reservation:
+    """Sets resources aside, if they are there; what has expired makes room first.
+
+    The same owner and cluster gives the one there is, which then lasts at least as long as a new one would.
+    """
+    expire(connection, seq, now)
+    record = _find(connection, wanted.cluster)
+    known = next((one for one in record.reservations if one.owner == wanted.owner), None)
+    if known is not None:
+        return _again(connection, seq, known, wanted)
+    refusal = UNREADY.get(state_of(record, now, stale_after)) or lack_of(
+        stock_of(record, now), record.spec, nanos_of(wanted.resources)
+    )
+    if refusal:
+        raise OutOfStockError(f"cluster {wanted.cluster} cannot give that now: {refusal}")
+    connection.execute(insert(schema.reservations).values(reservation_row(wanted)))
+    change_cluster(connection, seq, wanted.cluster)
+    return wanted
+
+
+def _again(connection: Connection, seq: int, known: Reservation, wanted: Reservation) -> Reservation:
+    if nanos_of(known.resources) != nanos_of(wanted.resources):
+        raise AlreadyExistsError(
+            f"{wanted.owner} has a reservation of other resources in cluster {wanted.cluster}: release {known.id} first"
+        )
+    if known.expires_at is None or wanted.expires_at is None or known.expires_at >= wanted.expires_at:
+        return known
+    return _rewrite(connection, seq, replace(known, expires_at=wanted.expires_at))
+
+
+def confirm(connection: Connection, seq: int, id_: str, now: float) -> Reservation:
+    """Makes it last. NotFoundError when it has expired or was released."""
+    expire(connection, seq, now)
+    holds = schema.reservations
+    row = connection.execute(select(holds).where(holds.c.id == id_)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no reservation {id_}: it has expired, or was released")
+    found = read_reservation(row)
+    if found.state is ReservationState.CONFIRMED:
+        return found
+    return _rewrite(connection, seq, replace(found, state=ReservationState.CONFIRMED, expires_at=None))
+
+
+def _rewrite(connection: Connection, seq: int, reservation: Reservation) -> Reservation:
+    holds = schema.reservations
+    connection.execute(update(holds).where(holds.c.id == reservation.id).values(reservation_row(reservation)))
+    change_cluster(connection, seq, reservation.cluster)
+    return reservation
+
+
+def release(connection: Connection, seq: int, id_: str) -> None:
+    """Gives resources back. One that is not there is no error."""
+    holds = schema.reservations
+    cluster = connection.execute(delete(holds).where(holds.c.id == id_).returning(holds.c.cluster_id)).scalar()
+    if cluster is not None:
+        change_cluster(connection, seq, cluster)
+
+
+def expire(connection: Connection, seq: int, now: float) -> int:
+    """Removes what was not confirmed in time, in all clusters; how many there were.
+
+    It is gone then for everybody: a process whose clock is behind cannot confirm it any more.
+    """
+    holds = schema.reservations
+    statement = delete(holds).where(holds.c.expires_at <= now).returning(holds.c.cluster_id)
+    ended = connection.execute(statement).scalars().all()
+    for cluster in set(ended):
+        change_cluster(connection, seq, cluster)
+    return len(ended)

@@ -1,0 +1,145 @@
+"""Credentials at rest: AES-256-GCM, with keys that can be changed while old ciphertexts are still about.
+
+A key ring is a text of one key per line: 32 bytes in base64, with an id in front if you like (``2026-01:BASE64``). The
+first key encrypts, all decrypt. To rotate: put a new key in front, give every server the ring, re-encrypt, and only
+then take the old key away. What a ciphertext is for is bound to it: moved to another cluster, it does not decrypt.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.secrecy import hide
+
+__all__ = ["Sealed", "Vault", "VaultKey", "new_key"]
+
+_KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+_FORM: Final = b"\x01"  # of the ciphertext: this byte, the nonce, what AES-GCM makes
+_PURPOSE: Final = "cloudgraft/discovery/credentials/1"
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MAKE_ONE: Final = "make one with `head -c 32 /dev/urandom | base64`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaultKey:
+    """A key and its name. The name is told, the key never."""
+
+    id: str
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """A ciphertext, and which key it needs."""
+
+    key_id: str
+    ciphertext: bytes = field(repr=False)
+
+
+def new_key() -> str:
+    """A fresh key, as a line of a key ring."""
+    return base64.b64encode(os.urandom(_KEY_BYTES)).decode()
+
+
+class Vault:
+    """Encrypts with its first key and decrypts with all."""
+
+    def __init__(self, keys: Sequence[VaultKey]) -> None:
+        if not keys:
+            raise InvalidArgumentError(f"there is no key to encrypt credentials with: {_MAKE_ONE}")
+        names = [key.id for key in keys]
+        if len(set(names)) != len(names):
+            raise InvalidArgumentError("two keys of the ring have the same id: give each its own")
+        self._keys = {key.id: AESGCM(key.secret) for key in keys}
+        self.current = names[0]  # the id of the key that encrypts
+
+    def __repr__(self) -> str:
+        return f"Vault(keys={list(self._keys)})"
+
+    @classmethod
+    def parse(cls, text: str, *, where: str) -> Vault:
+        """From a key ring's text. ``where`` it is from, for messages: the text is in none."""
+        lines = [line.strip() for line in re.split(r"[\n,]", text)]
+        return cls(
+            [
+                _parse(line, f"key {number} of {where}")
+                for number, line in enumerate(lines, 1)
+                if line and line[0] != "#"
+            ]
+        )
+
+    @classmethod
+    def from_file(cls, path: Path) -> Vault:
+        """From a file with a key ring."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise PreconditionError(f"cannot read the keys in {path}: {error.strerror or error}") from error
+        except UnicodeDecodeError:
+            raise PreconditionError(f"cannot read the keys in {path}: write them in base64; {_MAKE_ONE}") from None
+        return cls.parse(text, where=str(path))
+
+    @classmethod
+    def from_environment(cls, name: str) -> Vault:
+        """From an environment variable with a key ring; commas do for ends of lines."""
+        text = os.environ.get(name, "")
+        if not text.strip():
+            raise PreconditionError(f"the environment variable {name} holds no key: {_MAKE_ONE}")
+        return cls.parse(text, where=f"the environment variable {name}")
+
+    def seal(self, cluster: str, secret: str) -> Sealed:
+        """Encrypts with the first key."""
+        nonce = os.urandom(_NONCE_BYTES)
+        body = self._keys[self.current].encrypt(nonce, secret.encode(), _bound_to(cluster, self.current))
+        return Sealed(key_id=self.current, ciphertext=_FORM + nonce + body)
+
+    def unseal(self, cluster: str, sealed: Sealed) -> str:
+        """Decrypts. PreconditionError, without any of the text, when that cannot be done."""
+        key = self._keys.get(sealed.key_id)
+        if key is None:
+            raise PreconditionError(
+                f"the credentials of {cluster} were encrypted with the key {sealed.key_id}, which this server does not "
+                "have: add it to the key ring, or hand the credentials in again"
+            )
+        raw = sealed.ciphertext
+        nonce, body = raw[1 : 1 + _NONCE_BYTES], raw[1 + _NONCE_BYTES :]
+        try:
+            if raw[:1] != _FORM:
+                raise InvalidTag  # noqa: TRY301 - told as any other ciphertext that is not what we wrote
+            return key.decrypt(nonce, body, _bound_to(cluster, sealed.key_id)).decode()
+        except (InvalidTag, ValueError):
+            raise PreconditionError(
+                f"the credentials of {cluster} do not decrypt with the key {sealed.key_id}: either that is another key "
+                "by the same id, or they were altered. Put the right key back, or hand the credentials in again"
+            ) from None
+
+
+def _bound_to(cluster: str, key_id: str) -> bytes:
+    return f"{_PURPOSE}\0{cluster}\0{key_id}".encode()
+
+
+def _parse(line: str, where: str) -> VaultKey:
+    name, colon, text = line.rpartition(":")
+    try:
+        secret = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidArgumentError(f"{where} is not base64: {_MAKE_ONE}") from None
+    if len(secret) != _KEY_BYTES:
+        raise InvalidArgumentError(f"{where} has {len(secret)} bytes, and not {_KEY_BYTES}: {_MAKE_ONE}")
+    if colon and not _ID.fullmatch(name.strip()):
+        raise InvalidArgumentError(f"the id of {where} may have letters, digits, '.', '_' and '-', at most 64")
+    hide(text.strip())
+    return VaultKey(id=name.strip() or hashlib.sha256(secret).hexdigest()[:8], secret=secret)
