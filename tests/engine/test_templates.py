@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudgraft.engine.facts import Facts
 from cloudgraft.engine.templates import TemplateDeclaration, build_template
 from cloudgraft.sdk import InvalidArgumentError, NodeTemplate, Quantity, Shape, Taint
 
@@ -105,6 +106,16 @@ def test_groups_that_differ_in_nothing_but_their_zone_have_equal_templates_but_f
 def test_a_shape_name_that_no_label_can_hold_is_no_label() -> None:
     shape = replace(_shape(), name="4 cores / 8 GiB")
     assert "node.kubernetes.io/instance-type" not in build_template(NOTHING_SAID, shape).labels
+
+
+def test_a_shapes_own_taints_are_in_the_template_until_real_nodes_tell() -> None:
+    ours, theirs = Taint(key="virtual", value="true", effect="NoExecute"), Taint(key="dedicated", value="batch")
+    shape = replace(_shape(), taints=(ours,))
+    declared = TemplateDeclaration(taints=[theirs, replace(ours, value="false")])
+    assert build_template(TemplateDeclaration(), shape).taints == (ours,)
+    assert build_template(declared, shape).taints == (theirs, replace(ours, value="false"))
+    real = Facts(capacity=_amounts(cpu="4", memory="8Gi", pods="110"), is_settled=True)
+    assert build_template(TemplateDeclaration(), shape, facts=real).taints == ()
 
 
 def test_taints_and_annotations_are_the_groups() -> None:

@@ -11,7 +11,7 @@ import click
 from cloudgraft._version import __version__
 from cloudgraft.sdk.errors import CloudgraftError
 
-# verb -> what it does, in the order in which the help shows them. The module is cloudgraft.cli.<verb>.
+# verb -> what it does, in the order in which the help shows them. The module is cloudgraft.cli.<verb>, with _ for -.
 VERBS = {
     "demo": "A short day of an autoscaled cluster, live, with nothing to set up.",
     "serve": "Serve the autoscaler: the providers of a configuration file.",
@@ -27,6 +27,8 @@ VERBS = {
     "certs": "Make, renew and check the certificates for mTLS.",
     "db": "Look after the journal: check, upgrade, export and import it.",
     "simcloud": "Run a simulated cloud, with its own ledger and with faults to order.",
+    "node-manager": "Serve node groups over HTTPS: the engine of several fronts.",
+    "discovery": "Know which remote clusters share resources: serve, announce, or look.",
     "dock": "Serve drivers that dial in, show them, or dial in with one.",
     "drivers": "List the drivers and providers that are installed.",
     "new": "Write a driver, provider or receiver to start from.",
@@ -46,7 +48,7 @@ class _Verbs(click.Group):
             # gRPC's library writes lines of its own to standard error, and reads this once, when it is loaded. A server
             # keeps them: nothing else tells of a client that fails in the TLS handshake.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        module = importlib.import_module(f"cloudgraft.cli.{cmd_name}")
+        module = importlib.import_module(f"cloudgraft.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from cloudgraft.cli.declared import FileComposer
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.engine_wiring import blueprint
 from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.cli.watched_file import Signature, watching
-from cloudgraft.config import Config
+from cloudgraft.config import Config, with_groups
+from cloudgraft.engine.blueprint import Blueprint, Joining
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import happened
 from cloudgraft.sdk.errors import CloudgraftError
@@ -37,9 +39,10 @@ _FIXED: Mapping[str, Callable[[Config], object]] = {
     "log": lambda config: config.log,
     "engine.webhook": lambda config: config.engine.webhook,
     "dock": lambda config: config.dock is None,
-    "dock.listen": lambda config: config.dock and config.dock.listen,
-    "dock.tls": lambda config: config.dock and config.dock.tls,
-    "dock.heartbeat": lambda config: config.dock and config.dock.heartbeat,
+    "nodeManager": lambda config: config.node_manager is None,
+    "nodeManager.listen": lambda config: config.node_manager and config.node_manager.listen,
+    "nodeManager.tls": lambda config: config.node_manager and config.node_manager.tls,
+    "nodeManager.auditLog": lambda config: config.node_manager and config.node_manager.audit_log,
 }
 
 
@@ -56,9 +59,10 @@ class Reloader:
         *,
         seen: Signature,
         dock: DockLink | None = None,
+        then: Callable[[Config], None] | None = None,
     ) -> None:
         """``load`` reads the file again, with what was said on the command line; ``seen`` is how it was when it was
-        read for the first time.
+        read for the first time; ``then`` hears of a file that is valid.
         """
         self.problem = ""  # what is wrong with the file as it is now
         self._path = path
@@ -68,6 +72,7 @@ class Reloader:
         self._load = load
         self._seen = seen
         self._dock = dock
+        self._then = then
 
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Watches for as long as the block lasts."""
@@ -77,8 +82,7 @@ class Reloader:
         """Reads the file and hands it to the engine, or says why not."""
         try:
             config = await asyncio.to_thread(self._load)
-            wanted = await asyncio.to_thread(blueprint, config, self._dock)
-            joining = await asyncio.to_thread(self._link.joining_for, config)
+            wanted, joining = await asyncio.to_thread(self._composed, config)
         except CloudgraftError as error:
             await self._refuse(str(error))
             return
@@ -91,9 +95,20 @@ class Reloader:
         if fixed:
             log.warning("a change of these needs a restart: %s", ", ".join(fixed))
         self._engine.reconfigure(wanted, joining)
-        if self._dock is not None and config.dock is not None:
+        if self._dock is not None:
             self._dock.replace(config.dock)
+        if self._then is not None:
+            self._then(config)
         log.info("the configuration was read again; it is applied at the next Refresh")
+
+    def _composed(self, config: Config) -> tuple[Blueprint, Joining]:
+        """With the groups that operators declared: a file that does not go together with them is refused."""
+        declared = [group.document for group in list(self._engine.fleet.declared.values())]
+        whole = with_groups(config, declared)
+        made = blueprint(whole, self._dock), self._link.joining_for(whole)
+        if isinstance(self._engine.composer, FileComposer):
+            self._engine.composer.config = config
+        return made
 
     async def _refuse(self, problem: str) -> None:
         self.problem = problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import click
@@ -13,6 +13,8 @@ import click
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import logs
+from cloudgraft.cli.dock_alone import DockAlone
+from cloudgraft.cli.dock_looks import Looks
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.cli.reload import Reloader
@@ -83,9 +85,12 @@ def command(
     logs.configure(config.log.level, config.log.format)
     # Where nothing waits for it, it must not end the server; children have it as usual.
     signal.signal(signal.SIGHUP, lambda *_: None)
-    engine, link, dock, beside = assembly.engine, assembly.link, assembly.dock, None
+    engine, link, dock = assembly.engine, assembly.link, assembly.dock
+    beside: Callable[[Running], AbstractAsyncContextManager[None]] | None = None
+    if dock is not None:
+        dock.register(metrics.registry)
     if engine is not None and link is not None:
-        beside = _Beside(
+        beside = Beside(
             engine,
             link,
             config,
@@ -93,6 +98,9 @@ def command(
             lambda: Reloader(path, config, engine, link, read, seen=seen, dock=dock),
             dock=dock,
         )
+    elif dock is not None:
+        alone = DockAlone(path, config, dock, read, seen=seen)
+        beside = lambda _: alone.running()  # noqa: E731 - as short as it is
     asyncio.run(
         serve_until_told(
             assembly.provider,
@@ -105,7 +113,7 @@ def command(
     )
 
 
-class _Beside:
+class Beside:
     """What runs beside the server when there is an engine: the cluster's watch, operators' socket, metrics, webhook,
     watch over the file.
     """
@@ -127,15 +135,18 @@ class _Beside:
         self._make_reloader = make_reloader
         self._dock = dock
         self._webhook = make_webhook(config)
-        if dock is not None:
-            dock.register(metrics.registry)
         EngineMetrics(engine, metrics.registry, webhook=self._webhook)
         if self._webhook is not None:
             engine.writer.subscribe(self._webhook.tell)
 
-    @asynccontextmanager
-    async def __call__(self, server: Running) -> AsyncIterator[None]:
+    def __call__(self, server: Running) -> AbstractAsyncContextManager[None]:
+        """For as long as a gRPC server runs: who is not led by it any more connects anew."""
         self._engine.on_fenced = server.drop_connections
+        return self.running()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Runs all of it for as long as the block lasts."""
         reloader = self._make_reloader()
         methods = engine_methods(self._engine, config_trouble=lambda: reloader.problem)
         if self._dock is not None:
@@ -147,6 +158,7 @@ class _Beside:
                 self._webhook.start()
                 stack.callback(self._webhook.close)
             if self._dock is not None:
+                self._dock.hub.listen(Looks(self._engine))
                 await stack.enter_async_context(self._dock.running(self._leads))
             await admin.start()
             stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never, runtime_checkable
 
 from cloudgraft.admin.sockets import check_path
+from cloudgraft.cli.declared import FileComposer
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.engine_wiring import blueprint, plugin_spec
+from cloudgraft.cli.fronts import make_front
 from cloudgraft.cli.joining_wiring import ClusterLink
 from cloudgraft.cli.journals import journal_from
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
@@ -20,6 +22,7 @@ from cloudgraft.config import (
     ConfigError,
     EntryPointProvider,
     ExternalGrpcProvider,
+    NodeManagerProvider,
     PluginProvider,
     Problem,
     Snapshot,
@@ -48,6 +51,19 @@ from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
 ENGINE = "engine"  # the engine's name among the providers
 
 
+@runtime_checkable
+class Remote(Protocol):
+    """A provider that answers from what it was last told by somebody else."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was told; infinite before the first time."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot be told now; empty when it can."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """All providers of the file as one."""
@@ -56,7 +72,7 @@ class Assembly:
     members: Mapping[str, Provider]
     engine: Engine | None = None
     link: ClusterLink | None = None  # the engine's way to the cluster
-    dock: DockLink | None = None  # where its drivers dial in
+    dock: DockLink | None = None  # where drivers dial in: the engine's, or those of engines elsewhere
 
     def trouble(self) -> str:
         """Why not to send calls here: the engine must not answer, or no provider has ever answered. Else empty."""
@@ -65,7 +81,7 @@ class Assembly:
         reasons = [
             f"{name}: {member.trouble}"
             for name, member in self.members.items()
-            if isinstance(member, SnapshotProvider) and math.isinf(member.age)
+            if isinstance(member, Remote) and math.isinf(member.age)
         ]
         return "; ".join(reasons) if len(reasons) == len(self.members) else ""
 
@@ -75,14 +91,19 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     members: dict[str, Provider] = {}
     problems: list[Problem] = []
     engine = link = dock = None
-    if config.clouds or config.node_groups:
+    has_engine = bool(config.clouds or config.node_groups)
+    try:
+        # Where there is no engine, it can only be there for those that run elsewhere.
+        dock = DockLink(config, config.dock, for_engines=not has_engine) if config.dock is not None else None
+    except ConfigError as error:
+        problems += error.problems
+    if has_engine:
         try:
             link = ClusterLink(config)
         except ConfigError as error:
             problems += error.problems
         try:
-            dock = DockLink(config, config.dock) if config.dock is not None else None
-            engine = make_engine(config, link.joining if link else Joining(), dock)
+            engine = make_engine(config, link, dock)
             members[ENGINE] = EngineProvider(engine)
         except ConfigError as error:
             problems += error.problems
@@ -113,12 +134,14 @@ def _unusable(config: Config) -> Iterator[Problem]:
             yield from error.problems
 
 
-def make_engine(config: Config, joining: Joining | None = None, dock: DockLink | None = None) -> Engine:
+def make_engine(config: Config, link: ClusterLink | None = None, dock: DockLink | None = None) -> Engine:
     """The engine over the clouds of the file, with its journal; not started yet."""
     wanted = blueprint(config, dock)
     journal, lease = journal_from(config)
-    joining = joining or Joining()
-    return Engine(wanted, journal, lease=lease, cluster=joining.cluster, user_data=joining.user_data)
+    joining = link.joining if link is not None else Joining()
+    engine = Engine(wanted, journal, lease=lease, cluster=joining.cluster, user_data=joining.user_data)
+    engine.composer = FileComposer(config, link, dock) if link is not None else None
+    return engine
 
 
 def serve_options(config: Config) -> ServeOptions:
@@ -138,12 +161,16 @@ def serve_options(config: Config) -> ServeOptions:
 
 def _member(
     name: str,
-    entry: ExternalGrpcProvider | PluginProvider | EntryPointProvider,
+    entry: ExternalGrpcProvider | NodeManagerProvider | PluginProvider | EntryPointProvider,
     options: Where,
     metrics: ServiceMetrics,
 ) -> Provider:
     if isinstance(entry, ExternalGrpcProvider):
         return _behind_snapshot(name, _remote(entry), entry.snapshot, metrics, call_timeout=entry.timeout)
+    if isinstance(entry, NodeManagerProvider):
+        front = make_front(name, entry)
+        _watch(name, front, metrics)
+        return front
     if isinstance(entry, PluginProvider):
         return _behind_snapshot(name, _plugin(name, entry), entry.snapshot, metrics)
     if isinstance(entry, EntryPointProvider):
@@ -197,9 +224,13 @@ def _behind_snapshot(
         call_timeout=call_timeout.total_seconds(),
     )
     wrapped = SnapshotProvider(provider, name=name, settings=settings)
-    metrics.provider_up.labels(name).set_function(lambda: 0.0 if wrapped.trouble else 1.0)
-    metrics.snapshot_age.labels(name).set_function(lambda: wrapped.age)
+    _watch(name, wrapped, metrics)
     return wrapped
+
+
+def _watch(name: str, provider: Remote, metrics: ServiceMetrics) -> None:
+    metrics.provider_up.labels(name).set_function(lambda: 0.0 if provider.trouble else 1.0)
+    metrics.snapshot_age.labels(name).set_function(lambda: provider.age)
 
 
 def make_webhook(config: Config) -> Webhook | None:

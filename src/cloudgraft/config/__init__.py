@@ -3,21 +3,24 @@
 from cloudgraft.config.checks import missing_prices
 from cloudgraft.config.clouds import CallBackoff, CloudConfig, CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.cluster import Kubernetes
-from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockKind, DockKubernetes, DockTls
+from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
 from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.groups import EvictionHard, Group, GroupOptions, NodeGroupConfig, Template
 from cloudgraft.config.guards import Guards
 from cloudgraft.config.join import Join, JoinToken
 from cloudgraft.config.kubernetes import TaintEntry
-from cloudgraft.config.load import load, parse
+from cloudgraft.config.load import load, parse, with_groups
 from cloudgraft.config.model import Config, Where
 from cloudgraft.config.money import MoneyPerDay, Price
+from cloudgraft.config.node_manager import NodeManager, NodeManagerClient, NodeManagerTls
 from cloudgraft.config.options import machine_settings, parse_options
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.process import Backoff, PluginProcess
 from cloudgraft.config.providers import (
     EntryPointProvider,
     ExternalGrpcProvider,
+    ManagerTls,
+    NodeManagerProvider,
     PluginProvider,
     ProviderConfig,
     RemoteTls,
@@ -37,6 +40,7 @@ __all__ = [
     "Dock",
     "DockClass",
     "DockDriver",
+    "DockEngine",
     "DockKind",
     "DockKubernetes",
     "DockTls",
@@ -52,8 +56,13 @@ __all__ = [
     "JoinToken",
     "Kubernetes",
     "Log",
+    "ManagerTls",
     "MoneyPerDay",
     "NodeGroupConfig",
+    "NodeManager",
+    "NodeManagerClient",
+    "NodeManagerProvider",
+    "NodeManagerTls",
     "Orphans",
     "PluginCloud",
     "PluginProcess",
@@ -77,4 +86,5 @@ __all__ = [
     "missing_prices",
     "parse",
     "parse_options",
+    "with_groups",
 ]

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from cloudgraft.config.dock_checks import dock_checks
 from cloudgraft.config.document import Document
 from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.groups import LONGEST_ID, fan_out
 from cloudgraft.config.model import Config
+from cloudgraft.config.node_manager import node_manager_checks
 from cloudgraft.config.problems import KeyPath, Problem, printable
 
 __all__ = ["cross_checks", "missing_prices"]
@@ -33,6 +35,8 @@ def cross_checks(document: Document) -> Iterator[Problem]:
     yield from _unknown_clouds(document, root)
     yield from _ids(document, root)
     yield from _currencies(document, root)
+    yield from dock_checks(document, root)
+    yield from node_manager_checks(document, root)
 
 
 def _is_list_or_missing(root: dict[str, Any], key: str) -> bool:

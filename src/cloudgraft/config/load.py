@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from cloudgraft.config.checks import cross_checks
-from cloudgraft.config.document import Document, read_yaml
+from cloudgraft.config.document import Document, Entry, read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.model import Config
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.secrecy import hide_secrets
 
-__all__ = ["installed_driver_types", "installed_provider_types", "load", "parse"]
+__all__ = ["installed_driver_types", "installed_provider_types", "load", "parse", "with_groups"]
 
 MAX_BYTES = 1 << 20
 _SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"
@@ -55,6 +56,20 @@ def parse(
     for key, value in (overrides or {}).items():
         document.override(tuple(key.split(".")), value)
     return _validate(document, base_dir)
+
+
+def with_groups(config: Config, entries: Sequence[Mapping[str, object]]) -> Config:
+    """The same configuration with further entries of `nodeGroups`, checked as if they stood at the end of those in the
+    file. Raises ConfigError; what is wrong with an entry is told under the key `nodeGroups[N]`.
+    """
+    if not entries:
+        return config
+    where = config.where()
+    document, root = where.document, where.document.root
+    groups = [*root.value.get("nodeGroups", ()), *(deepcopy(dict(entry)) for entry in entries)]
+    value = {**root.value, "nodeGroups": groups}
+    whole = Entry(value, root.line, root.column, children=root.children, keys=root.keys)
+    return _validate(Document(name=document.name, root=whole, overridden=set(document.overridden)), where.base_dir)
 
 
 def installed_provider_types() -> frozenset[str]:

@@ -23,6 +23,7 @@ from cloudgraft.config.fields import Kind, Name, refuse
 from cloudgraft.config.groups import Group, NodeGroupConfig
 from cloudgraft.config.guards import Guards
 from cloudgraft.config.join import Join
+from cloudgraft.config.node_manager import NodeManager
 from cloudgraft.config.problems import KeyPath
 from cloudgraft.config.providers import ProviderConfig
 from cloudgraft.config.section import Section
@@ -76,6 +77,9 @@ class Config(Section):
     kubernetes: Kubernetes | None = Field(None, description="The cluster that machines join, as cloudgraft reaches it.")
     join: Join | None = Field(None, description="How machines become nodes. A group may have a `join` of its own.")
     dock: Dock | None = Field(None, description="Where drivers dial in, instead of being started or called.")
+    node_manager: NodeManager | None = Field(
+        None, description="Where fronts and operators reach the engine over HTTPS, with `cloudgraft node-manager`."
+    )
     guards: Guards = Field(Guards(), description="Limits for all clouds together.")
     engine: Engine = Field(Engine(), description="How machines are treated.")
     node_groups: tuple[NodeGroupConfig, ...] = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +27,7 @@ from cloudgraft.config.fields import (
     RemoteAddress,
     Text,
     installed,
+    is_loopback,
     refuse,
 )
 from cloudgraft.config.process import PluginProcess
@@ -34,6 +36,8 @@ from cloudgraft.config.section import Section
 __all__ = [
     "EntryPointProvider",
     "ExternalGrpcProvider",
+    "ManagerTls",
+    "NodeManagerProvider",
     "PluginProvider",
     "ProviderConfig",
     "RemoteTls",
@@ -89,6 +93,54 @@ class ExternalGrpcProvider(_Provider):
     snapshot: Snapshot = Field(Snapshot(), description="How it is kept in memory.")
 
 
+class ManagerTls(Section):
+    """TLS towards a node manager. `cert` and `key` show who we are, unless `tokenFile` does."""
+
+    ca: ReadableFile | None = Field(
+        None, description="The authority that signed the server's certificate; by default the system's authorities."
+    )
+    cert: ReadableFile | None = Field(None, description="Our certificate, PEM.", examples=["certs/client.crt"])
+    key: ReadableFile | None = Field(
+        None, validate_default=True, description="Its private key, PEM.", examples=["certs/client.key"]
+    )
+
+    @field_validator("key")
+    @classmethod
+    def _check_pair(cls, value: Any, info: ValidationInfo) -> Any:
+        if "cert" in info.data and (value is None) != (info.data["cert"] is None):
+            raise refuse("cert and key go together", "name both, or neither")
+        return value
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    is_local = parts.scheme == "http" and is_loopback(parts.netloc if parts.port else f"{parts.netloc}:80")
+    if not parts.hostname or not (parts.scheme == "https" or is_local):
+        raise refuse("must be an https address, or an http address on this host", "for example https://manager:9009")
+    return value
+
+
+class NodeManagerProvider(_Provider):
+    """A node manager: an engine that runs elsewhere, behind HTTPS. Several fronts may share one."""
+
+    type: Literal["node-manager"] = Field(description="`node-manager`.")
+    address: Annotated[StrictStr, AfterValidator(_url), Kind("URL")] = Field(
+        description="Where it is.", examples=["https://manager:9009"]
+    )
+    tls: ManagerTls | None = Field(None, description="Who it must be, and who we are.")
+    token_file: ReadableFile | None = Field(
+        None, description="A file with the token by which it knows us.", examples=["front.token"]
+    )
+    timeout: PositiveDuration = Field(
+        timedelta(seconds=4), description="The most that one request to it may take, a second attempt included."
+    )
+    snapshot: Snapshot = Field(
+        Snapshot(),
+        description="How it is kept in memory. It tells of changes itself; `refreshEvery` is the least "
+        "time between two reads while much changes.",
+    )
+
+
 class PluginProvider(_Provider, PluginProcess):
     """A program that cloudgraft starts, keeps alive and stops."""
 
@@ -98,7 +150,7 @@ class PluginProvider(_Provider, PluginProcess):
 
 def _installed(value: str, info: ValidationInfo) -> str:
     known = info.context.provider_types if isinstance(info.context, LoadContext) else None
-    return installed("provider of the type", value, known, {"externalgrpc", "plugin"})
+    return installed("provider of the type", value, known, {"externalgrpc", "node-manager", "plugin"})
 
 
 def _snapshot_or_false(value: Any) -> Any:
@@ -126,11 +178,12 @@ def _tag(value: Any) -> str | None:
     kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
     if not isinstance(kind, str):
         return None
-    return f"type={kind}" if kind in {"externalgrpc", "plugin"} else "type=…"
+    return f"type={kind}" if kind in {"externalgrpc", "node-manager", "plugin"} else "type=…"
 
 
 ProviderConfig = Annotated[
     Annotated[ExternalGrpcProvider, Tag("type=externalgrpc")]
+    | Annotated[NodeManagerProvider, Tag("type=node-manager")]
     | Annotated[PluginProvider, Tag("type=plugin")]
     | Annotated[EntryPointProvider, Tag("type=…")],
     Discriminator(_tag),

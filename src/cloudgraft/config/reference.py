@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from cloudgraft.config.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.cluster import Kubernetes
-from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockKind, DockKubernetes, DockTls
+from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
 from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.fields import Kind
 from cloudgraft.config.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
@@ -23,8 +23,17 @@ from cloudgraft.config.join import Join, JoinToken
 from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.model import Config
 from cloudgraft.config.money import MoneyPerDay, Price
+from cloudgraft.config.node_manager import NodeManager, NodeManagerClient, NodeManagerTls
 from cloudgraft.config.process import Backoff
-from cloudgraft.config.providers import EntryPointProvider, ExternalGrpcProvider, PluginProvider, RemoteTls, Snapshot
+from cloudgraft.config.providers import (
+    EntryPointProvider,
+    ExternalGrpcProvider,
+    ManagerTls,
+    NodeManagerProvider,
+    PluginProvider,
+    RemoteTls,
+    Snapshot,
+)
 from cloudgraft.config.server import Admin, Log, Server, ServerTls
 from cloudgraft.config.store import Store
 from cloudgraft.sdk.duration import format_duration
@@ -127,9 +136,13 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`dock`", Dock),
     ("`dock.tls`", DockTls),
     ("`drivers` of `dock`", DockDriver),
-    ("`kinds` of a driver of `dock`", DockKind),
+    ("`engines` of `dock`", DockEngine),
+    ("`kinds` of a driver or engine of `dock`", DockKind),
     ("`classes` of `dock`", DockClass),
     ("`dock.kubernetes`", DockKubernetes),
+    ("`nodeManager`", NodeManager),
+    ("`nodeManager.tls`", NodeManagerTls),
+    ("`clients` of `nodeManager`", NodeManagerClient),
     ("`guards`, of the file and of a cloud", Guards),
     ("`maxSpendPerDay` of guards", MoneyPerDay),
     ("`engine`", Engine),
@@ -138,6 +151,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`engine.webhook`", Webhook),
     ("`providers`: `type: externalgrpc`", ExternalGrpcProvider),
     ("`tls` of an `externalgrpc` provider", RemoteTls),
+    ("`providers`: `type: node-manager`", NodeManagerProvider),
+    ("`tls` of a `node-manager` provider", ManagerTls),
     ("`providers`: `type: plugin`", PluginProvider),
     ("`backoff` of a plugin", Backoff),
     ("`providers`: any other type", EntryPointProvider),

@@ -11,6 +11,7 @@ from typing import TypeVar
 from cloudgraft.sdk.driver import Machine, MachineState, Price, Shape
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import Taint
 
 __all__ = ["check_machine", "check_prices", "check_shapes", "is_storable"]
 
@@ -72,6 +73,8 @@ def check_shapes(answer: object) -> Sequence[Shape]:
         amounts = shape.capacity.values() if isinstance(shape.capacity, Mapping) else [None]
         if not is_named or not all(isinstance(amount, Quantity) for amount in amounts):
             raise InternalError(f"the driver's shapes() has {shape.name!r}, whose capacity is not made of Quantity")
+        if not isinstance(shape.taints, Sequence) or not all(isinstance(taint, Taint) for taint in shape.taints):
+            raise InternalError(f"the driver's shapes() has {shape.name!r}, whose taints are not made of Taint")
     return shapes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cloudgraft.engine.cluster import Cluster, UserData
 from cloudgraft.engine.facts import Facts
@@ -13,8 +14,9 @@ from cloudgraft.engine.templates import TemplateDeclaration, build_template, giv
 from cloudgraft.sdk.driver import Driver, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import AutoscalingOptions
+from cloudgraft.store.records import DeclaredGroup
 
-__all__ = ["Blueprint", "Catalog", "CloudDeclaration", "GroupDeclaration", "Joining", "complete"]
+__all__ = ["Blueprint", "Catalog", "CloudDeclaration", "Composer", "GroupDeclaration", "Joining", "complete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,13 @@ class Joining:
 
     cluster: Cluster | None = None
     user_data: UserData | None = None
+
+
+class Composer(Protocol):
+    """Brings the configuration of the file and the groups that operators declared together."""
+
+    async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[Blueprint, Joining]:
+        """All that is configured. Those that do not go together with the file are left out, visibly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from cloudgraft.engine.blueprint import Blueprint, Joining
+from cloudgraft.engine.blueprint import Blueprint, Composer, Joining
 from cloudgraft.engine.clock import Clock, SystemClock
 from cloudgraft.engine.cluster import Cluster, UserData
 from cloudgraft.engine.events import happened
@@ -95,6 +95,7 @@ class Engine:
         self._waiting_for = ""  # why the journal is not open yet
         self._is_serving = False
         self.on_fenced = on_fenced
+        self.composer: Composer | None = None  # without one, groups that operators declared are not served
         self._refreshing = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -272,6 +273,8 @@ class Engine:
         contents = await self.journal.load()
         self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
+        if contents.declared and self.composer is not None:
+            self.reconfigure(*await self.composer.compose(contents.declared))
         # What the last leader has applied, this one has only read so far: groups must not come and go with the lead.
         await self._exchange(self._pending or self._blueprint)
         self._pending = None

@@ -7,13 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from cloudgraft.engine.specs import GroupSpec
 from cloudgraft.engine.states import COUNTED, SHOWN, is_moving, is_released
 from cloudgraft.sdk.types import Instance, InstanceError, NodeGroup, NodeRef
-from cloudgraft.store.records import Change, Contents, LearnedRecord, MachineRecord, PauseRecord, Scope, State
+from cloudgraft.store.records import (
+    Change,
+    Contents,
+    DeclaredGroup,
+    LearnedRecord,
+    MachineRecord,
+    PauseRecord,
+    RequestRecord,
+    Scope,
+    State,
+)
 
-__all__ = ["Fleet", "Group"]
+__all__ = ["Fleet", "Group", "Watcher"]
+
+_REQUESTS_KEPT: Final = 86_400.0  # seconds, as the journal keeps them
+
+
+class Watcher(Protocol):
+    """Somebody who follows everything that is answered from here. None of these may take long."""
+
+    def on_machine(self, record: MachineRecord) -> None:
+        """A machine is new, or another one than before; or its id went to another machine."""
+
+    def on_groups(self) -> None:
+        """What the autoscaler is told of groups may have changed."""
+
+    def on_reload(self) -> None:
+        """Anything may have changed."""
 
 
 @dataclass(slots=True)
@@ -64,7 +90,10 @@ class Fleet:
         self.pauses: dict[tuple[Scope, str], PauseRecord] = {}
         self._by_id: dict[str, str] = {}  # placeholder or providerID -> name
         self._by_machine_id: dict[tuple[str, str], str] = {}  # cloud and machine id -> name
+        self.requests: dict[tuple[str, str], RequestRecord] = {}  # by caller and key, the oldest first
+        self.declared: dict[str, DeclaredGroup] = {}  # by id
         self._listeners: dict[str, Callable[[MachineRecord], None]] = {}  # by cloud
+        self._watchers: list[Watcher] = []
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -107,6 +136,15 @@ class Fleet:
         """Calls back no more."""
         self._listeners.pop(cloud, None)
 
+    def watch(self, watcher: Watcher) -> None:
+        """Has somebody follow all that changes."""
+        self._watchers.append(watcher)
+
+    def tell_of_groups(self) -> None:
+        """What the autoscaler is told of groups may have changed."""
+        for watcher in self._watchers:
+            watcher.on_groups()
+
     def take_group(self, spec: GroupSpec) -> None:
         """Takes in a group of the configuration, new or changed."""
         group = self.groups.get(spec.id)
@@ -132,6 +170,11 @@ class Fleet:
         # Where a cloud gives ids away again, an id belongs to the machine that is there, not to one that was.
         for record in sorted(contents.machines, key=_presence_order):
             self._put(record)
+        ordered = sorted(contents.requests, key=lambda request: request.at)
+        self.requests = {(request.caller, request.key): request for request in ordered}
+        self.declared = {group.id: group for group in contents.declared}
+        for watcher in self._watchers:
+            watcher.on_reload()
 
     def apply(self, change: Change) -> None:
         """Takes in what the journal has just taken."""
@@ -146,10 +189,25 @@ class Fleet:
             self.groups.pop(group, None)
             self.learned.pop(group, None)
         self.learned.update((lesson.group, lesson) for lesson in change.learned)
+        self._take_requests(change)
+        for watcher in self._watchers:
+            for record in change.machines:
+                watcher.on_machine(record)
         for record in change.machines:
             listener = self._listeners.get(record.cloud)
             if listener is not None:
                 listener(record)
+
+    def _take_requests(self, change: Change) -> None:
+        for key in change.removed_requests:
+            self.requests.pop(key, None)
+        for request in change.requests:
+            self.requests[request.caller, request.key] = request
+            while (oldest := next(iter(self.requests.values()))).at < request.at - _REQUESTS_KEPT:
+                del self.requests[oldest.caller, oldest.key]
+        for id_ in change.undeclared:
+            self.declared.pop(id_, None)
+        self.declared.update((group.id, group) for group in change.declared)
 
     def forget(self, gone_before: float) -> None:
         """Drops machines that were gone before that time, as the journal does; not those that were released."""
@@ -200,6 +258,8 @@ class Fleet:
                 self._by_id[record.provider_id] = record.name
                 if rival is not None and rival.group in self.groups:
                     self.groups[rival.group].look_again()
+                    for watcher in self._watchers:
+                        watcher.on_machine(rival)
         if record.machine_id:
             key = record.cloud, record.machine_id
             rival = self._rival(self._by_machine_id.get(key), record)

@@ -130,6 +130,7 @@ class Groups:
         ready = self._fleet.adopted_clouds
         self.shown = tuple(g.shown for g in groups if g.spec.cloud in ready or g.spec.id in self._shown_ids)
         self._shown_ids = frozenset(group.id for group in self.shown)
+        self._fleet.tell_of_groups()
 
     def cloud_of(self, group: str) -> str:
         """The cloud of a group that is configured, also while it is left out; empty when it is not configured."""

@@ -109,19 +109,22 @@ class EngineProvider(Provider):
     async def increase_size(self, group: str, delta: int) -> None:
         """One commit for all; machines that cannot come now are recorded as failed, and shown as such (R39)."""
         self._group(group)
-        await self.engine.writer.write(lambda: self._increased(group, delta))
+        await self.engine.writer.write(lambda: self.plan_increase(group, delta))
 
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
         """R49-R58: recorded and answered at once; all of the nodes or, when one is not of this group, none."""
         self._group(group)
-        await self.engine.writer.write(lambda: self._deleted(group, nodes))
+        await self.engine.writer.write(lambda: self.plan_delete(group, nodes))
 
     async def decrease_target_size(self, group: str, delta: int) -> None:
         """R59-R64: cancels machines for which no call was ever made, newest first; always OK."""
         self._group(group)
-        await self.engine.writer.write(lambda: self._decreased(group, -delta))
+        await self.engine.writer.write(lambda: self.plan_decrease(group, -delta))
 
-    def _increased(self, group_id: str, delta: int) -> Change:
+    # -- what a change is, at the moment when it is its turn ---------------------------------------------------------
+
+    def plan_increase(self, group_id: str, delta: int) -> Change:
+        """Machines that are asked for."""
         engine, group, now = self.engine, self._group(group_id), self.engine.clock.now()
         if not group.is_configured:
             raise PreconditionError(f"node group {group_id!r} is no longer configured; it only shrinks")
@@ -145,7 +148,8 @@ class EngineProvider(Provider):
             return failure("paused", f"{pause.scope.value} {pause.name} is paused: {pause.reason or 'no reason given'}")
         return engine.refusal(spec.cloud) or engine.book.ask(spec.cloud, spec.price.amount if spec.price else None)
 
-    def _deleted(self, group_id: str, nodes: Sequence[NodeRef]) -> Change:
+    def plan_delete(self, group_id: str, nodes: Sequence[NodeRef]) -> Change:
+        """Machines that are not wanted any more."""
         engine, now = self.engine, self.engine.clock.now()
         found: dict[str, MachineRecord] = {}
         for node in nodes:
@@ -170,7 +174,8 @@ class EngineProvider(Provider):
         events += [about(record, now, "the autoscaler deleted it") for record in records]
         return Change(machines=[*records, *final], events=events)
 
-    def _decreased(self, group_id: str, count: int) -> Change:
+    def plan_decrease(self, group_id: str, count: int) -> Change:
+        """Machines that are given up before they were ordered."""
         group, now = self._group(group_id), self.engine.clock.now()
         never_sent = [r for r in group.machines.values() if r.state is State.REQUESTED]
         newest = sorted(never_sent, key=lambda r: r.requested_at)[::-1][:count]

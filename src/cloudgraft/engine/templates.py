@@ -75,7 +75,7 @@ def build_template(
     return NodeTemplate(
         labels=_labels(declaration, shape, zone, region, real),
         annotations=dict(declaration.annotations),
-        taints=_taints(declaration, real),
+        taints=_taints(declaration, shape, real),
         capacity=capacity,
         allocatable=allocatable,
     )
@@ -106,10 +106,13 @@ def _expected_labels(shape: Shape | None) -> dict[str, str]:
     return labels
 
 
-def _taints(declaration: TemplateDeclaration, real: Facts) -> tuple[Taint, ...]:
-    """A node has one taint for each key and effect; the declared one wins."""
-    declared = {(taint.key, taint.effect) for taint in declaration.taints}
-    return (*declaration.taints, *(taint for taint in real.taints if (taint.key, taint.effect) not in declared))
+def _taints(declaration: TemplateDeclaration, shape: Shape | None, real: Facts) -> tuple[Taint, ...]:
+    """A node has one taint for each key and effect: the declared one, else that of real nodes, else the shape's."""
+    expected = () if shape is None or real.is_settled else shape.taints
+    found: dict[tuple[str, str], Taint] = {}
+    for taint in (*declaration.taints, *real.taints, *expected):
+        found.setdefault((taint.key, taint.effect), taint)
+    return tuple(found.values())
 
 
 def _real_allocatable(real: Facts, declaration: TemplateDeclaration) -> dict[str, Quantity]:

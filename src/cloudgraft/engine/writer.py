@@ -19,7 +19,7 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.patience import caller_has_left
 from cloudgraft.store.journal import FencedError, Journal, JournalUnavailableError
-from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
+from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, RequestRecord, State
 
 __all__ = ["Writer"]
 
@@ -62,6 +62,7 @@ class Writer:
         self._on_fenced = on_fenced
         self._lock = asyncio.Lock()
         self._doubts: list[_Doubt] = []
+        self._doubtful: list[RequestRecord] = []  # requests whose answer may have been written, and was not given
         self._must_reload = False
         self._running: set[asyncio.Task[Change]] = set()
         self._subscribers: list[Callable[[Event], None]] = []
@@ -139,6 +140,7 @@ class Writer:
     def _doubt(self, change: Change) -> None:
         self._must_reload = True
         self._doubts += [_Doubt(self._fleet.machines.get(record.name), record) for record in change.machines]
+        self._doubtful += change.requests
 
     async def _settle_doubts(self) -> None:
         """After a write of unknown outcome: reads the journal again, and takes back what its caller was denied."""
@@ -148,13 +150,15 @@ class Writer:
         stored = {record.name: record for record in contents.machines}
         landed = [doubt for doubt in self._doubts if stored.get(doubt.after.name) == doubt.after]
         undo = [_undone(doubt, self._clock.now()) for doubt in landed if doubt.can_be_undone]
-        if undo:
+        # Asked again under the same key, such a change is to be made, and not to be taken for one that was.
+        denied = [(r.caller, r.key) for r in self._doubtful if r in contents.requests]
+        if undo or denied:
             now = self._clock.now()
             events = [about(r, now, "its caller had been told that it failed", kind="undone") for r in undo]
-            await self._journal.write(Change(machines=undo, events=events))
+            await self._journal.write(Change(machines=undo, events=events, removed_requests=denied))
             contents = await self._journal.load()
         self._reload(contents)
-        self._doubts, self._must_reload = [], False
+        self._doubts, self._doubtful, self._must_reload = [], [], False
 
     def _tell_some(self) -> None:
         """A line in the log takes a while: of many, each caller and each call gets to wait for a few only."""

@@ -1,0 +1,174 @@
+"""``cloudgraft node-manager``: the engine behind HTTPS, for fronts and for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import click
+
+from cloudgraft.cli import logs
+from cloudgraft.cli.declared import FileComposer
+from cloudgraft.cli.reload import Reloader
+from cloudgraft.cli.serve import Beside
+from cloudgraft.cli.watched_file import signature
+from cloudgraft.cli.wiring import Assembly, assemble
+from cloudgraft.config import Config, ConfigError, NodeManager, load
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.nodemanager.app import manager_app
+from cloudgraft.nodemanager.manager import Manager
+from cloudgraft.server.ops import OpsServer
+from cloudgraft.server.serve import settle
+from cloudgraft.server.signals import StopSignals
+from cloudgraft.service.metrics import ServiceMetrics
+from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.identity import ClientRule, Gatekeeper
+from cloudgraft.web.listener import WebListener, WebTls
+
+__all__ = ["NodeManagerServer", "command"]
+
+log = logging.getLogger("cloudgraft.manager")
+
+
+@click.command("node-manager")
+@click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The configuration file, with a section `nodeManager` (docs/reference/configuration.md).",
+)
+@click.option("--listen", help="Address to listen on, instead of the file's nodeManager.listen.")
+@click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
+@logs.options
+def command(path: Path, listen: str | None, verbosity: int | None, log_format: str | None, *, check: bool) -> None:
+    """Serve node groups over HTTPS until told to stop: the engine, and a REST API instead of the autoscaler's gRPC.
+
+    A front, `cloudgraft serve` with a provider `{type: node-manager, address: …}`, stands between this and the
+    autoscaler. Several fronts may share one manager.
+
+    \b
+    The smallest configuration, for a first try on one host:
+      cluster: test
+      nodeManager: {listen: "127.0.0.1:9009"}
+      clouds: {sim: {driver: simulated}}
+      nodeGroups:
+        - {id: small, cloud: sim, maxSize: 5, machine: {shape: small}}
+
+    \b
+    Examples:
+      cloudgraft node-manager --config manager.yaml
+      cloudgraft node-manager --config manager.yaml --check
+
+    SIGTERM and SIGINT let requests in flight end. SIGHUP, and a change of the file, bring new clouds, groups, guards,
+    limits and clients into effect.
+    """
+    given = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
+    overrides = {key: value for key, value in given.items() if value is not None}
+
+    def read() -> Config:
+        config = load(path, overrides=overrides)
+        _section(config)
+        return config
+
+    seen = signature(path)
+    config = read()
+    metrics = ServiceMetrics()
+    assembly = assemble(config, metrics)
+    server = NodeManagerServer(config, assembly, metrics)
+    if check:
+        click.echo(f"{path}: good ({len(config.groups())} groups, {len(_section(config).clients)} clients)")
+        return
+    logs.configure(config.log.level, config.log.format)
+    signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
+    link, dock, engine = assembly.link, assembly.dock, server.engine
+    assert link is not None  # noqa: S101 - where there is an engine there is one
+
+    def reloader() -> Reloader:
+        return Reloader(path, config, engine, link, read, seen=seen, dock=dock, then=server.replace)
+
+    asyncio.run(_serve(server, Beside(engine, link, config, metrics, reloader, dock=dock)))
+
+
+async def _serve(server: NodeManagerServer, beside: Beside) -> None:
+    with StopSignals() as told:
+        try:
+            async with server.running(), beside.running():
+                settle()
+                await told.wait()
+        except asyncio.CancelledError:
+            if not told.while_starting:
+                raise
+
+
+class NodeManagerServer:
+    """A node manager as its file says."""
+
+    def __init__(self, config: Config, assembly: Assembly, metrics: ServiceMetrics) -> None:
+        """Opens nothing yet; raises an error that names what cannot be used."""
+        section = _section(config)
+        if assembly.engine is None or config.providers:
+            where = config.where()
+            hint = "write clouds and nodeGroups, and no providers: those belong into the file of a front"
+            raise ConfigError([where.document.problem((), "is not one for a node manager", hint)])
+        self.engine: Engine = assembly.engine
+        self._provider = EngineProvider(self.engine)
+        self._config = config
+        self._metrics = metrics
+        composer = self.engine.composer
+        rules = composer if isinstance(composer, FileComposer) else None
+        self.manager = Manager(self.engine, self._provider, rules)
+        self.gatekeeper = Gatekeeper(_rules(section), secure=section.tls is not None)
+        audit = AuditLog(section.audit_log)
+        app = manager_app(self.manager, gatekeeper=self.gatekeeper, audit=audit, metrics=metrics.registry)
+        tls = section.tls
+        files = WebTls(cert=tls.cert, key=tls.key, client_ca=tls.client_ca) if tls is not None else None
+        self.listener = WebListener(app, listen=section.listen, tls=files)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serves for as long as the block lasts."""
+        grace = self._config.server.grace.total_seconds()
+        async with AsyncExitStack() as stack:
+            if self._config.server.ops is not None:
+                ops = OpsServer(self._config.server.ops, self._metrics.registry, self.engine.trouble)
+                await ops.start()
+                stack.push_async_callback(ops.stop)
+            stack.push_async_callback(self._provider.close)
+            await self._provider.start()
+            await self.listener.open()
+            stack.push_async_callback(self.listener.close, grace)
+            stack.callback(self.manager.feed.close)  # first: fronts that wait for news get their answer
+            log.info("serving", extra={"address": self.listener.url})
+            yield
+            log.info("stopping")
+
+    def replace(self, config: Config) -> None:
+        """Takes the clients of a file that has changed."""
+        self.gatekeeper.replace(_rules(_section(config)))
+
+
+def _section(config: Config) -> NodeManager:
+    if config.node_manager is None:
+        where = config.where()
+        hint = "write one: it says where to listen, and who may call"
+        raise ConfigError([where.document.problem((), "has no section nodeManager", hint)])
+    return config.node_manager
+
+
+def _rules(section: NodeManager) -> list[ClientRule]:
+    return [
+        ClientRule(
+            name=client.name,
+            role=client.role,
+            certificate=client.certificate or "",
+            token_file=client.token_file,
+        )
+        for client in section.clients
+    ]

@@ -1,0 +1,1 @@
+"""The engine behind HTTPS, and the provider that talks to it."""

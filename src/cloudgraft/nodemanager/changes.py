@@ -1,0 +1,125 @@
+"""Changes that are asked for over REST: checked, made and answered in one commit, each once for each key.
+
+The key and the answer are in the journal together with the change. Whoever asks again under the same key, because the
+answer was lost with the connection or with the whole process, is given that answer, and nothing is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.engine.states import COUNTED
+from cloudgraft.nodemanager.operations import operation_id
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.sdk.types import NodeRef
+from cloudgraft.store.records import Change, RequestRecord
+
+__all__ = ["Asked", "Changes", "KeyReusedError", "Outcome"]
+
+
+class KeyReusedError(InvalidArgumentError):
+    """A key under which something else was asked for before."""
+
+    http_status = 422
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who asks for a change under which key, and a fingerprint of what is asked for. Without a key: only once."""
+
+    caller: str
+    key: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, caller: str, key: str, *what: object) -> Asked:
+        """For a request that says ``what``, which is anything that JSON has."""
+        text = json.dumps(what, sort_keys=True)
+        return cls(caller=caller, key=key, fingerprint=hashlib.sha256(text.encode()).hexdigest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a change came to."""
+
+    target_size: int
+    operations: Sequence[str]  # their ids
+
+
+class Changes:
+    """Makes changes of one engine's groups."""
+
+    def __init__(self, provider: EngineProvider) -> None:
+        self._provider = provider
+        self._engine = provider.engine
+
+    async def increase(self, group: str, delta: int, asked: Asked) -> Outcome:
+        """More machines; not beyond the group's maximum, also when two fronts ask at the same moment."""
+
+        def plan() -> Change:
+            found = self._engine.fleet.groups.get(group)
+            if found is not None and found.target + delta > found.shown.max_size:
+                raise PreconditionError(
+                    f"node group {group!r} has a target of {found.target} and a maximum of {found.shown.max_size}: "
+                    f"it cannot grow by {delta}"
+                )
+            return self._provider.plan_increase(group, delta)
+
+        return await self._make(group, plan, asked)
+
+    async def delete_nodes(self, group: str, nodes: Sequence[NodeRef], asked: Asked) -> Outcome:
+        """R49-R58: all of the nodes, or none when one is not of this group; also below the minimum."""
+        return await self._make(group, lambda: self._provider.plan_delete(group, nodes), asked)
+
+    async def decrease_target(self, group: str, delta: int, asked: Asked) -> Outcome:
+        """R59-R64: gives up what was never ordered; always fine."""
+        return await self._make(group, lambda: self._provider.plan_decrease(group, -delta), asked)
+
+    async def _make(self, group: str, plan: Callable[[], Change], asked: Asked) -> Outcome:
+        self._engine.check_leader()
+        if group not in self._engine.fleet.groups:
+            raise NotFoundError(f"there is no node group {group!r}")
+        answer: Mapping[str, Any] = {}
+
+        def once() -> Change:
+            """Runs when it is this change's turn: between this and the commit there is no other."""
+            nonlocal answer
+            known = self._engine.fleet.requests.get((asked.caller, asked.key)) if asked.key else None
+            if known is not None:
+                answer = _said(known, asked)
+                return Change()
+            change = plan()
+            answer = {
+                "targetSize": self._target(group, change),
+                "operations": [operation_id(r) for r in change.machines],
+            }
+            return replace(change, requests=(self._record(asked, answer),)) if asked.key else change
+
+        await self._engine.writer.write(once)
+        return Outcome(target_size=answer["targetSize"], operations=answer["operations"])
+
+    def _record(self, asked: Asked, answer: Mapping[str, Any]) -> RequestRecord:
+        return RequestRecord(
+            caller=asked.caller,
+            key=asked.key,
+            fingerprint=asked.fingerprint,
+            answer=answer,
+            at=self._engine.clock.now(),
+        )
+
+    def _target(self, group: str, change: Change) -> int:
+        """The target after a change that is about to be made."""
+        known = self._engine.fleet.machines
+        before = sum(r.name in known and known[r.name].state in COUNTED for r in change.machines)
+        return self._engine.fleet.groups[group].target + sum(r.state in COUNTED for r in change.machines) - before
+
+
+def _said(known: RequestRecord, asked: Asked) -> Mapping[str, Any]:
+    if known.fingerprint != asked.fingerprint:
+        raise KeyReusedError("this Idempotency-Key was used for another request: use a new one for every change")
+    return known.answer

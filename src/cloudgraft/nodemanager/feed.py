@@ -1,0 +1,268 @@
+"""The engine's side of a synchronised front: what changed since a revision, and somebody to tell when it does.
+
+A machine that changes costs a few operations on dictionaries here. A picture is made only when a front asks, of what
+changed since the front's last one, and in slices: no other call waits for it (law 1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.prices import ReferencePrice
+from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.engine.states import SHOWN
+from cloudgraft.nodemanager.picture import (
+    GroupPicture,
+    Known,
+    Picture,
+    Revision,
+    general_json,
+    group_json,
+    known_json,
+)
+from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
+from cloudgraft.store.records import MachineRecord, State
+
+__all__ = ["Feed", "known_of"]
+
+_SLICE: Final = 250  # machines that are written in one go
+_FORGET_EVERY: Final = 30.0  # seconds between two looks for machines whose nodes need not be remembered any more
+
+
+@dataclass(slots=True)
+class _Track:
+    """What changed in one group, and when."""
+
+    shown: NodeGroup
+    spec: GroupSpec
+    changed: int  # the latest change of anything in it
+    complete_after: int  # who knows less than this is told everything
+    machines: dict[str, int] = field(default_factory=dict)  # by name: its latest change; the latest is the last
+    gone: dict[str, MachineRecord] = field(default_factory=dict)  # machines whose nodes may still be there (R24)
+
+
+@dataclass(frozen=True, slots=True)
+class _General:
+    """What is told of no group in particular."""
+
+    ids: tuple[str, ...] = ()
+    reference: ReferencePrice | None = None
+    gpu_label: str = ""
+    gpu_types: tuple[str, ...] = ()
+
+
+class Feed:
+    """Follows one engine. Revisions are of this process: after a restart a front is told everything."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._manager = secrets.token_hex(4)
+        self._number = 1
+        self._tracks: dict[str, _Track] = {}
+        self._general = _General()
+        self._swept = engine.clock.now()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._is_closed = False
+        engine.fleet.watch(self)
+        self.on_reload()
+
+    @property
+    def revision(self) -> Revision:
+        """The present one."""
+        return Revision(self._manager, self._number)
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def on_machine(self, record: MachineRecord) -> None:
+        """A machine is another one than before."""
+        track = self._tracks.get(record.group)
+        if track is None:  # it is told of with its group
+            return
+        track.machines.pop(record.name, None)
+        track.machines[record.name] = track.changed = self._next()
+        if record.state is not State.GONE:
+            track.gone.pop(record.name, None)
+        elif self._engine.is_forgotten(record):  # an operator released it
+            track.complete_after = track.changed
+        else:
+            track.gone[record.name] = record
+
+    def on_groups(self) -> None:
+        """Looks at what the autoscaler is told of groups; most of the time it is the same."""
+        groups = self._engine.fleet.groups
+        shown = [groups[group.id] for group in self._engine.groups.shown if group.id in groups]
+        for group in shown:
+            track = self._tracks.get(group.spec.id)
+            if track is None:
+                self._tracks[group.spec.id] = self._track(group)
+            elif track.shown != group.shown or (track.spec is not group.spec and track.spec != group.spec):
+                track.shown, track.spec, track.changed = group.shown, group.spec, self._next()
+        general = self._now(shown)
+        if general != self._general:
+            self._general = general
+            self._tracks = {id_: self._tracks[id_] for id_ in general.ids}
+            self._next()
+
+    def on_reload(self) -> None:
+        """Everything may be different."""
+        self._tracks = {}
+        self._next()
+        self.on_groups()
+
+    def _now(self, shown: Sequence[Group]) -> _General:
+        label = self._engine.settings.gpu_label
+        types = {group.spec.template.labels[label] for group in shown if label in group.spec.template.labels}
+        return _General(
+            ids=tuple(group.spec.id for group in shown),
+            reference=self._engine.groups.reference_price,
+            gpu_label=label,
+            gpu_types=tuple(sorted(types)),
+        )
+
+    def _track(self, group: Group) -> _Track:
+        number, id_ = self._next(), group.spec.id
+        gone = [r for r in self._engine.fleet.machines.values() if r.group == id_ and r.state is State.GONE]
+        return _Track(
+            shown=group.shown,
+            spec=group.spec,
+            changed=number,
+            complete_after=number,
+            gone={record.name: record for record in gone if not self._engine.is_forgotten(record)},
+        )
+
+    def _next(self) -> int:
+        self._number += 1
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        return self._number
+
+    def close(self) -> None:
+        """Lets nobody wait any more: the process ends."""
+        self._is_closed = True
+        self._next()
+
+    # -- what is asked -----------------------------------------------------------------------------------------------
+
+    async def changed(self, since: Revision | None, seconds: float) -> bool:
+        """Waits for anything newer than that, not for longer than this; whether there is."""
+        if since != self.revision or self._is_closed:
+            return True
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiting
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(waiting)
+        return True
+
+    async def snapshot(self, since: Revision | None = None) -> tuple[bytes, Revision]:
+        """Everything, or what is newer than that revision, as JSON; and of which revision that is."""
+        self._sweep()
+        known, number, general = self._since(since), self._number, self._general
+        entries = [
+            await self._entry(id_, known)
+            for id_ in general.ids
+            if id_ in self._tracks and self._tracks[id_].changed > known
+        ]
+        picture = Picture(
+            revision=Revision(self._manager, number),
+            group_ids=general.ids,
+            groups=(),
+            reference=general.reference,
+            gpu_label=general.gpu_label,
+            gpu_types=general.gpu_types,
+        )
+        return _joined(general_json(picture), "groups", entries), picture.revision
+
+    async def group(self, id_: str, since: Revision | None) -> bytes | None:
+        """What is newer than that revision in one group, as JSON; None when there is no such group any more."""
+        if id_ not in self._tracks or id_ not in self._engine.fleet.groups:
+            return None
+        return (await self._entry(id_, self._since(since))).encode()
+
+    def _since(self, since: Revision | None) -> int:
+        return since.number if since is not None and since.manager == self._manager else 0
+
+    async def _entry(self, id_: str, known: int) -> str:
+        """One group. What it tells is of one moment: all is gathered before the first pause."""
+        track, group = self._tracks[id_], self._engine.fleet.groups.get(id_)
+        is_complete = known < track.complete_after or group is None
+        records = list(_everything(group, track) if is_complete else self._newer(track, known))
+        picture = GroupPicture(
+            group=track.shown,
+            number=self._number,
+            target=group.target if group is not None else 0,
+            template=track.spec.template,
+            options=track.spec.options,
+            price=track.spec.price,
+            is_complete=is_complete,
+        )
+        ids: Mapping[str, str] = group.ids if group is not None else {}
+        pieces = []
+        for start in range(0, len(records), _SLICE):
+            pieces.append(_dumps([known_json(known_of(r, ids)) for r in records[start : start + _SLICE]])[1:-1])
+            await asyncio.sleep(0)
+        return _joined(group_json(picture), "machines", pieces).decode()
+
+    def _newer(self, track: _Track, known: int) -> Iterator[MachineRecord]:
+        machines = self._engine.fleet.machines
+        for name, number in reversed(track.machines.items()):
+            if number <= known:
+                return
+            if name in machines:
+                yield machines[name]
+
+    def _sweep(self) -> None:
+        """Drops what need not be remembered; who still knows it is told the whole group once."""
+        now = self._engine.clock.now()
+        if now - self._swept < _FORGET_EVERY:
+            return
+        self._swept = now
+        for track in self._tracks.values():
+            old = [name for name, record in track.gone.items() if self._engine.is_forgotten(record)]
+            for name in old:
+                del track.gone[name]
+                track.machines.pop(name, None)
+            if old:
+                track.changed = track.complete_after = self._next()
+
+
+def _everything(group: Group | None, track: _Track) -> Iterable[MachineRecord]:
+    there = group.machines.values() if group is not None else ()
+    ordered = sorted(there, key=lambda record: (record.requested_at, record.name))  # as the engine lists them
+    return [*track.gone.values(), *ordered]
+
+
+def known_of(record: MachineRecord, ids: Mapping[str, str]) -> Known:
+    """What a front knows of a machine; ``ids`` tells which machine an id stands for by now."""
+    is_owner = bool(record.provider_id) and ids.get(record.provider_id) == record.name
+    is_gone, error = record.state is State.GONE, record.error if record.state is State.FAILED else None
+    return Known(
+        name=record.name,
+        id=record.provider_id if is_owner else record.placeholder,
+        placeholder=record.placeholder,
+        state=InstanceState.DELETING if is_gone else SHOWN[record.state],
+        error=InstanceError(code=error.code, message=error.message, error_class=error.error_class) if error else None,
+        provider_id="" if is_owner else record.provider_id,
+        is_gone=is_gone,
+    )
+
+
+def _joined(head: dict[str, object], key: str, items: Sequence[str]) -> bytes:
+    """The object with a list at its end, whose items are JSON already."""
+    return f'{_dumps(head)[:-1]},"{key}":[{",".join(items)}]}}'.encode()
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

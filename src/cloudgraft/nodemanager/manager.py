@@ -1,0 +1,107 @@
+"""A node manager's parts, and how long lists of them are read a page at a time without keeping others waiting."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.nodemanager.changes import Changes
+from cloudgraft.nodemanager.declared import Declarations, Rules
+from cloudgraft.nodemanager.feed import Feed
+from cloudgraft.nodemanager.operations import Operation, operation_of, operations_of
+from cloudgraft.sdk.errors import NotFoundError, UnavailableError
+from cloudgraft.store.records import MachineRecord, State
+from cloudgraft.web.pages import cursor_after, key_of
+
+__all__ = ["Manager", "at"]
+
+_AWAY = 2.0  # seconds after which somebody who does not lead may be asked again
+
+
+class Manager:
+    """One engine, ready to be asked over HTTPS."""
+
+    def __init__(self, engine: Engine, provider: EngineProvider, rules: Rules | None = None) -> None:
+        """Without ``rules`` no groups can be declared over the API."""
+        self.engine = engine
+        self.provider = provider
+        self.feed = Feed(engine)
+        self.changes = Changes(provider)
+        self.declarations = Declarations(engine, rules) if rules is not None else None
+
+    async def leading(self) -> None:
+        """503 with Retry-After from a replica that does not lead: behind one address, the next attempt finds it."""
+        try:
+            self.engine.check_leader()
+        except UnavailableError as error:
+            raise UnavailableError(error.message, retry_after=_AWAY) from error
+
+    async def ready(self) -> str:
+        """Why not to send requests here; empty for no reason."""
+        return self.engine.trouble()
+
+    def group(self, id_: str) -> Group:
+        """A group that the autoscaler may be told of."""
+        group = self.engine.fleet.groups.get(id_)
+        if group is None:
+            raise NotFoundError(f"there is no node group {id_!r}")
+        return group
+
+    def is_declared(self, id_: str) -> bool:
+        """Whether a group was declared over this API, and is in no file."""
+        return id_ in self.engine.fleet.declared
+
+    def machines(self, group: str, *, limit: int, cursor: str) -> tuple[list[MachineRecord], str]:
+        """A page of a group's machines, by name."""
+        machines = self.group(group).machines
+        names, following = _page(machines, limit, cursor)
+        return [machines[name] for name in names], following
+
+    def operations(self, *, group: str, state: str, limit: int, cursor: str) -> tuple[list[Operation], str]:
+        """A page of operations, by id; of one group or of all, in one state or in any."""
+        found: dict[str, Operation] = {}
+        for operation in self._operations(group):
+            if not state or operation.state == state:
+                found[operation.id] = operation
+        ids, following = _page(found, limit, cursor)
+        return [found[id_] for id_ in ids], following
+
+    def operation(self, id_: str) -> Operation:
+        """One operation."""
+        _, _, machine = id_.partition(":")
+        record = self.engine.fleet.machines.get(machine)
+        operation = operation_of(record, id_) if record is not None else None
+        if operation is None:
+            raise NotFoundError(f"there is no operation {id_!r}; those of machines that are long gone are forgotten")
+        return operation
+
+    def _operations(self, group: str) -> Iterator[Operation]:
+        for record in self._records(group):
+            yield from operations_of(record)
+
+    def _records(self, group: str) -> Iterable[MachineRecord]:
+        everything = self.engine.fleet.machines.values()
+        return [record for record in everything if record.group == group] if group else everything
+
+    def counts(self, group: Group) -> dict[State, int]:
+        """How many machines of a group are in which state."""
+        found = dict.fromkeys(State, 0)
+        for record in group.machines.values():
+            found[record.state] += 1
+        return found
+
+
+def _page(keys: Iterable[str], limit: int, cursor: str) -> tuple[list[str], str]:
+    """The first keys after the cursor's, without sorting all of them."""
+    after = key_of(cursor) if cursor else ""
+    first = heapq.nsmallest(limit + 1, (key for key in keys if key > after))
+    return first[:limit], cursor_after(first[limit - 1]) if len(first) > limit else ""
+
+
+def at(seconds: float) -> datetime:
+    """A time of the journal's."""
+    return datetime.fromtimestamp(seconds, UTC)
