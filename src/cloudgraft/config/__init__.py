@@ -12,7 +12,7 @@ from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.load import load, parse, with_groups
 from cloudgraft.config.model import Config, Where
 from cloudgraft.config.money import MoneyPerDay, Price
-from cloudgraft.config.node_manager import NodeManager, NodeManagerClient, NodeManagerTls
+from cloudgraft.config.node_manager import NodeManager, NodeManagerClient
 from cloudgraft.config.options import machine_settings, parse_options
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.process import Backoff, PluginProcess
@@ -62,7 +62,6 @@ __all__ = [
     "NodeManager",
     "NodeManagerClient",
     "NodeManagerProvider",
-    "NodeManagerTls",
     "Orphans",
     "PluginCloud",
     "PluginProcess",

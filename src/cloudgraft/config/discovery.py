@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -19,7 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from cloudgraft.config.discovery_clients import client_checks
+from cloudgraft.config.document import Document
 from cloudgraft.config.fields import (
     Duration,
     Kind,
@@ -30,20 +30,26 @@ from cloudgraft.config.fields import (
     PositiveDuration,
     ReadableFile,
     Text,
-    is_loopback,
     refuse,
 )
 from cloudgraft.config.own_file import load_own
+from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
 from cloudgraft.config.server import Log
 from cloudgraft.config.store import Postgresql, SslMode, Store
+from cloudgraft.config.web_server import (
+    WebClientEntry,
+    WebServerTls,
+    check_web_address,
+    web_client_checks,
+    web_clients,
+)
 
 __all__ = [
     "DiscoveryClientEntry",
     "DiscoveryConfig",
     "DiscoveryImport",
     "DiscoveryStore",
-    "DiscoveryTls",
     "DiscoveryVault",
     "Reach",
     "load_discovery",
@@ -55,35 +61,13 @@ _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _DATABASE: Final = "host/database or host:port/database"
 
 
-class DiscoveryTls(Section):
-    """TLS of the server. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
-
-    cert: ReadableFile = Field(description="The server's certificate, PEM.", examples=["certs/server.crt"])
-    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
-    client_ca: ReadableFile | None = Field(
-        None,
-        alias="clientCA",
-        description="The authority that signs the clients' certificates; without it clients are known by tokens.",
-        examples=["certs/ca.crt"],
-    )
-
-
-class DiscoveryClientEntry(Section):
+class DiscoveryClientEntry(WebClientEntry):
     """Somebody who may call, and as what. With `certificate` and `tokenFile`, both are asked of it."""
 
-    name: Name = Field(description="For the audit log and messages.", examples=["manager"])
     role: Literal["agent", "node-manager", "operator", "read-only"] = Field(
         description="`agent` announces one cluster; `node-manager` searches, reserves and reads credentials; "
         "`operator` does everything but that; `read-only` looks.",
         examples=["node-manager"],
-    )
-    certificate: Text | None = Field(
-        None, description="A DNS name, URI or common name of its certificate.", examples=["node-manager"]
-    )
-    token_file: ReadableFile | None = Field(
-        None,
-        description="A file with its token, or with several, one a line. It is read again when it changes.",
-        examples=["agent-a.token"],
     )
     cluster: Text | None = Field(None, description="The id of the cluster that an `agent` speaks for.")
 
@@ -217,7 +201,7 @@ class DiscoveryConfig(Section):
     """The file of a discovery server."""
 
     # `listen` comes after `tls`, which decides what it may be.
-    tls: DiscoveryTls | None = Field(None, description="TLS; without it only programs on this host can call.")
+    tls: WebServerTls | None = Field(None, description="TLS; without it only programs on this host can call.")
     listen: ListenAddress = Field(
         "127.0.0.1:9010",
         description="Where to listen; port 0 takes a free one. Without `tls` it must be a loopback address.",
@@ -252,17 +236,25 @@ class DiscoveryConfig(Section):
     @classmethod
     def _check_listen(cls, value: str, info: ValidationInfo) -> str:
         """Law 9: closed by default."""
-        if value.startswith("unix:"):
-            raise refuse("must be host:port", "for example 127.0.0.1:9010")
-        if info.data.get("tls", "") is None and not is_loopback(value):  # one that is wrong is told itself
-            raise refuse(
-                "without TLS only a loopback address is allowed, because whoever reaches this port can read "
-                "credentials",
-                "add tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
-            )
-        return value
+        tls = info.data.get("tls", "")  # one that is wrong is told itself
+        return check_web_address(value, tls=tls, section="", power="read credentials")
 
 
 def load_discovery(path: Path, *, overrides: Mapping[str, object] | None = None) -> DiscoveryConfig:
     """Reads and checks the file of a discovery server. Raises ConfigError with all problems at once."""
-    return load_own(path, DiscoveryConfig, example=_EXAMPLE, checks=client_checks, overrides=overrides)
+    return load_own(path, DiscoveryConfig, example=_EXAMPLE, checks=_client_checks, overrides=overrides)
+
+
+def _client_checks(document: Document) -> Iterator[Problem]:
+    """All problems between those who may call."""
+    root = document.root.value
+    if not isinstance(root, dict):
+        return
+    example = "[{name: manager, role: node-manager, certificate: node-manager}]"
+    yield from web_client_checks(document, root, (), example=example)
+    for path, entry in web_clients(root, ()):
+        # An agent speaks for one cluster; nobody else is limited to one.
+        if entry.get("role") == "agent" and entry.get("cluster") is None:
+            yield document.problem((*path, "cluster"), "is missing: an agent speaks for one cluster", "give its id")
+        if entry.get("role") != "agent" and entry.get("cluster") is not None:
+            yield document.problem((*path, "cluster"), "only goes together with role: agent", "remove it")

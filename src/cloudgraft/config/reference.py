@@ -14,6 +14,22 @@ from pydantic.fields import FieldInfo
 
 from cloudgraft.config.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.cluster import Kubernetes
+from cloudgraft.config.discovery import (
+    DiscoveryClientEntry,
+    DiscoveryConfig,
+    DiscoveryImport,
+    DiscoveryStore,
+    DiscoveryVault,
+)
+from cloudgraft.config.discovery_agent import (
+    AgentCluster,
+    AgentConfig,
+    AgentNetwork,
+    AgentPrices,
+    AgentServer,
+    AgentShare,
+    AgentTls,
+)
 from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
 from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
 from cloudgraft.config.fields import Kind
@@ -23,7 +39,7 @@ from cloudgraft.config.join import Join, JoinToken
 from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.model import Config
 from cloudgraft.config.money import MoneyPerDay, Price
-from cloudgraft.config.node_manager import NodeManager, NodeManagerClient, NodeManagerTls
+from cloudgraft.config.node_manager import NodeManager, NodeManagerClient
 from cloudgraft.config.process import Backoff
 from cloudgraft.config.providers import (
     EntryPointProvider,
@@ -36,6 +52,7 @@ from cloudgraft.config.providers import (
 )
 from cloudgraft.config.server import Admin, Log, Server, ServerTls
 from cloudgraft.config.store import Store
+from cloudgraft.config.web_server import WebServerTls
 from cloudgraft.sdk.duration import format_duration
 
 __all__ = ["EXAMPLE", "markdown"]
@@ -141,7 +158,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`classes` of `dock`", DockClass),
     ("`dock.kubernetes`", DockKubernetes),
     ("`nodeManager`", NodeManager),
-    ("`nodeManager.tls`", NodeManagerTls),
+    ("`nodeManager.tls`", WebServerTls),
     ("`clients` of `nodeManager`", NodeManagerClient),
     ("`guards`, of the file and of a cloud", Guards),
     ("`maxSpendPerDay` of guards", MoneyPerDay),
@@ -158,7 +175,28 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`providers`: any other type", EntryPointProvider),
     ("`snapshot` of a provider", Snapshot),
 )
+_DISCOVERY_INTRO = """# Configuration of discovery
 
+Two files, each of one command: `cloudgraft discovery serve --config discovery.yaml` and, in a remote cluster,
+`cloudgraft discovery agent --config agent.yaml`. Paths are relative to the file. Unknown keys and impossible values are
+refused at start, all at once, each with its line. [Run a discovery server](../how-to/run-a-discovery-server.md) shows
+both in use.
+"""
+_DISCOVERY_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("The server's file", DiscoveryConfig),
+    ("`tls` of the server", WebServerTls),
+    ("`clients` of the server", DiscoveryClientEntry),
+    ("`store` of the server", DiscoveryStore),
+    ("`vault` of the server", DiscoveryVault),
+    ("`importSecrets` of the server", DiscoveryImport),
+    ("The agent's file", AgentConfig),
+    ("`server` of the agent", AgentServer),
+    ("`tls` in the `server` of the agent", AgentTls),
+    ("`cluster` of the agent", AgentCluster),
+    ("`network` in the `cluster` of the agent", AgentNetwork),
+    ("`share` of the agent", AgentShare),
+    ("`prices` of the agent", AgentPrices),
+)
 
 _FIRST = {"type", "driver"}  # the keys that decide which others there are
 
@@ -167,6 +205,11 @@ def markdown() -> str:
     """The whole page."""
     example = f"## Example\n\n```yaml\n{EXAMPLE}```\n"
     return "\n".join([_INTRO, example, *(_section(heading, model) for heading, model in _SECTIONS)])
+
+
+def discovery_markdown() -> str:
+    """The page on the files of discovery."""
+    return "\n".join([_DISCOVERY_INTRO, *(_section(heading, model) for heading, model in _DISCOVERY_SECTIONS)])
 
 
 def _section(heading: str, model: type[BaseModel]) -> str:

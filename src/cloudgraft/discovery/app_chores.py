@@ -13,10 +13,21 @@ from cloudgraft.discovery.model import ClusterState
 from cloudgraft.discovery.routes_ports import Core
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["Chores", "Expiring"]
+__all__ = ["Chores", "Expiring", "discovery_gauges"]
 
 _LOG = logging.getLogger("cloudgraft.discovery")
 _EVERY: Final = 15.0
+
+
+def discovery_gauges(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:
+    """What the metrics tell: clusters, and reservations."""
+    clusters = Gauge(
+        "cloudgraft_discovery_clusters", "Clusters that are known, by state.", ["state"], registry=registry
+    )
+    reservations = Gauge(
+        "cloudgraft_discovery_reservations", "Reservations that are alive, by state.", ["state"], registry=registry
+    )
+    return clusters, reservations
 
 
 class Expiring(Core, Protocol):
@@ -33,12 +44,7 @@ class Chores:
         self._core = core
         self._every = every
         self._trouble = False
-        self._clusters = Gauge(
-            "cloudgraft_discovery_clusters", "Clusters that are known, by state.", ["state"], registry=registry
-        )
-        self._reservations = Gauge(
-            "cloudgraft_discovery_reservations", "Reservations that are alive, by state.", ["state"], registry=registry
-        )
+        self._clusters, self._reservations = discovery_gauges(registry)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -1,0 +1,106 @@
+"""What the HTTPS servers' configurations have in common: TLS, where to listen, and who may call as what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from cloudgraft.config.document import Document
+from cloudgraft.config.fields import Name, ReadableFile, Text, is_loopback, refuse
+from cloudgraft.config.problems import KeyPath, Problem, printable
+from cloudgraft.config.section import Section
+
+__all__ = ["WebClientEntry", "WebServerTls", "check_web_address", "web_client_checks", "web_clients"]
+
+
+class WebServerTls(Section):
+    """TLS of the server. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
+
+    cert: ReadableFile = Field(description="The server's certificate, PEM.", examples=["certs/server.crt"])
+    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
+    client_ca: ReadableFile | None = Field(
+        None,
+        alias="clientCA",
+        description="The authority that signs the clients' certificates; without it clients are known by tokens.",
+        examples=["certs/ca.crt"],
+    )
+
+
+class WebClientEntry(Section):
+    """Somebody who may call. With `certificate` and `tokenFile`, both are asked of it."""
+
+    name: Name = Field(description="For the audit log and messages.", examples=["manager"])
+    certificate: Text | None = Field(
+        None, description="A DNS name, URI or common name of its certificate.", examples=["node-manager"]
+    )
+    token_file: ReadableFile | None = Field(
+        None,
+        description="A file with its token, or with several, one a line. It is read again when it changes.",
+        examples=["manager.token"],
+    )
+
+
+def check_web_address(value: str, *, tls: object, section: str, power: str) -> str:
+    """Law 9: closed by default. ``power`` is what whoever reaches the port can do."""
+    if value.startswith("unix:"):
+        raise refuse("must be host:port", "for example 127.0.0.1:9009")
+    if tls is None and not is_loopback(value):
+        raise refuse(
+            f"without TLS only a loopback address is allowed, because whoever reaches this port can {power}",
+            f"add {section}tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
+        )
+    return value
+
+
+def web_clients(section: dict[str, Any], at: KeyPath) -> list[tuple[KeyPath, dict[str, Any]]]:
+    """The entries of `clients` that can be looked at, each with its place. What is no mapping is told itself."""
+    entries = section.get("clients")
+    return [
+        ((*at, "clients", index), entry)
+        for index, entry in enumerate(entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict)
+    ]
+
+
+def web_client_checks(document: Document, section: dict[str, Any], at: KeyPath, *, example: str) -> Iterator[Problem]:
+    """All problems between those who may call: each must be known, and be told from all the others.
+
+    As in :mod:`cloudgraft.config.checks`, this looks at the plain values of the file, so that all is told at once.
+    """
+    tls, clients = section.get("tls"), web_clients(section, at)
+    if isinstance(tls, dict) and not section.get("clients"):
+        yield document.problem((*at, "clients"), "is missing: with tls it says who may call", f"for example {example}")
+    if tls is None or isinstance(tls, dict):  # else it is told itself
+        has_authority = tls is not None and tls.get("clientCA") is not None
+        for path, entry in clients:
+            yield from _proofs(document, path, entry, at, has_authority=has_authority)
+    yield from _twice(document, clients)
+
+
+def _proofs(
+    document: Document, path: KeyPath, entry: dict[str, Any], at: KeyPath, *, has_authority: bool
+) -> Iterator[Problem]:
+    if entry.get("certificate") is not None and not has_authority:
+        where = ".".join(map(str, (*at, "tls", "clientCA")))
+        yield document.problem((*path, "certificate"), f"needs {where}, which signs such certificates")
+    if entry.get("certificate") is None and entry.get("tokenFile") is None:
+        proof = "certificate or tokenFile" if has_authority else "tokenFile"
+        yield document.problem(path, f"needs {proof}, to be known by")
+
+
+def _twice(document: Document, clients: list[tuple[KeyPath, dict[str, Any]]]) -> Iterator[Problem]:
+    """No two have one name, or the same proofs: which of them it is would depend on their order."""
+    names: set[str] = set()
+    proofs: set[tuple[str, str]] = set()
+    for path, entry in clients:
+        name = entry.get("name")
+        if isinstance(name, str):
+            if name in names:
+                yield document.problem((*path, "name"), f"the name {printable(name)} is there twice")
+            names.add(name)
+        proof = (str(entry.get("certificate") or ""), str(entry.get("tokenFile") or ""))
+        if any(proof) and proof in proofs:
+            yield document.problem(path, "has the same certificate and tokenFile as a client before it")
+        proofs.add(proof)
