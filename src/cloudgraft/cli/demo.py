@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import signal
 import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -16,8 +19,11 @@ from cloudgraft.demo.live import LivePresenter, has_room
 from cloudgraft.demo.plain import PlainPresenter
 from cloudgraft.demo.run import play
 from cloudgraft.demo.summary import print_summary
+from cloudgraft.sdk.errors import PreconditionError
 
 __all__ = ["command"]
+
+T = TypeVar("T")
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal is closed
 _SLOWEST, _FASTEST = 0.1, 1000.0
@@ -29,7 +35,7 @@ def _checked_speed(_context: click.Context, _option: click.Parameter, speed: flo
     return speed
 
 
-@click.command("demo")
+@click.group("demo", invoke_without_command=True)
 @click.option("--plain", is_flag=True, help="Plain lines, as in a pipe, without any waiting.")
 @click.option(
     "--speed",
@@ -52,7 +58,10 @@ def command(context: click.Context, *, plain: bool, speed: float | None) -> None
       cloudgraft demo
       cloudgraft demo --speed 2
       cloudgraft demo --plain | less
+      cloudgraft demo liqo
     """
+    if context.invoked_subcommand is not None:
+        return
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has arrows and boxes
     console = Console(highlight=False)
@@ -64,6 +73,40 @@ def command(context: click.Context, *, plain: bool, speed: float | None) -> None
         click.echo("interrupted; the server is stopped", err=True)
         context.exit(128 + summary)
     print_summary(console, summary)
+
+
+@command.command("liqo")
+@click.pass_context
+def liqo(context: click.Context) -> None:
+    """Play remote clusters as nodes: cost decides which of three is asked. No Kubernetes, no Liqo, no configuration.
+
+    A real discovery server with mTLS, the real engine with its journal on disk and the real Liqo driver. Only the
+    clusters are small API servers in this process, and Liqo is played by controllers of ours. A node comes from the
+    cheapest cluster; prices change, and the next one comes from elsewhere; a cluster dies, and another takes its place;
+    at the end every slice is given back and every peering is taken down. Takes about ten seconds. Exit code 1 if
+    anything does not happen as it should.
+
+    \b
+    Example:
+      cloudgraft demo liqo
+    """
+    try:
+        from cloudgraft.demo.liqo.story import play as play_liqo  # noqa: PLC0415 - extras, and slow to import
+    except ModuleNotFoundError as error:
+        raise PreconditionError(
+            f"the demo of Liqo needs {error.name}: pip install 'cloudgraft[web,kubernetes]'"
+        ) from error
+    logs.configure(1, "console")
+    logging.getLogger("cloudgraft").setLevel(logging.ERROR)  # a cluster dies on purpose: the story tells it better
+    console = Console(highlight=False)
+
+    def tell(kind: str, line: str) -> None:
+        console.print(f"{kind:<10}  {line}", markup=False, highlight=False, soft_wrap=True)
+
+    ended = asyncio.run(_until_told(play_liqo(tell)))
+    if isinstance(ended, signal.Signals):
+        click.echo("interrupted; everything is stopped", err=True)
+        context.exit(128 + ended)
 
 
 def _play_plain(console: Console, speed: float | None) -> Summary | signal.Signals:
@@ -82,9 +125,13 @@ def _play_live(console: Console, speed: float | None) -> Summary | signal.Signal
 
 
 async def _play(presenter: Presenter) -> Summary | signal.Signals:
-    """Plays the demo to its end, or until a signal comes: then the server is stopped first."""
+    return await _until_told(play(presenter))
+
+
+async def _until_told(story: Coroutine[Any, Any, T]) -> T | signal.Signals:
+    """Plays a demo to its end, or until a signal comes: then the server is stopped first."""
     loop, told = asyncio.get_running_loop(), list[signal.Signals]()
-    playing = asyncio.ensure_future(play(presenter))
+    playing = asyncio.ensure_future(story)
 
     def stop(number: signal.Signals) -> None:
         told.append(number)

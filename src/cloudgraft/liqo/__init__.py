@@ -1,0 +1,1 @@
+"""Remote clusters as nodes, by Liqo."""

@@ -1,0 +1,105 @@
+"""What is on offer and what it costs, from the declared sizes and from live offers.
+
+What was read last is answered again when discovery is away, or when a cluster is full and so makes no offer: the price
+of a node that runs does not end because there is no second one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cloudgraft.discovery.model import Cluster, Market, Offer, Resources
+from cloudgraft.liqo.options import LiqoOptions, MachineSettings
+from cloudgraft.liqo.placement import need_for
+from cloudgraft.liqo.shapes import ShapeName, all_shapes, parse_shape
+from cloudgraft.sdk.driver import Price, Shape
+from cloudgraft.sdk.errors import DeadlineError, UnavailableError
+
+__all__ = ["OfferedShapes"]
+
+log = logging.getLogger("cloudgraft.liqo")
+_AT_ONCE = 8  # searches
+_MOST = 1000  # offers of one search, as many as discovery gives
+_AWAY = (UnavailableError, DeadlineError)
+
+
+class OfferedShapes:
+    """The shapes of one cloud of remote clusters, and their prices."""
+
+    def __init__(self, market: Market, options: LiqoOptions) -> None:
+        self._market = market
+        self._options = options
+        self._sizes = options.amounts()
+        self._clusters: Sequence[Cluster] | None = None
+        self._shapes: dict[str, Shape] = {}
+        self._prices: dict[str, Price] = {}
+
+    def everything(self, cluster: str) -> Resources | None:
+        """What the autoscaler was told that a cluster shares; None when it was told nothing."""
+        shape = self._shapes.get(f"all@{cluster}")
+        return None if shape is None else shape.capacity
+
+    async def shapes(self) -> Sequence[Shape]:
+        """Every shape; raises UnavailableError only when discovery was never reached."""
+        try:
+            self._clusters = await self._market.clusters()
+        except _AWAY as error:
+            if self._clusters is None:
+                raise UnavailableError(f"which clusters there are is not known yet: {error.message}") from error
+            log.info("discovery is away: shapes are as it told last", extra={"error": error.message})
+        found = all_shapes(self._sizes, self._clusters, self._options.clusters)
+        self._shapes = {shape.name: shape for shape in found}
+        return found
+
+    async def prices(self) -> Sequence[Price]:
+        """The price of each shape that anybody offers, or offered: of a size, that of the first to be asked."""
+        shapes = self._shapes or {shape.name: shape for shape in await self.shapes()}
+        try:
+            found = await self._read(shapes)
+        except _AWAY as error:
+            if not self._prices:
+                raise UnavailableError(f"prices are not known yet: {error.message}") from error
+            log.info("discovery is away: prices are as it told last", extra={"error": error.message})
+            found = {}
+        kept = {name: price for name, price in self._prices.items() if name in shapes}
+        self._prices = _in_one_currency({**kept, **found})
+        return list(self._prices.values())
+
+    async def _read(self, shapes: Mapping[str, Shape]) -> dict[str, Price]:
+        names = [parse_shape(name, self._sizes) for name in shapes]
+        wanted: list[tuple[ShapeName, Sequence[str]]] = [
+            (one, (one.cluster,) if one.is_all else ()) for one in names if one.is_all or not one.cluster
+        ]
+        if self._options.clusters:  # they may be beyond the best thousand
+            wanted += [(one, self._options.clusters) for one in names if not one.cluster]
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(name: ShapeName, clusters: Sequence[str]) -> Sequence[Offer]:
+            settings = MachineSettings(shape=str(name))
+            need = need_for(shapes[str(name)].capacity, name, settings, self._options, peered=())
+            async with room:
+                return await self._market.search(replace(need, clusters=clusters, limit=_MOST))
+
+        answers = await asyncio.gather(*(ask(name, clusters) for name, clusters in wanted))
+        found: dict[str, Price] = {}
+        for (name, _), offers in zip(wanted, answers, strict=True):
+            for offer in offers:
+                own = str(ShapeName(size=name.size, cluster=offer.cluster))
+                for shape in (str(name), own):
+                    if shape in shapes and shape not in found and offer.price_per_hour is not None:
+                        found[shape] = Price(shape=shape, hourly=offer.price_per_hour, currency=offer.currency)
+        return found
+
+
+def _in_one_currency(prices: dict[str, Price]) -> dict[str, Price]:
+    """The autoscaler compares bare numbers (R84): of several currencies only the commonest is told."""
+    counted = Counter(price.currency for price in prices.values())
+    if len(counted) < 2:
+        return prices
+    kept = max(sorted(counted), key=lambda currency: counted[currency])
+    log.warning("prices are in %s: only those in %s are told; set `currency`", ", ".join(sorted(counted)), kept)
+    return {name: price for name, price in prices.items() if price.currency == kept}

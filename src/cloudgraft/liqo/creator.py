@@ -1,0 +1,236 @@
+"""Making a machine: choose, reserve, peer, ask, confirm; and the next cluster when one fails.
+
+It can be stopped anywhere. Called again with the same name it finds the slice, wherever that is, or else what is
+reserved for the name, and goes on with that cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cloudgraft.discovery.model import Cluster, Market, Need, Resources
+from cloudgraft.kube.objects import Manifest
+from cloudgraft.liqo import manifests
+from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.ledger import Ledger
+from cloudgraft.liqo.options import LiqoOptions, MachineSettings, settings_of
+from cloudgraft.liqo.peering import Peering
+from cloudgraft.liqo.placement import Candidate, CoolDowns, candidates, need_for, none_left
+from cloudgraft.liqo.shapes import ShapeName, parse_shape, shared_by
+from cloudgraft.liqo.slices import Slice, Slices
+from cloudgraft.sdk.driver import MachineSpec
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    DeadlineError,
+    NotFoundError,
+    OutOfStockError,
+    UnavailableError,
+)
+
+__all__ = ["Creator", "Parts", "Wish"]
+
+log = logging.getLogger("cloudgraft.liqo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A machine to make, with its settings read."""
+
+    spec: MachineSpec
+    settings: MachineSettings
+    shape: ShapeName
+
+    @property
+    def name(self) -> str:
+        """The machine's, the slice's, and the node's."""
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What it takes."""
+
+    market: Market
+    slices: Slices
+    peering: Peering
+    ledger: Ledger
+    cool_downs: CoolDowns
+
+
+class Creator:
+    """Makes the machines of one consumer."""
+
+    def __init__(self, parts: Parts, options: LiqoOptions, everything: Callable[[str], Resources | None]) -> None:
+        """``everything`` tells what the autoscaler was told that a cluster shares, if it was told."""
+        self._parts = parts
+        self._options = options
+        self._everything = everything
+        self._sizes = options.amounts()
+        self.at_work: Counter[str] = Counter()  # clusters, by how many creates are with them at this moment
+
+    def wish(self, spec: MachineSpec) -> Wish:
+        """Reads what is wished for; raises InvalidArgumentError."""
+        settings = settings_of(spec.settings)
+        return Wish(spec=spec, settings=settings, shape=parse_shape(settings.shape, self._sizes))
+
+    async def create(self, spec: MachineSpec) -> Slice:
+        """The slice, once it is granted."""
+        wish = self.wish(spec)
+        skip: dict[str, str] = {}
+        found = await self._parts.slices.find(wish.name)
+        if found is not None:
+            _check_owner(found, wish)
+            with _after_the_act():
+                done = await self._go_on(found, skip)
+            if done is not None:
+                return done
+        return await self._place(wish, skip)
+
+    async def _go_on(self, found: Slice, skip: dict[str, str]) -> Slice | None:
+        """With a slice that an earlier try made; None when it was refused, and is gone."""
+        if not found.is_deleting:
+            try:
+                return await self._granted(found)
+            except ClusterError as error:
+                self._note(found.cluster, error, skip)
+        await self._take_back(found)
+        return None
+
+    async def _place(self, wish: Wish, skip: dict[str, str]) -> Slice:
+        """Tries one cluster after the other."""
+        chosen, need = await self._choose(wish, skip)
+        for candidate in chosen:
+            try:
+                return await self._attempt(wish, candidate, need.resources)
+            except ClusterError as error:
+                self._note(candidate.cluster, error, skip)
+        cooling = self._parts.cool_downs.at(_now())
+        try:
+            others = await self._parts.market.why_not(need)
+        except CloudgraftError as error:
+            others = {"the others": error.message}
+        raise OutOfStockError(none_left(str(wish.shape), skip, cooling, others))
+
+    async def _choose(self, wish: Wish, skip: Mapping[str, str]) -> tuple[list[Candidate], Need]:
+        try:
+            known = await self._parts.market.clusters()
+            resources = self._resources(wish.shape, known)
+            peered = await self._parts.peering.peered()
+            need = need_for(resources, wish.shape, wish.settings, self._options, peered)
+            offers = await self._parts.market.search(need)
+            held = await self._parts.ledger.held(wish.name)
+        except (UnavailableError, DeadlineError) as error:  # nothing was changed yet
+            raise UnavailableError(f"no remote cluster can be chosen: {error.message}") from error
+        cooling = self._parts.cool_downs.at(_now())
+        fitting = [one for one in held if one.resources == need.resources]
+        chosen = candidates(offers, fitting, known, {**cooling, **skip})
+        kept = {one.held.id for one in chosen if one.held is not None}
+        for one in held:
+            if one.id not in kept:
+                await self._parts.market.release(one.id)
+        return chosen, need
+
+    def _resources(self, shape: ShapeName, known: Sequence[Cluster]) -> Resources:
+        if not shape.is_all:
+            return self._sizes[shape.size]
+        told = self._everything(shape.cluster)
+        if told is not None:
+            return told  # never below the template
+        found = next((cluster for cluster in known if cluster.spec.id == shape.cluster), None)
+        if found is None:
+            raise OutOfStockError(f"discovery does not know a cluster {shape.cluster!r}")
+        return shared_by(found)
+
+    async def _attempt(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
+        """One cluster. Raises ClusterError when it failed and nothing is left of the try."""
+        with self._working(candidate.cluster):
+            return await self._try(wish, candidate, resources)
+
+    @contextmanager
+    def _working(self, cluster: str) -> Iterator[None]:
+        self.at_work[cluster] += 1
+        try:
+            yield
+        finally:
+            self.at_work -= Counter([cluster])
+
+    async def _try(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
+        if candidate.held is None:
+            await self._parts.ledger.reserve(candidate.cluster, resources, wish.name)
+        try:
+            space = await self._parts.peering.ensure(candidate)
+        except ClusterError:
+            await self._parts.ledger.forget(wish.name)
+            raise
+        manifest = manifests.resource_slice(
+            wish.name,
+            candidate.cluster,
+            resources,
+            wish.settings.resource_slice_class or candidate.slice_class,
+            tags=wish.spec.tags,
+            shape=str(wish.shape),
+        )
+        made = await self._make(wish, candidate.cluster, manifest, space)
+        with _after_the_act():
+            try:
+                return await self._granted(made)
+            except ClusterError:
+                await self._take_back(made)
+                raise
+
+    async def _make(self, wish: Wish, cluster: str, manifest: Manifest, space: str) -> Slice:
+        try:
+            made = await self._parts.slices.make(manifest, space)
+        except NotFoundError as error:
+            self._parts.peering.doubt(cluster)
+            await self._parts.ledger.forget(wish.name)
+            raise ClusterError(f"the peering with it was taken away: {error.message}") from error
+        _check_owner(made, wish)
+        return made
+
+    async def _granted(self, one: Slice) -> Slice:
+        try:
+            granted = await self._parts.slices.answered(one, self._options.timeouts.slice.total_seconds())
+        except ClusterError:
+            self._parts.peering.doubt(one.cluster)
+            raise
+        await self._parts.ledger.settle(granted)
+        return granted
+
+    async def _take_back(self, one: Slice) -> None:
+        """Only when it is gone may another be made of the same name."""
+        await self._parts.slices.remove(one, self._options.timeouts.removal.total_seconds())
+        await self._parts.ledger.forget(one.name)
+
+    def _note(self, cluster: str, error: ClusterError, skip: dict[str, str]) -> None:
+        log.warning("cluster %s failed: %s", cluster, error.why)
+        skip[cluster] = error.why
+        if error.cools:
+            self._parts.cool_downs.cool(cluster, error.why, _now())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _check_owner(found: Slice, wish: Wish) -> None:
+    """A slice of that name that is not this machine's is nobody's to go on with (law 4)."""
+    if not found.is_ours or dict(found.tags) != dict(wish.spec.tags):
+        raise AlreadyExistsError(f"there is a ResourceSlice {found.name} in {found.space} that is not of this machine")
+
+
+@contextmanager
+def _after_the_act() -> Iterator[None]:
+    """Once a slice may be there, no error may say that nothing was done: the outcome is for a list to settle."""
+    try:
+        yield
+    except (AlreadyExistsError, DeadlineError):
+        raise
+    except CloudgraftError as error:
+        raise DeadlineError(f"a slice may be there already: {error.message}") from error

@@ -1,0 +1,174 @@
+"""The driver ``liqo``: remote clusters as machines. A machine is a ResourceSlice, and becomes a virtual node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cloudgraft.discovery.model import Market
+from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.liqo.catalog import OfferedShapes
+from cloudgraft.liqo.creator import Creator, Parts
+from cloudgraft.liqo.keeper import Keeper
+from cloudgraft.liqo.ledger import Ledger
+from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, MachineSettings
+from cloudgraft.liqo.peering import Peering
+from cloudgraft.liqo.placement import CoolDowns
+from cloudgraft.liqo.slices import PROVIDER_ID, Slices
+from cloudgraft.liqo.tenancy import cluster_id_of
+from cloudgraft.sdk.driver import (
+    Driver,
+    DriverTraits,
+    Idempotency,
+    Machine,
+    MachineSpec,
+    Ownership,
+    Price,
+    ProviderIdBy,
+    Shape,
+)
+from cloudgraft.sdk.errors import PreconditionError
+
+if TYPE_CHECKING:  # an extra, and slow to import
+    from cloudgraft.discovery.client import DiscoveryClient
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["LiqoDriver"]
+
+log = logging.getLogger("cloudgraft.liqo")
+
+
+class LiqoDriver(Driver):
+    """Remote clusters that a discovery server knows, as virtual nodes, by Liqo. Cost decides which."""
+
+    Options = LiqoOptions
+    MachineSettings = MachineSettings
+    traits = DriverTraits(
+        ownership=Ownership.TAGS,
+        idempotency=Idempotency.TOKEN,
+        provider_id=PROVIDER_ID,
+        provider_id_by=ProviderIdBy.CLOUD_CONTROLLER,  # the keeper beside this driver is one
+    )
+
+    def __init__(self, options: LiqoOptions, market: Market | None = None) -> None:
+        """``market`` is for a discovery that is reached in another way than the options say."""
+        self._options = options
+        self._given = market
+        self._work: _Work | None = None
+
+    async def start(self) -> None:
+        """Opens the connections, and begins to look after nodes. Nothing need be there yet."""
+        if self._work is None:
+            self._work = _Work(self._options, self._given)
+            self._work.keeper.start()
+
+    async def close(self) -> None:
+        """Ends the work beside the calls. What is under way is left as it is: it is taken up again by its name."""
+        work, self._work = self._work, None
+        if work is not None:
+            await work.close()
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Returns when a remote cluster has granted all that the shape holds; the node comes after that."""
+        return await self._started().create(spec)
+
+    async def delete(self, machine: Machine) -> None:
+        """Deletes the slice. The machine is listed as being deleted until Liqo has drained and removed the node."""
+        await self._started().delete(machine)
+
+    async def list(self) -> Sequence[Machine]:
+        """Every slice that we made, granted or not."""
+        return [one.machine() for one in await self._started().slices.all()]
+
+    async def shapes(self) -> Sequence[Shape]:
+        """The sizes, for any cluster and for each, and everything that each shares."""
+        return await self._started().catalog.shapes()
+
+    async def prices(self) -> Sequence[Price]:
+        """Of each shape, by live offers."""
+        return await self._started().catalog.prices()
+
+    def _started(self) -> _Work:
+        if self._work is None:
+            raise PreconditionError("the Liqo driver is not started, or is closed")
+        return self._work
+
+
+class _Work:
+    """All that lives from start to close."""
+
+    def __init__(self, options: LiqoOptions, market: Market | None) -> None:
+        self._options = options
+        self._client = _consumer_client(options)
+        self._own: DiscoveryClient | None = None if market is not None else _discovery(options.discovery)
+        found = market or self._own
+        assert found is not None  # noqa: S101 - one of the two is there
+        self._id = options.clusterID
+        self.slices = Slices(self._client)
+        self.catalog = OfferedShapes(found, options)
+        self._ledger = Ledger(found, self._consumer, options.reserve_for.total_seconds())
+        self._peering = Peering(self._client, self._consumer, found, options)
+        self._cool_downs = CoolDowns(options.cool_down.total_seconds())
+        parts = Parts(
+            market=found,
+            slices=self.slices,
+            peering=self._peering,
+            ledger=self._ledger,
+            cool_downs=self._cool_downs,
+        )
+        self._creator = Creator(parts, options, self.catalog.everything)
+        self.keeper = Keeper(
+            self._client, self._peering, self._ledger, options, in_use=lambda: set(self._creator.at_work)
+        )
+
+    async def _consumer(self) -> str:
+        """Our own cluster's id; it never changes."""
+        if not self._id:
+            self._id = await cluster_id_of(self._client, self._options.liqo_namespace)
+        return self._id
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        return (await self._creator.create(spec)).machine()
+
+    async def delete(self, machine: Machine) -> None:
+        found = await self.slices.find(machine.name)
+        if found is None or found.uid != machine.machine_id:
+            if found is None:
+                await self._ledger.forget(machine.name)
+            return
+        is_old = time.time() - found.created_at > self._options.timeouts.node.total_seconds()
+        if is_old and not found.is_deleting and not self.keeper.is_ready(machine.name):
+            why = f"its node {machine.name} was never ready, or is no longer"
+            self._cool_downs.cool(found.cluster, why, asyncio.get_running_loop().time())
+        await self.slices.delete(found)
+        if await self.slices.find(machine.name) is None:
+            await self._ledger.forget(machine.name)
+
+    async def close(self) -> None:
+        await self.keeper.stop()
+        await self._client.close()
+        if self._own is not None:
+            await self._own.close()
+
+
+def _consumer_client(options: LiqoOptions) -> KubeClient:
+    seconds = options.timeouts.api.total_seconds()
+    if options.kubeconfig is not None:
+        return connect(options.kubeconfig, timeout=seconds)
+    return connect_in_cluster(timeout=seconds)
+
+
+def _discovery(options: DiscoveryOptions) -> DiscoveryClient:
+    # Here and not above: extras, and slow to import.
+    from cloudgraft.discovery.client import DiscoveryClient  # noqa: PLC0415
+    from cloudgraft.web.client import ClientTls  # noqa: PLC0415
+
+    tls = None
+    if options.address.startswith("https:"):
+        tls = ClientTls(ca=options.ca_file, cert=options.cert_file, key=options.key_file)
+    return DiscoveryClient(
+        options.address, tls=tls, token_file=options.token_file, timeout=options.timeout.total_seconds()
+    )

@@ -1,0 +1,34 @@
+"""One remote cluster failed; the next may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cloudgraft.sdk.errors import CloudgraftError
+
+if TYPE_CHECKING:  # an extra, and slow to import
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["ClusterError", "at_cluster"]
+
+
+class ClusterError(Exception):
+    """A cluster cannot be used for this machine. ``cools``: it is better left alone for a while."""
+
+    def __init__(self, why: str, *, cools: bool = True) -> None:
+        super().__init__(why)
+        self.why = why
+        self.cools = cools
+
+
+@contextmanager
+def at_cluster(what: str, client: KubeClient) -> Iterator[None]:
+    """Whatever goes wrong at that client's side is that side's own: the machine may still be made elsewhere."""
+    try:
+        yield
+    except CloudgraftError as error:
+        if not client.raised(error):
+            raise
+        raise ClusterError(f"{what}: {error.message}") from error

@@ -1,0 +1,102 @@
+"""Reservations for our machines: reserve, act, confirm; release when the machine is gone.
+
+What is not confirmed ends by itself, so that a process that dies leaks nothing. A slice exists before its reservation
+is confirmed, so that one that is confirmed and has no slice belongs to a machine that is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from cloudgraft.discovery.model import Market, Reservation, ReservationState, Resources
+from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.slices import Slice
+from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, OutOfStockError
+
+__all__ = ["Ledger"]
+
+log = logging.getLogger("cloudgraft.liqo")
+
+
+class Ledger:
+    """The reservations of one consumer."""
+
+    def __init__(self, market: Market, consumer: Callable[[], Awaitable[str]], seconds: float) -> None:
+        """``consumer`` tells the id of our own cluster, ``seconds`` how long something is held."""
+        self._market = market
+        self._consumer = consumer
+        self._seconds = seconds
+
+    async def held(self, name: str) -> Sequence[Reservation]:
+        """What is reserved for a machine."""
+        owner = await self._owner(name)
+        return [one for one in await self._market.reservations(owner) if one.owner == owner]
+
+    async def reserve(self, cluster: str, resources: Resources, name: str) -> Reservation:
+        """Sets resources aside for a machine. Raises ClusterError when they are no longer free."""
+        owner = await self._owner(name)
+        try:
+            return await self._market.reserve(cluster, resources, owner=owner, seconds=self._seconds)
+        except (OutOfStockError, NotFoundError) as error:
+            raise ClusterError(error.message, cools=False) from error
+
+    async def settle(self, one: Slice, *, level: int = logging.WARNING) -> None:
+        """Makes what is reserved for a slice that is granted last. The slice counts, whatever comes of this.
+
+        What was held may have expired meanwhile; discovery may be away, and then this is done later.
+        """
+        try:
+            held = await self.held(one.name)
+            kept = next((each for each in held if each.cluster == one.cluster), None)
+            if kept is None or kept.state is not ReservationState.CONFIRMED:
+                await self._confirm(kept, one)
+            for each in held:
+                if each.cluster != one.cluster:
+                    await self._market.release(each.id)
+        except (CloudgraftError, ClusterError) as error:
+            log.log(level, "what %s uses of cluster %s is not reserved: %s", one.name, one.cluster, error)
+
+    async def _confirm(self, kept: Reservation | None, one: Slice) -> None:
+        try:
+            if kept is not None:
+                await self._market.confirm(kept.id)
+                return
+        except NotFoundError:
+            pass  # it expired at this very moment
+        anew = await self.reserve(one.cluster, one.asked, one.name)
+        await self._market.confirm(anew.id)
+
+    async def release(self, name: str) -> None:
+        """Gives back all that is reserved for a machine. Raises when discovery is away: the keeper does it later."""
+        for one in await self.held(name):
+            await self._market.release(one.id)
+
+    async def forget(self, name: str) -> None:
+        """As release, when it can be done now."""
+        try:
+            await self.release(name)
+        except CloudgraftError as error:
+            log.info("what was reserved for %s is given back later: %s", name, error.message)
+
+    async def everything(self) -> Sequence[Reservation]:
+        """All that is reserved for machines of our cluster."""
+        return await self._market.reservations(await self._owner(""))
+
+    async def tidy(self, reserved: Sequence[Reservation], slices: Sequence[Slice]) -> None:
+        """Brings reservations in step with the slices; ``slices`` were listed after ``reserved`` was."""
+        by_name = {one.name: one for one in slices}
+        prefix = await self._owner("")
+        for each in reserved:
+            name = each.owner.removeprefix(prefix)
+            is_stale = name not in by_name or by_name[name].cluster != each.cluster
+            if is_stale and each.state is ReservationState.CONFIRMED:
+                log.info("giving back what %s used of cluster %s: it is gone", name, each.cluster)
+                await self._market.release(each.id)
+        confirmed = {(each.owner, each.cluster) for each in reserved if each.state is ReservationState.CONFIRMED}
+        for one in slices:
+            if not one.is_deleting and one.is_granted and (f"{prefix}{one.name}", one.cluster) not in confirmed:
+                await self.settle(one, level=logging.DEBUG)
+
+    async def _owner(self, name: str) -> str:
+        return f"{await self._consumer()}/{name}"

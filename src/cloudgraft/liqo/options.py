@@ -1,0 +1,170 @@
+"""What a configuration file may say about remote clusters as nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+from cloudgraft.discovery.model import Resources, Strategy
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+
+__all__ = ["ALL", "DiscoveryOptions", "GatewayOptions", "LiqoOptions", "MachineSettings", "Timeouts", "settings_of"]
+
+ALL: Final = "all"  # the size of everything that a cluster shares
+_SIZE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,40}[A-Za-z0-9])?")
+_CLUSTER_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NEEDED: Final = ("cpu", "memory")
+_SETTINGS: Final = ("shape", "strategy", "selector", "priceCap", "exclude", "resourceSliceClass")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryOptions:
+    """Where the discovery server is, and how both sides know each other: by a certificate, or by a token."""
+
+    address: str  # such as https://discovery.example:9010
+    ca_file: Path | None = None  # who signed the server's certificate; None: an authority that the system trusts
+    cert_file: Path | None = None  # our certificate, and with it the key
+    key_file: Path | None = None
+    token_file: Path | None = None  # sent as a Bearer token
+    timeout: timedelta = timedelta(seconds=10)  # for each call
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if not self.address:
+            raise InvalidArgumentError("discovery.address is empty; write it like https://discovery.example:9010")
+        if (self.cert_file is None) != (self.key_file is None):
+            raise InvalidArgumentError("discovery.certFile and discovery.keyFile belong together: give both or neither")
+        if self.timeout <= timedelta(0):
+            raise InvalidArgumentError("discovery.timeout must be more than zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions:
+    """The network between two clusters, where a cluster's own entry in discovery does not say otherwise."""
+
+    enabled: bool = True  # False: pods there are not reached from here, whatever discovery says
+    service_type: str = "LoadBalancer"  # of the gateway's server: LoadBalancer or NodePort
+    port: int = 51840
+    mtu: int = 1340
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if self.service_type not in ("LoadBalancer", "NodePort"):
+            raise InvalidArgumentError("networking.serviceType is LoadBalancer or NodePort")
+        if not 1 <= self.port <= 65535 or not 576 <= self.mtu <= 65535:
+            raise InvalidArgumentError("networking.port must be from 1 to 65535, and networking.mtu from 576 to 65535")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long the steps may take. Then the cluster is given up for this machine, and the next is tried."""
+
+    api: timedelta = timedelta(seconds=15)  # one call to a Kubernetes API
+    peering: timedelta = timedelta(minutes=5)  # in all, also over several calls of the engine
+    slice: timedelta = timedelta(seconds=60)  # until a remote cluster has answered
+    removal: timedelta = timedelta(seconds=30)  # until a slice that was refused is gone
+    node: timedelta = timedelta(minutes=3)  # a node that is deleted unready after that speaks against its cluster
+
+    def __post_init__(self) -> None:
+        """Refuses times in which nothing can be done."""
+        if min(self.api, self.peering, self.slice, self.removal, self.node) <= timedelta(0):
+            raise InvalidArgumentError("timeouts must be more than zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiqoOptions:
+    """Remote clusters that a discovery server knows, as virtual nodes of the cluster that is served."""
+
+    discovery: DiscoveryOptions
+    sizes: Mapping[str, Mapping[str, str | int | float]]  # such as {S: {cpu: 2, memory: 4Gi, pods: 20}}
+    kubeconfig: Path | None = None  # of the cluster that gets the nodes; None: the one that this runs in
+    clusterID: str = ""  # noqa: N815 - spelt as Liqo spells it. Empty: as Liqo's own ConfigMap says
+    liqo_namespace: str = "liqo"  # where Liqo is installed, here and there
+    networking: GatewayOptions = field(default_factory=GatewayOptions)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    unpeer_after: timedelta = timedelta(minutes=10)  # without any slice of a cluster that we peered with
+    cool_down: timedelta = timedelta(minutes=5)  # for which a cluster that failed is not asked
+    reserve_for: timedelta = timedelta(minutes=15)  # how long resources are held for a machine that is being made
+    look_every: timedelta = timedelta(seconds=30)  # at reservations and at peerings that nobody needs
+    clusters: Sequence[str] = ()  # that get shapes of their own, S@cluster and all@cluster; empty: all
+    strategy: Strategy = Strategy.CHEAPEST
+    selector: str = ""  # of clusters by their labels, in Kubernetes' syntax
+    price_cap: Decimal | None = None  # per hour
+    currency: str = ""
+    weights: Mapping[str, Decimal] = field(default_factory=dict)  # cluster id -> factor on its price
+    exclude: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if not self.sizes:
+            raise InvalidArgumentError("sizes is empty; write at least one, like sizes: {S: {cpu: 2, memory: 4Gi}}")
+        self.amounts()
+        times = {"unpeerAfter": self.unpeer_after, "coolDown": self.cool_down}
+        if found := next((key for key, value in times.items() if value < timedelta(0)), ""):
+            raise InvalidArgumentError(f"{found} must not be negative")
+        if min(self.reserve_for, self.look_every) <= timedelta(0):
+            raise InvalidArgumentError("reserveFor and lookEvery must be more than zero")
+        if self.price_cap is not None and (self.price_cap < 0 or not self.currency):
+            raise InvalidArgumentError("priceCap must not be negative, and needs `currency`, in which it is meant")
+        if self.clusterID and not _CLUSTER_ID.fullmatch(self.clusterID):
+            raise InvalidArgumentError(f"clusterID {self.clusterID!r} is none: small letters, digits and dashes")
+
+    def amounts(self) -> dict[str, Resources]:
+        """The sizes, by name."""
+        return {name: _size(name, given) for name, given in self.sizes.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """What a node group says of its machines; what it leaves out is as the cloud's options say."""
+
+    shape: str  # a size, such as S; S@cluster: of that cluster only; all@cluster: everything that it shares
+    strategy: Strategy | None = None
+    selector: str | None = None
+    price_cap: Decimal | None = None
+    exclude: Sequence[str] = ()  # beside those of the cloud
+    resource_slice_class: str = ""  # empty: the one that the cluster's entry in discovery names
+
+
+def settings_of(given: Mapping[str, object]) -> MachineSettings:
+    """A group's `machine:` section. Raises InvalidArgumentError: it may come from a journal, unchecked."""
+    if strange := sorted(set(given) - set(_SETTINGS)):
+        raise InvalidArgumentError(f"machine.{strange[0]} is not known; there is: {', '.join(_SETTINGS)}")
+    shape, exclude = given.get("shape"), given.get("exclude") or ()
+    if not isinstance(shape, str) or not shape:
+        raise InvalidArgumentError("machine.shape is missing: write a size, such as S, S@cluster or all@cluster")
+    if isinstance(exclude, str) or not isinstance(exclude, Sequence):
+        raise InvalidArgumentError("machine.exclude is a list of cluster ids")
+    cap, selector, strategy = given.get("priceCap"), given.get("selector"), given.get("strategy")
+    try:
+        return MachineSettings(
+            shape=shape,
+            strategy=None if strategy is None else Strategy(strategy),
+            selector=None if selector is None else str(selector),
+            price_cap=None if cap is None else Decimal(str(cap)),
+            exclude=tuple(str(one) for one in exclude),
+            resource_slice_class=str(given.get("resourceSliceClass") or ""),
+        )
+    except (ValueError, ArithmeticError):
+        known = ", ".join(strategy.value for strategy in Strategy)
+        raise InvalidArgumentError(f"machine.strategy is one of {known}, and machine.priceCap a number") from None
+
+
+def _size(name: str, given: Mapping[str, str | int | float]) -> Resources:
+    if not _SIZE.fullmatch(name) or name == ALL:
+        raise InvalidArgumentError(f"sizes: {name!r} is no name for one: letters and digits, and not {ALL!r}")
+    try:
+        amounts = {resource: Quantity(str(amount)) for resource, amount in given.items()}
+    except InvalidQuantityError as error:
+        raise InvalidArgumentError(f"sizes.{name}: {error}") from None
+    if any(amounts.get(resource, Quantity(0)) <= Quantity(0) for resource in _NEEDED):
+        raise InvalidArgumentError(f"sizes.{name} needs cpu and memory, each more than zero: no pod would fit")
+    if any(amount < Quantity(0) for amount in amounts.values()):
+        raise InvalidArgumentError(f"sizes.{name} has an amount below zero")
+    return amounts

@@ -1,0 +1,99 @@
+"""Which clusters are asked, in which order, and what is told when none is left. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cloudgraft.discovery.model import Cluster, ClusterState, Need, Network, Offer, Reservation, Resources
+from cloudgraft.liqo.options import LiqoOptions, MachineSettings
+from cloudgraft.liqo.shapes import ShapeName
+
+__all__ = ["Candidate", "CoolDowns", "candidates", "need_for", "none_left"]
+
+_LONGEST = 1500  # characters of what is told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A cluster to try. ``held`` is the reservation that an earlier try for the same machine left there."""
+
+    cluster: str
+    network: Network = field(default_factory=Network)
+    slice_class: str = "default"
+    held: Reservation | None = None
+
+
+class CoolDowns:
+    """Clusters that failed, until they may be asked again. Times are on any clock that only goes on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[str, tuple[float, str]] = {}
+
+    def cool(self, cluster: str, why: str, now: float) -> None:
+        """It failed just now."""
+        self._until[cluster] = (now + self._seconds, why)
+
+    def at(self, now: float) -> dict[str, str]:
+        """The clusters that are not to be asked now, and why."""
+        self._until = {cluster: entry for cluster, entry in self._until.items() if entry[0] > now}
+        return {
+            cluster: f"failed lately, and is asked again in {until - now:.0f} s: {why}"
+            for cluster, (until, why) in self._until.items()
+        }
+
+
+def need_for(
+    resources: Resources, shape: ShapeName, settings: MachineSettings, options: LiqoOptions, peered: Iterable[str]
+) -> Need:
+    """What is asked of discovery: the group's own words over those of the cloud."""
+    return Need(
+        resources=resources,
+        label_selector=options.selector if settings.selector is None else settings.selector,
+        strategy=settings.strategy or options.strategy,
+        weights=options.weights,
+        price_cap=options.price_cap if settings.price_cap is None else settings.price_cap,
+        currency=options.currency,
+        clusters=(shape.cluster,) if shape.cluster else (),
+        exclude=tuple(sorted({*options.exclude, *settings.exclude})),
+        peered=tuple(sorted(peered)),
+    )
+
+
+def candidates(
+    offers: Sequence[Offer], held: Sequence[Reservation], known: Iterable[Cluster], skip: Mapping[str, str]
+) -> list[Candidate]:
+    """Whom to try, best first; first of all the cluster where something is held for this machine already.
+
+    What is held there is missing from what is free, so that no offer need show it.
+    """
+    by_id = {cluster.spec.id: cluster.spec for cluster in known if cluster.state is ClusterState.READY}
+    kept = [one for one in held if one.cluster in by_id and one.cluster not in skip]
+    first = [
+        Candidate(
+            cluster=one.cluster,
+            network=by_id[one.cluster].network,
+            slice_class=by_id[one.cluster].resource_slice_class,
+            held=one,
+        )
+        for one in kept[:1]
+    ]
+    seen = {one.cluster for one in first}
+    rest = [offer for offer in offers if offer.cluster not in skip and offer.cluster not in seen]
+    return first + [
+        Candidate(cluster=offer.cluster, network=offer.network, slice_class=offer.resource_slice_class)
+        for offer in rest
+    ]
+
+
+def none_left(shape: str, *reasons: Mapping[str, str]) -> str:
+    """Why no cluster could do it, one after the other; what is said first of a cluster counts."""
+    told: dict[str, str] = {}
+    for some in reasons:
+        for cluster, why in some.items():
+            told.setdefault(cluster, why)
+    if not told:
+        return f"no remote cluster offers {shape}: discovery knows none that is ready"
+    listed = "; ".join(f"{cluster}: {why}" for cluster, why in told.items())
+    return f"no remote cluster can give {shape}: {listed}"[:_LONGEST]

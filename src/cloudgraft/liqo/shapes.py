@@ -1,0 +1,88 @@
+"""What the names of shapes mean: S, S@cluster, all@cluster. Pure.
+
+A size is one shape that any cluster may fill, and one more for each cluster that is to be a group of its own, so that
+the autoscaler chooses between clusters by their prices. ``all@cluster`` is everything that a cluster shares, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cloudgraft.discovery.model import Cluster, Resources
+from cloudgraft.liqo.options import ALL
+from cloudgraft.sdk.driver import Shape
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import Taint
+
+__all__ = ["TAINT", "ShapeName", "all_shapes", "is_enough", "parse_shape", "shape_of", "shared_by"]
+
+TAINT: Final = Taint(key="virtual-node.liqo.io/not-allowed", value="true", effect="NoExecute")
+_LABELS: Final = {
+    "liqo.io/type": "virtual-node",
+    "kubernetes.io/role": "agent",
+    "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+}
+_REMOTE: Final = "liqo.io/remote-cluster-id"
+_NOTHING: Final = Quantity(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeName:
+    """A shape's name, taken apart. An empty cluster means any."""
+
+    size: str
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.size}@{self.cluster}" if self.cluster else self.size
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it is everything that a cluster shares."""
+        return self.size == ALL
+
+
+def parse_shape(name: str, sizes: Mapping[str, Resources]) -> ShapeName:
+    """Raises InvalidArgumentError for a name that is none."""
+    size, at, cluster = name.partition("@")
+    if (at and not cluster) or (size == ALL and not cluster) or (size != ALL and size not in sizes):
+        known = ", ".join(sorted(sizes))
+        raise InvalidArgumentError(
+            f"there is no shape {name!r}; there is {known}, each also as size@cluster, and {ALL}@cluster"
+        )
+    return ShapeName(size=size, cluster=cluster)
+
+
+def shared_by(cluster: Cluster) -> Resources:
+    """Everything that a cluster shares: what it declares, or less while nothing of it is ours and less is free."""
+    declared = {name: amount for name, amount in cluster.spec.capacity.items() if amount > _NOTHING}
+    if cluster.nodes or not cluster.free:
+        return declared
+    return {name: min(amount, cluster.free.get(name, _NOTHING)) for name, amount in declared.items()} or cluster.free
+
+
+def shape_of(name: ShapeName, capacity: Resources) -> Shape:
+    """What Kubernetes will see of a node of that shape (Liqo sets these labels and this taint by itself)."""
+    labels = {**_LABELS, _REMOTE: name.cluster} if name.cluster else dict(_LABELS)
+    return Shape(name=str(name), capacity=dict(capacity), labels=labels, taints=(TAINT,))
+
+
+def all_shapes(sizes: Mapping[str, Resources], clusters: Iterable[Cluster], only: Iterable[str] = ()) -> list[Shape]:
+    """Every shape on offer; those of single clusters for all clusters, or for ``only`` these."""
+    known = {cluster.spec.id: cluster for cluster in clusters}
+    wanted = list(only) or sorted(known)
+    shapes = [shape_of(ShapeName(size=size), amounts) for size, amounts in sizes.items()]
+    for cluster in wanted:
+        shapes += [shape_of(ShapeName(size=size, cluster=cluster), amounts) for size, amounts in sizes.items()]
+        everything = shared_by(known[cluster]) if cluster in known else {}
+        if all(everything.get(name, _NOTHING) > _NOTHING for name in ("cpu", "memory")):
+            shapes.append(shape_of(ShapeName(size=ALL, cluster=cluster), everything))
+    return shapes
+
+
+def is_enough(granted: Resources, asked: Resources) -> bool:
+    """Whether a grant is at least what was asked for, in everything."""
+    return all(granted.get(name, _NOTHING) >= amount for name, amount in asked.items())

@@ -1,0 +1,227 @@
+"""ResourceSlices: asking a remote cluster for resources, and believing only what its answer says."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cloudgraft.discovery.model import Resources
+from cloudgraft.kube.objects import CustomObject, Manifest
+from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.kinds import OUR_SLICES, REMOTE, SLICES, is_ours, named
+from cloudgraft.liqo.manifests import SHAPE, TAGS
+from cloudgraft.liqo.present import find, name_of, steps
+from cloudgraft.liqo.shapes import is_enough
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, DeadlineError, NotFoundError, PermissionDeniedError
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+
+if TYPE_CHECKING:  # an extra, and slow to import
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["PROVIDER_ID", "Answer", "Slice", "Slices", "Verdict", "slice_of", "verdict_of"]
+
+PROVIDER_ID = "liqo://{name}"
+_REPLICATED = "liqo.io/replicated"
+
+
+class Answer(enum.Enum):
+    """What a remote cluster says to a slice."""
+
+    NONE = "none yet"
+    GRANTED = "granted"
+    REFUSED = "refused"  # denied, or less than was asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """An answer, and why."""
+
+    answer: Answer
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A ResourceSlice, as far as we read it."""
+
+    name: str
+    space: str
+    uid: str
+    cluster: str
+    shape: str
+    asked: Resources
+    tags: Mapping[str, str]
+    verdict: Verdict
+    created_at: float
+    is_deleting: bool
+    is_ours: bool
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the cluster has given all that was asked for."""
+        return self.verdict.answer is Answer.GRANTED
+
+    def machine(self) -> Machine:
+        """As the engine sees it."""
+        return Machine(
+            name=self.name,
+            machine_id=self.uid,
+            provider_id=PROVIDER_ID.format(name=self.name),
+            state=self._state(),
+            tags=self.tags,
+            created_at=datetime.fromtimestamp(self.created_at, UTC) if self.created_at else None,
+            reason=f"cluster {self.cluster}" + (f": {self.verdict.why}" if self.verdict.why else ""),
+            addresses=(self.name,),
+        )
+
+    def _state(self) -> MachineState:
+        if self.is_deleting:
+            return MachineState.DELETING
+        states = {Answer.GRANTED: MachineState.RUNNING, Answer.REFUSED: MachineState.FAILED}
+        return states.get(self.verdict.answer, MachineState.PENDING)
+
+
+def slice_of(found: CustomObject) -> Slice:
+    """What an object says."""
+    spec, status = _mapping(found.content.get("spec")), _mapping(found.content.get("status"))
+    asked = _amounts(spec.get("resources"))
+    return Slice(
+        name=found.name,
+        space=found.namespace,
+        uid=found.uid,
+        cluster=found.labels.get(REMOTE, ""),
+        shape=found.annotations.get(SHAPE, ""),
+        asked=asked,
+        tags=_tags(found.annotations.get(TAGS, "")),
+        verdict=verdict_of(asked, status),
+        created_at=found.created_at,
+        is_deleting=found.deleting,
+        is_ours=is_ours(found) and _REPLICATED not in found.labels,
+    )
+
+
+def verdict_of(asked: Resources, status: Mapping[str, object]) -> Verdict:
+    """Status, not spec, is believed: what is granted may be less than what was asked for."""
+    listed = status.get("conditions")
+    conditions = {
+        str(one.get("type")): one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, Mapping)
+    }
+    for kind in ("Authentication", "Resources"):
+        if conditions.get(kind, {}).get("status") == "Denied":
+            told = " ".join(str(conditions[kind].get(key) or "") for key in ("reason", "message")).strip()
+            return Verdict(answer=Answer.REFUSED, why=f"it denied the slice ({kind}): {told or 'no reason given'}")
+    if any(conditions.get(kind, {}).get("status") != "Accepted" for kind in ("Authentication", "Resources")):
+        return Verdict(answer=Answer.NONE, why="it has not answered yet")
+    granted = _amounts(status.get("resources"))
+    if not is_enough(granted, asked):
+        less = ", ".join(
+            f"{name} {granted.get(name, '0')} of {amount}"
+            for name, amount in asked.items()
+            if granted.get(name, Quantity(0)) < amount
+        )
+        return Verdict(answer=Answer.REFUSED, why=f"it granted less than the shape: {less}")
+    return Verdict(answer=Answer.GRANTED)
+
+
+class Slices:
+    """The ResourceSlices of one consumer."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def all(self) -> list[Slice]:
+        """Every one of ours."""
+        return [slice_of(found) for found in (await self._client.list(OUR_SLICES)).items]
+
+    async def find(self, name: str) -> Slice | None:
+        """The one of that name, in whichever namespace: their names are unique, for they become nodes."""
+        for found in (await self._client.list(named(SLICES, name))).items:
+            if _REPLICATED not in found.labels:
+                return slice_of(found)
+        return None
+
+    async def make(self, manifest: Manifest, space: str) -> Slice:
+        """Asks; when one of that name is there already, that one counts, in whichever namespace.
+
+        Liqo's own webhook refuses a name that is taken elsewhere as if we were not allowed to.
+        """
+        try:
+            return slice_of(await self._client.create(SLICES, manifest, namespace=space))
+        except (AlreadyExistsError, PermissionDeniedError) as error:
+            found = await self.find(name_of(manifest))
+            if found is not None:
+                return found
+            if isinstance(error, PermissionDeniedError):
+                raise
+            raise ConflictError(f"the slice {name_of(manifest)} is going at this moment") from None
+
+    async def answered(self, asked: Slice, seconds: float) -> Slice:
+        """The slice once it is granted. Raises ClusterError when it is refused, gone, or not answered in time."""
+        seen = asked
+        try:
+            async with asyncio.timeout(seconds):
+                async for _ in steps():
+                    found = await find(self._client, SLICES, asked.name, asked.space)
+                    if found is None or found.uid != asked.uid or found.deleting:
+                        raise ClusterError("somebody deleted the slice", cools=False)
+                    seen = slice_of(found)
+                    if seen.verdict.answer is Answer.REFUSED:
+                        raise ClusterError(seen.verdict.why)
+                    if seen.verdict.answer is Answer.GRANTED:
+                        return seen
+        except TimeoutError:
+            raise ClusterError(f"it did not answer within {seconds:g} s") from None
+        raise AssertionError  # steps have no end
+
+    async def delete(self, one: Slice) -> None:
+        """Asks for its deletion. It is there until Liqo has taken the node away."""
+        try:
+            await self._client.delete(SLICES, one.name, namespace=one.space, uid=one.uid)
+        except (NotFoundError, ConflictError):  # it is gone, and perhaps there is another of its name
+            return
+
+    async def gone(self, one: Slice, seconds: float) -> bool:
+        """Whether it was gone in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                async for _ in steps():
+                    found = await find(self._client, SLICES, one.name, one.space)
+                    if found is None or found.uid != one.uid:
+                        return True
+        except TimeoutError:
+            return False
+        raise AssertionError  # steps have no end
+
+    async def remove(self, one: Slice, seconds: float) -> None:
+        """Deletes it and waits until it is gone. Raises DeadlineError when it is not, in time."""
+        await self.delete(one)
+        if not await self.gone(one, seconds):
+            raise DeadlineError(f"the slice {one.name} of cluster {one.cluster} is being deleted, and is still there")
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _amounts(value: object) -> dict[str, Quantity]:
+    amounts: dict[str, Quantity] = {}
+    for name, amount in _mapping(value).items():
+        try:
+            amounts[name] = Quantity(str(amount))
+        except InvalidQuantityError:
+            continue
+    return amounts
+
+
+def _tags(text: str) -> dict[str, str]:
+    try:
+        read = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return {str(key): str(value) for key, value in read.items()} if isinstance(read, dict) else {}

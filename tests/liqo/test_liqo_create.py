@@ -1,0 +1,228 @@
+"""Making machines of remote clusters: which one, what is left behind, and what is told when nobody can."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from cloudgraft.discovery.model import ClusterState
+from cloudgraft.sdk.driver import MachineState
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    ErrorClass,
+    InvalidArgumentError,
+    OutOfStockError,
+    UnavailableError,
+)
+from cloudgraft.sdk.quantity import Quantity
+from tests.conditions import until
+from tests.liqo.liqo_world import QUICK, World, spec
+
+IMPATIENT = replace(QUICK, slice=timedelta(seconds=0.5), peering=timedelta(seconds=0.7))
+
+
+async def test_a_machine_becomes_a_virtual_node_with_a_provider_id(world: World) -> None:
+    async with world.started() as driver:
+        machine = await driver.create(spec())
+        assert (machine.name, machine.provider_id, machine.state) == ("node-1", "liqo://node-1", MachineState.RUNNING)
+        await world.has_node("node-1")
+        assert [one.machine_id for one in await driver.list()] == [machine.machine_id]
+        assert (await driver.list())[0].tags == spec().tags
+    assert world.slices() == ["cluster-a/node-1"]
+    assert world.reserved() == ["cluster-a:consumer/node-1:confirmed"]
+
+
+@pytest.mark.thorough
+async def test_the_provider_id_is_there_before_the_node_is_ready(world: World) -> None:
+    """R30: the autoscaler takes a node that is ready and has none for a stranger."""
+    world.script.say(never_ready=True)
+    async with world.started() as driver:
+        await driver.create(spec())
+        await world.has_node("node-1")
+
+
+@pytest.mark.thorough
+async def test_several_machines_come_of_one_cluster(world: World) -> None:
+    async with world.started() as driver:
+        await asyncio.gather(*(driver.create(spec(f"node-{number}")) for number in range(4)))
+    assert world.slices() == [f"cluster-a/node-{number}" for number in range(4)]
+    assert len(world.objects("tenants", at="cluster-a")) == 1
+
+
+async def test_cost_decides_and_changes_its_mind(world: World) -> None:
+    async with world.started() as driver:
+        await driver.create(spec("node-1"))
+        world.market.entries["cluster-b"].price = Decimal("0.5")
+        await driver.create(spec("node-2"))
+    assert world.slices() == ["cluster-a/node-1", "cluster-b/node-2"]
+
+
+@pytest.mark.thorough
+async def test_the_same_name_again_is_the_same_machine(world: World) -> None:
+    async with world.started() as driver:
+        first, second = await driver.create(spec()), await driver.create(spec())
+    assert first.machine_id == second.machine_id
+    assert len(world.slices()) == len(world.market.reserved) == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ({"deny": "Full", "deny_message": "no room"}, "denied the slice (Resources): Full no room"),
+        ({"deny_authentication": True}, "denied the slice (Authentication)"),
+        ({"grant": {"cpu": "1500m"}}, "granted less than the shape: cpu 1500m of 2"),
+    ],
+)
+@pytest.mark.thorough
+async def test_a_cluster_that_refuses_is_followed_by_the_next(world: World, rules: dict[str, Any], why: str) -> None:
+    world.script.say(cluster="cluster-a", **rules)
+    async with world.started() as driver:
+        await driver.create(spec())
+        assert world.slices() == ["cluster-b/node-1"]
+        assert world.reserved() == ["cluster-b:consumer/node-1:confirmed"]
+        world.script.say(cluster="cluster-b", **rules)
+        with pytest.raises(OutOfStockError) as told:
+            await driver.create(spec("node-2"))
+    assert told.value.error_class is ErrorClass.OUT_OF_RESOURCES
+    assert why in told.value.message, told.value.message
+    assert "cluster-a: failed lately" in told.value.message, "the first is cooling down, and was not asked again"
+    assert world.slices() == ["cluster-b/node-1"]
+    assert len(world.market.reserved) == 1
+
+
+async def test_a_dead_cluster_is_given_up_and_the_next_serves(world: World) -> None:
+    world.providers["cluster-a"].stop()
+    async with world.started() as driver:
+        await driver.create(spec())
+    assert world.slices() == ["cluster-b/node-1"]
+    assert world.reserved() == ["cluster-b:consumer/node-1:confirmed"]
+
+
+@pytest.mark.thorough
+async def test_a_cluster_that_never_answers_is_given_up(world: World) -> None:
+    async with world.started(timeouts=IMPATIENT) as driver:
+        world.script.say(cluster="cluster-a", delays={"resources": 60})
+        await driver.create(spec())
+    assert world.slices() == ["cluster-b/node-1"]
+
+
+@pytest.mark.thorough
+async def test_a_cluster_that_failed_is_asked_again_when_it_has_cooled_down(world: World) -> None:
+    world.script.say(cluster="cluster-a", deny="Full")
+    async with world.started(cool_down=timedelta(seconds=0)) as driver:
+        await driver.create(spec())
+        world.script.say(cluster="cluster-a", deny="")
+        await driver.create(spec("node-2"))
+    assert world.slices() == ["cluster-a/node-2", "cluster-b/node-1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("}garbage{: [", "is not valid YAML"),
+        ("apiVersion: v1\nkind: Config\n", "has no 'clusters'"),
+        ("OTHER", "leads to cluster 'cluster-b' instead"),
+        ("EXEC", "it has exec, which would reach into this computer"),
+    ],
+)
+@pytest.mark.thorough
+async def test_a_kubeconfig_that_is_no_use_fails_its_own_cluster_only(world: World, text: str, why: str) -> None:
+    good = world.market.entries["cluster-b"].kubeconfig
+    program = '"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "touch"}'
+    bad = {"OTHER": good, "EXEC": good.replace('"token": "not-a-secret"', program)}
+    world.market.entries["cluster-a"].kubeconfig = bad.get(text, text)
+    async with world.started() as driver:
+        with pytest.raises(OutOfStockError) as told:
+            await driver.create(spec(shape="S@cluster-a"))
+        assert why in told.value.message, told.value.message
+        await driver.create(spec())
+    assert world.slices() == ["cluster-b/node-1"]
+
+
+@pytest.mark.thorough
+async def test_a_shape_of_one_cluster_is_made_there_or_not_at_all(world: World) -> None:
+    async with world.started() as driver:
+        await driver.create(spec(shape="M@cluster-b"))
+        world.market.entries["cluster-b"].state = ClusterState.STALE
+        with pytest.raises(OutOfStockError, match="cluster-b: it is Stale"):
+            await driver.create(spec("node-2", shape="M@cluster-b"))
+        with pytest.raises(OutOfStockError, match="no remote cluster"):
+            await driver.create(spec("node-3", shape="S@nowhere"))
+    assert world.slices() == ["cluster-b/node-1"]
+
+
+@pytest.mark.thorough
+async def test_everything_that_a_cluster_shares_is_one_machine(world: World) -> None:
+    async with world.started() as driver:
+        shapes = {shape.name: shape for shape in await driver.shapes()}
+        await driver.create(spec(shape="all@cluster-a"))
+        asked = world.objects("resourceslices")[0]["spec"]["resources"]
+        assert {name: Quantity(amount) for name, amount in asked.items()} == shapes["all@cluster-a"].capacity
+        with pytest.raises(OutOfStockError, match="cluster-a: not enough is free"):
+            await driver.create(spec("node-2", shape="all@cluster-a"))
+
+
+@pytest.mark.thorough
+async def test_a_group_narrows_what_its_cloud_allows(world: World) -> None:
+    async with world.started(exclude=["cluster-b"]) as driver:
+        with pytest.raises(OutOfStockError, match="cluster-a: it is too dear"):
+            await driver.create(spec(priceCap="0.5"))
+        with pytest.raises(OutOfStockError, match="cluster-a: it is excluded"):
+            await driver.create(spec(exclude=["cluster-a"]))
+        await driver.create(spec(resourceSliceClass="special"))
+    assert world.objects("resourceslices")[0]["spec"]["class"] == "special"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"shape": "XL"}, {"shape": "all"}, {"shape": ""}, {"strategy": "dearest"}, {"colour": "red"}]
+)
+@pytest.mark.thorough
+async def test_settings_that_make_no_sense_are_refused(world: World, settings: dict[str, object]) -> None:
+    async with world.started() as driver:
+        with pytest.raises(InvalidArgumentError):
+            await driver.create(spec(**{"shape": "S", **settings}))  # type: ignore[arg-type]  # nonsense on purpose
+    assert not world.market.reserved
+
+
+async def test_without_discovery_nothing_new_is_made_and_all_else_goes_on(world: World) -> None:
+    async with world.started() as driver:
+        machine = await driver.create(spec())
+        shapes, prices = await driver.shapes(), await driver.prices()
+        world.market.is_away = True
+        with pytest.raises(UnavailableError, match="no remote cluster can be chosen: discovery cannot be reached"):
+            await driver.create(spec("node-2"))
+        assert (await driver.create(spec())).machine_id == machine.machine_id, "it is there, and needs no choice"
+        assert (await driver.shapes(), await driver.prices()) == (shapes, prices)
+        await driver.delete(machine)
+        await until(lambda: not world.slices())
+        world.market.is_away = False
+        await until(lambda: not world.market.reserved, what="the keeper gives it back when discovery is there again")
+
+
+@pytest.mark.thorough
+async def test_somebody_elses_slice_of_that_name_is_left_alone(world: World) -> None:
+    async with world.started() as driver:
+        await driver.create(spec())
+        strange = replace(spec(), tags={"cloudgraft-cluster-id": "other"})
+        with pytest.raises(AlreadyExistsError):
+            await driver.create(strange)
+    assert world.slices() == ["cluster-a/node-1"]
+
+
+@pytest.mark.thorough
+async def test_while_the_consumers_api_is_away_no_cluster_is_blamed(world: World) -> None:
+    async with world.started() as driver:
+        await driver.create(spec())
+        world.consumer.stop()
+        with pytest.raises(UnavailableError):
+            await driver.create(spec("node-2"))
+        with pytest.raises(UnavailableError):
+            await driver.list()
+        world.consumer.start()
+        await driver.create(spec("node-2"))
+    assert world.slices() == ["cluster-a/node-1", "cluster-a/node-2"]

@@ -1,0 +1,160 @@
+"""What goes on beside the calls: deletion, reservations, peerings that nobody needs, and what is not ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.testing.kubeapi import Json
+from tests.conditions import until
+from tests.liqo.liqo_world import QUICK, World, spec
+
+OURS = "app.kubernetes.io/managed-by"
+QUICK_KEEPER: dict[str, Any] = {"look_every": timedelta(seconds=0.1)}
+AT_ONCE: dict[str, Any] = {**QUICK_KEEPER, "unpeer_after": timedelta(seconds=0)}
+
+
+async def test_a_machine_is_deleting_until_its_node_is_gone(world: World) -> None:
+    world.script.say(delays={"delete": 0.5})
+    async with world.started() as driver:
+        machine = await driver.create(spec())
+        await world.has_node("node-1")
+        await driver.delete(machine)
+        assert [one.state for one in await driver.list()] == [MachineState.DELETING]
+        await driver.delete(machine)
+        await until(lambda: not world.slices() and world.node("node-1") is None)
+        await until(lambda: not world.market.reserved, what="what it used is given back")
+        assert await driver.list() == []
+        await driver.delete(machine)
+
+
+@pytest.mark.thorough
+async def test_only_the_very_machine_is_deleted(world: World) -> None:
+    """Law 4: a name that was given again is another machine."""
+    async with world.started() as driver:
+        machine = await driver.create(spec())
+        await driver.delete(Machine(name="node-1", machine_id="an earlier one"))
+        assert [one.state for one in await driver.list()] == [MachineState.RUNNING]
+        await driver.delete(Machine(name="node-2", machine_id=machine.machine_id))
+        assert world.slices() == ["cluster-a/node-1"]
+        assert len(world.market.reserved) == 1
+
+
+async def test_a_peering_ends_when_its_last_slice_is_gone(world: World) -> None:
+    async with world.started(**AT_ONCE) as driver:
+        machine = await driver.create(spec())
+        namespace = "liqo-tenant-cluster-a"
+        assert namespace in world.names("namespaces")
+        await driver.delete(machine)
+        await until(lambda: namespace not in world.names("namespaces"), what="the end of the peering here")
+    assert "liqo-tenant-consumer" not in world.names("namespaces", at="cluster-a")
+    for plural in ("tenants", "serviceaccounts", "rolebindings"):
+        assert world.names(plural, at="cluster-a") == []
+
+
+@pytest.mark.thorough
+async def test_a_peering_stays_while_it_is_used_and_for_a_grace(world: World) -> None:
+    async with world.started(**QUICK_KEEPER) as driver:
+        first, _second = await driver.create(spec()), await driver.create(spec("node-2"))
+        await driver.delete(first)
+        await until(lambda: world.slices() == ["cluster-a/node-2"] and len(world.market.reserved) == 1)
+        looks = len(world.market.calls)
+        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+        assert world.names("tenants", at="cluster-a") == ["consumer"]
+
+
+@pytest.mark.thorough
+async def test_a_peering_that_somebody_else_made_is_used_and_never_ended(world: World) -> None:
+    async with world.started(**QUICK_KEEPER) as driver:
+        await driver.delete(await driver.create(spec()))
+        await until(lambda: not world.slices())
+    _give_away(world)
+    async with world.started(**AT_ONCE) as driver:
+        await driver.delete(await driver.create(spec("node-2")))
+        await until(lambda: not world.slices() and not world.market.reserved)
+        looks = len(world.market.calls)
+        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+    assert world.names("tenants", at="cluster-a") == ["consumer"]
+    assert "liqo-tenant-cluster-a" in world.names("namespaces")
+
+
+def _give_away(world: World) -> None:
+    """From now on another's label is on everything."""
+    for store in (world.consumer.store, world.providers["cluster-a"].store):
+        for key, one in list(store.objects.items()):
+            if (one["metadata"].get("labels") or {}).get(OURS) == "cloudgraft":
+                store.patch(key, _labelled)
+
+
+def _labelled(old: Json) -> Json:
+    metadata = {**old["metadata"], "labels": {**old["metadata"]["labels"], OURS: "somebody"}}
+    return {**old, "metadata": metadata}
+
+
+@pytest.mark.thorough
+async def test_reservations_of_machines_that_are_gone_are_given_back(world: World) -> None:
+    async with world.started() as driver:
+        machine = await driver.create(spec())
+    world.market.is_away = True
+    async with world.started() as driver:
+        await driver.delete(machine)
+        await until(lambda: not world.slices())
+    world.market.is_away = False
+    async with world.started():
+        await until(lambda: not world.market.reserved)
+
+
+@pytest.mark.thorough
+async def test_a_machine_whose_reservation_got_lost_gets_one_again(world: World) -> None:
+    async with world.started() as driver:
+        await driver.create(spec())
+    world.market.reserved.clear()
+    async with world.started():
+        await until(lambda: world.reserved() == ["cluster-a:consumer/node-1:confirmed"])
+
+
+@pytest.mark.thorough
+async def test_what_is_held_for_a_machine_that_is_being_made_is_left_alone(world: World) -> None:
+    """Two node managers: one must not give back what the other is about to use."""
+    cluster = world.market.entries["cluster-a"].spec
+    await world.market.reserve("cluster-a", {"cpu": cluster.capacity["cpu"]}, owner="consumer/node-9", seconds=60)
+    async with world.started(**AT_ONCE):
+        looks = len(world.market.calls)
+        await until(lambda: len(world.market.calls) > looks + 10)
+    assert world.reserved() == ["cluster-a:consumer/node-9:held"]
+
+
+@pytest.mark.thorough
+async def test_a_cluster_whose_node_never_became_ready_cools_down(world: World) -> None:
+    world.script.say(cluster="cluster-a", never_ready=True)
+    impatient = replace(QUICK, node=timedelta(microseconds=1))
+    async with world.started(timeouts=impatient) as driver:
+        await driver.delete(await driver.create(spec()))
+        await driver.create(spec("node-2"))
+        assert world.slices()[-1] == "cluster-b/node-2"
+
+
+@pytest.mark.thorough
+async def test_a_machine_that_is_deleted_before_its_time_speaks_against_nobody(world: World) -> None:
+    world.script.say(cluster="cluster-a", never_ready=True)
+    async with world.started() as driver:
+        await driver.delete(await driver.create(spec()))
+        await driver.create(spec("node-2"))
+        assert "cluster-a/node-2" in world.slices()
+
+
+@pytest.mark.thorough
+async def test_the_node_is_labelled_with_its_shape_as_the_template_is(world: World) -> None:
+    async with world.started() as driver:
+        await driver.create(spec())
+        await world.has_node("node-1")
+
+        def is_labelled() -> bool:
+            found = world.objects("virtualnodes")[0]["spec"].get("labels") or {}
+            return found.get("node.kubernetes.io/instance-type") == "S"
+
+        await until(is_labelled)
