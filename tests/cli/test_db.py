@@ -18,6 +18,7 @@ from cloudgraft.sdk.errors import AlreadyExistsError, NotFoundError
 from cloudgraft.store.address import PostgresAddress
 from cloudgraft.store.journal import JournalLockedError
 from cloudgraft.store.records import Change
+from cloudgraft.store.schema import HEAD
 from cloudgraft.store.sql import SqlJournal
 from tests.postgres import PostgresServer, postgres
 from tests.store.places import event, machine, machines
@@ -81,7 +82,7 @@ def test_the_configuration_says_where_the_journal_is(journal_file: Path, tmp_pat
 
 def test_upgrade_makes_what_is_missing_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
-    assert _run("upgrade", "--store", path).stdout == f"{path} is now of schema 0003; it was empty.\n"
+    assert _run("upgrade", "--store", path).stdout == f"{path} is now of schema {HEAD}; it was empty.\n"
     assert _run("upgrade", "--store", path).stdout == f"{path} is up to date (schema 0003).\n"
     assert _json("check", "--store", path)["ok"]
     assert _json("upgrade", "--store", path) == {"journal": str(path), "before": "0003", "after": "0003"}
