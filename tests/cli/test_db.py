@@ -85,7 +85,7 @@ def test_upgrade_makes_what_is_missing_and_says_so(tmp_path: Path) -> None:
     assert _run("upgrade", "--store", path).stdout == f"{path} is now of schema {HEAD}; it was empty.\n"
     assert _run("upgrade", "--store", path).stdout == f"{path} is up to date (schema {HEAD}).\n"
     assert _json("check", "--store", path)["ok"]
-    assert _json("upgrade", "--store", path) == {"journal": str(path), "before": "{HEAD}", "after": "{HEAD}"}
+    assert _json("upgrade", "--store", path) == {"journal": str(path), "before": HEAD, "after": HEAD}
 
 
 def test_upgrade_and_import_are_refused_while_a_server_has_the_journal(journal_file: Path) -> None:
