@@ -26,6 +26,7 @@ _SECONDS_TO_START: Final = 90.0
 # Nodes are played by the simulated cloud, which renews leases and takes the taint of a new node off by itself. On a
 # busy machine these would find nodes silent that are only slow.
 _WITHOUT: Final = ("node-lifecycle-controller", "taint-eviction-controller")
+_FEW: Final = ("namespace-controller", "serviceaccount-token-controller")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class ControlPlane:
     server: str
     authority: Path  # the certificate of the CA that has signed the server's, and signs those of kubelets
     kubectl: Path
+    binaries: Mapping[str, Path]  # with which another one can be started beside it
     programs: Sequence[Program]
 
     def check(self) -> None:
@@ -45,8 +47,11 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(binaries: Mapping[str, Path], directory: Path) -> Iterator[ControlPlane]:
-    """Starts it, and stops it whatever happens. Everything it writes is in ``directory``, its logs too."""
+def control_plane(binaries: Mapping[str, Path], directory: Path, *, runs_pods: bool = True) -> Iterator[ControlPlane]:
+    """Starts it, and stops it whatever happens. Everything it writes is in ``directory``, its logs too.
+
+    One that runs no pods has no scheduler, and controllers for namespaces and accounts only.
+    """
     directory.mkdir(parents=True)
     etcd_port, peer_port, port = free_ports(3)
     server = f"https://127.0.0.1:{port}"
@@ -68,13 +73,17 @@ def control_plane(binaries: Mapping[str, Path], directory: Path) -> Iterator[Con
         what = f"the API server is ready ({api.log})"
         until(lambda: _is_ready(server), what, seconds=_SECONDS_TO_START, check=api.check)
         kubeconfig = _kubeconfig(directory, certificates, server, token)
-        start("kube-scheduler", [*_of_the_api(kubeconfig)])
-        start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory, certificates)])
+        if runs_pods:
+            start("kube-scheduler", [*_of_the_api(kubeconfig)])
+        # The two about bootstrap tokens are off unless they are named.
+        names = ["*", "bootstrapsigner", "tokencleaner", *(f"-{name}" for name in _WITHOUT)] if runs_pods else _FEW
+        start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory, certificates, names)])
         plane = ControlPlane(
             kubeconfig=kubeconfig,
             server=server,
             authority=certificates.ca_cert,
             kubectl=binaries["kubectl"],
+            binaries=binaries,
             programs=tuple(started),
         )
         plane.check()
@@ -139,12 +148,10 @@ def _of_the_api(kubeconfig: Path) -> Sequence[str]:
     return (f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0", *limits)
 
 
-def _controllers(directory: Path, certificates: Bundle) -> Sequence[str]:
-    # The two about bootstrap tokens are off unless they are named.
-    controllers = ",".join(["*", "bootstrapsigner", "tokencleaner", *(f"-{name}" for name in _WITHOUT)])
+def _controllers(directory: Path, certificates: Bundle, names: Sequence[str]) -> Sequence[str]:
     key = directory / "service-accounts.key"
     return (
-        f"--controllers={controllers}",
+        f"--controllers={','.join(names)}",
         f"--service-account-private-key-file={key}",
         f"--cluster-signing-cert-file={certificates.ca_cert}",
         f"--cluster-signing-key-file={certificates.ca_key}",

@@ -15,6 +15,7 @@ from e2e.scenarios import (
     mutual_tls,
     never_joins,
     options,
+    remote_clusters,
     rights,
     scale_down,
     scale_up,
@@ -45,5 +46,6 @@ SCENARIOS: Final = {
         rights,
         deployed,
         dial_in,
+        remote_clusters,
     )
 }
