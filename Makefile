@@ -3,7 +3,7 @@
 #   make test     the tests: no network, no service to start by hand
 #   make test-thorough  long ones, and those of which make test has a sample
 #   make test-docs   every command of every page
-#   make test-crash  kill -9 at every journal write and around every cloud call; minutes
+#   make test-crash  kill -9 at every journal write, around every cloud call, at every step of a peering; minutes
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make check    ruff, mypy, import-linter, generated code is current
@@ -33,10 +33,10 @@ run: $(CORE)
 	@$(BIN)/cloudgraft $(ARGS)
 
 test: $(DEV)
-	@$(BIN)/python -m pytest -n auto --dist loadgroup --ignore=tests/docs -m "not thorough" $(ARGS_TEST)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup --ignore=tests/docs -m "not thorough and not exhaustive" $(ARGS_TEST)
 
 test-thorough: $(DEV)
-	@$(BIN)/python -m pytest -n auto -m thorough $(ARGS_TEST)
+	@$(BIN)/python -m pytest -n auto -m "thorough and not exhaustive" $(ARGS_TEST)
 
 test-docs: $(DEV)
 	@$(BIN)/python -m pytest -n auto tests/docs $(ARGS_TEST)
@@ -45,6 +45,7 @@ test-crash: $(DEV)
 	@if command -v strace >/dev/null; then $(BIN)/python -m tests.store.trace_fsync; \
 	else echo "strace is not installed: that the disk has a change before it is answered was not watched" >&2; fi
 	@$(BIN)/python -m tests.crash $(ARGS_CRASH)
+	@$(BIN)/python -m pytest -n auto -m exhaustive $(ARGS_TEST)
 
 e2e: $(DEV)
 	@$(BIN)/python -m e2e $(ARGS_E2E)

@@ -1,4 +1,4 @@
-"""A sample of many cases of one kind for `make test`; the rest is run by `make test-thorough`."""
+"""A sample of many cases of one kind; the rest is run by a command that takes longer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ T = TypeVar("T")
 _EVERY = 8
 
 
-def sampled(cases: Iterable[T], name: Callable[[T], str]) -> list[Any]:
-    """The cases as parameters of a test, of which every eighth is in the sample."""
+def sampled(
+    cases: Iterable[T], name: Callable[[T], str], *, rest: pytest.MarkDecorator = pytest.mark.thorough
+) -> list[Any]:
+    """The cases as parameters of a test, of which every eighth is in the sample; ``rest`` marks the others."""
     return [
-        pytest.param(case, id=name(case), marks=() if number % _EVERY == 0 else (pytest.mark.thorough,))
+        pytest.param(case, id=name(case), marks=() if number % _EVERY == 0 else (rest,))
         for number, case in enumerate(cases)
     ]

@@ -16,6 +16,7 @@ from e2e.processes import Program
 from tests.conditions import until
 from tests.liqo.sweep.liqo_kill_gate import Order
 from tests.liqo.sweep.liqo_kill_world import PATIENCE, VICTIMS, KillWorld
+from tests.sampling import sampled
 
 GROWING = (
     "manager increase",
@@ -48,7 +49,7 @@ SHRINKING = (
 )
 PEERED = {"berlin namespace for home", "berlin tenant", "home namespace for berlin"}
 
-# The world takes longer to set up than a sample may take, so all of them are for `make test-thorough`.
+# The world takes longer to set up than `make test` may take: `make test-thorough` has a sample, `make test-crash` all.
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(4 * PATIENCE)]
 
 
@@ -91,7 +92,7 @@ async def test_the_steps_of_a_peering_and_of_its_end_are_all_in_the_sweep(world:
     world.is_good = True
 
 
-@pytest.mark.parametrize("case", list(_cases()), ids=str)
+@pytest.mark.parametrize("case", sampled(_cases(), str, rest=pytest.mark.exhaustive))
 async def test_a_kill_at_any_step_doubles_nothing_and_leaves_nothing(world: KillWorld, case: Case) -> None:
     """One slice, one node, one confirmed reservation and one peering; and after scale-in none of them."""
     world.made.clear()
