@@ -97,6 +97,13 @@ class World:
 
         await until(is_there, what=f"the node {name} with its providerID")
 
+    async def is_ready(self, name: str) -> None:
+        def told() -> bool:
+            conditions = ((self.node(name) or {}).get("status") or {}).get("conditions") or ()
+            return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+        await until(told, what=f"the node {name} is ready")
+
 
 @contextmanager
 def running(directory: Path, providers: Sequence[str]) -> Iterator[tuple[KubeApi, dict[str, KubeApi]]]:

@@ -14,6 +14,7 @@ from cloudgraft.discovery.model import ClusterState
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
+    DeadlineError,
     ErrorClass,
     InvalidArgumentError,
     OutOfStockError,
@@ -101,6 +102,29 @@ async def test_a_dead_cluster_is_given_up_and_the_next_serves(world: World) -> N
         await driver.create(spec())
     assert world.slices() == ["cluster-b/node-1"]
     assert world.reserved() == ["cluster-b:consumer/node-1:confirmed"]
+
+
+async def test_the_next_cluster_is_asked_only_when_nothing_of_that_name_is_left(world: World) -> None:
+    """Liqo makes a virtual node of whatever was granted; of two of one name it would take the wrong one away."""
+    world.script.say(cluster="cluster-a", grant={"cpu": "1"}, delays={"delete": 0.3})
+    world.script.say(cluster="cluster-b", delays={"virtualNode": 60})
+    async with world.started() as driver:
+        await driver.create(spec())
+        assert world.slices() == ["cluster-b/node-1"]
+        assert world.names("virtualnodes") == []
+
+
+async def test_a_cluster_that_does_not_let_go_is_left_alone_for_a_while(world: World) -> None:
+    """What was asked of it stays until Liqo reaches it again; the next machine is made elsewhere."""
+    async with world.started(timeouts=replace(IMPATIENT, removal=timedelta(seconds=0.5))) as driver:
+        world.script.say(cluster="cluster-a", delays={"resources": 60})
+        trying = asyncio.create_task(driver.create(spec()))
+        await until(lambda: bool(world.objects("resourceslices", at="cluster-a")), what="cluster-a is asked")
+        world.script.say(cluster="cluster-a", dead=True)
+        with pytest.raises(DeadlineError):
+            await trying
+        await driver.create(spec("node-2"))
+    assert world.slices() == ["cluster-a/node-1", "cluster-b/node-2"]
 
 
 @pytest.mark.thorough

@@ -24,9 +24,10 @@ async def test_a_machine_is_deleting_until_its_node_is_gone(world: World) -> Non
         machine = await driver.create(spec())
         await world.has_node("node-1")
         await driver.delete(machine)
-        assert [one.state for one in await driver.list()] == [MachineState.DELETING]
-        await driver.delete(machine)
-        await until(lambda: not world.slices() and world.node("node-1") is None)
+        while world.node("node-1") is not None:  # Liqo drains it
+            assert [one.state for one in await driver.list()] == [MachineState.DELETING] or world.node("node-1") is None
+            await driver.delete(machine)
+        await until(lambda: not world.slices())
         await until(lambda: not world.market.reserved, what="what it used is given back")
         assert await driver.list() == []
         await driver.delete(machine)
@@ -54,6 +55,18 @@ async def test_a_peering_ends_when_its_last_slice_is_gone(world: World) -> None:
     assert "liqo-tenant-consumer" not in world.names("namespaces", at="cluster-a")
     for plural in ("tenants", "serviceaccounts", "rolebindings"):
         assert world.names(plural, at="cluster-a") == []
+
+
+async def test_a_cluster_that_is_peered_with_again_gives_nodes_that_become_ready(world: World) -> None:
+    """Liqo would go on to ask it with the credentials of the first time, which are revoked, and take it for dead."""
+    async with world.started(**AT_ONCE) as driver:
+        machine = await driver.create(spec())
+        await world.is_ready("node-1")
+        await driver.delete(machine)
+        await until(lambda: "liqo-tenant-cluster-a" not in world.names("namespaces"), what="the end of the peering")
+        assert not world.objects("foreignclusters")[0]["status"].get("apiServerUrl")
+        await driver.create(spec("node-2"))
+        await world.is_ready("node-2")
 
 
 @pytest.mark.thorough

@@ -135,4 +135,5 @@ async def test_a_peering_that_broke_is_mended(world: World) -> None:
         with pytest.raises(OutOfStockError):
             await driver.create(spec("node-2", shape="S@cluster-a"))
         await driver.create(spec("node-3", shape="S@cluster-a"))
-    assert "cluster-a/node-3" in world.slices()
+        assert "cluster-a/node-3" in world.slices()
+        await world.is_ready("node-3")

@@ -106,8 +106,8 @@ def test_all_reasons_are_told_once_each() -> None:
     assert "knows none" in none_left("S", {}, {})
 
 
-def test_shapes_carry_liqos_taint_and_labels() -> None:
-    """Bug 5 of the proof of concept: pods that may not go there must not cause a node."""
+def test_bug_5_shapes_carry_liqos_taint_and_labels() -> None:
+    """Pods that may not go there must not cause a node."""
     shapes = {shape.name: shape for shape in all_shapes(OPTIONS.amounts(), [_cluster("a")])}
     assert sorted(shapes) == ["L", "L@a", "S", "S@a", "all@a"]
     assert all(shape.taints == (TAINT,) for shape in shapes.values())
@@ -149,6 +149,8 @@ def _status(authentication: str, resources: str, **granted: str) -> dict[str, ob
         (_status("Denied", "Accepted", cpu="8", memory="16Gi"), Answer.REFUSED),
     ],
 )
-def test_status_is_believed_and_less_than_the_shape_is_a_failure(status: dict[str, object], answer: Answer) -> None:
-    """Bug 4 of the proof of concept: a node smaller than its template never holds the pods that it was made for."""
+def test_bug_4_status_is_believed_and_less_than_the_shape_is_a_failure(
+    status: dict[str, object], answer: Answer
+) -> None:
+    """A node smaller than its template never holds the pods that it was made for."""
     assert verdict_of(CAPACITY, status).answer is answer

@@ -137,9 +137,16 @@ class KubeClient:
         return await self._object(kind, call)
 
     async def delete(
-        self, kind: Kind[V], name: str, *, namespace: str = "", uid: str = "", grace_seconds: int | None = None
+        self,
+        kind: Kind[V],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        grace_seconds: int | None = None,
+        foreground: bool = False,
     ) -> None:
-        """Deletes an object; with a uid, only that very one.
+        """Deletes an object; with a uid, only that very one. ``foreground``: it stays until what it owns is gone.
 
         Raises NotFoundError when there is none of that name, ConflictError when it has another uid.
         """
@@ -148,6 +155,8 @@ class KubeClient:
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
+        if foreground:
+            options["propagationPolicy"] = "Foreground"
         what = f"cannot delete {kind.plural}/{name}"
         path, right = _path(kind, namespace, name), _right(kind, "delete", namespace)
         await self._api.call(Call(what=what, method="DELETE", path=path, body=options, right=right))

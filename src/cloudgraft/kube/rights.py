@@ -9,8 +9,10 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["RIGHTS", "TOKEN_NAMESPACE", "Feature", "Right", "rights_of"]
+__all__ = ["LIQO", "PART_RIGHTS", "RIGHTS", "TENANT", "TOKEN_NAMESPACE", "Feature", "Part", "Right", "rights_of"]
 
+LIQO = "liqo"  # the namespace where Liqo is installed, unless the options say otherwise
+TENANT = "liqo-tenant-…"  # one namespace for each peer
 TOKEN_NAMESPACE = "kube-system"  # noqa: S105 - where the cluster looks for bootstrap tokens
 
 
@@ -53,6 +55,60 @@ RIGHTS: dict[Feature, tuple[Right, ...]] = {
         Right(verb="list", resource="nodes"),
         Right(verb="list", resource="deployments", group="apps"),
     ),
+}
+
+
+class Part(enum.Enum):
+    """Parts that have an account of their own, in a cluster of their own. The value is what pages call them."""
+
+    CONSUMER = "driver `liqo`, in the consumer"
+    PROVIDER = "driver `liqo`, in a provider"
+    AGENT = "`cloudgraft discovery agent`"
+    IMPORT = "`import` of the discovery server"
+
+
+def _rights(resource: str, verbs: str, group: str = "", namespace: str = "") -> tuple[Right, ...]:
+    return tuple(Right(verb=verb, resource=resource, group=group, namespace=namespace) for verb in verbs.split())
+
+
+_NETWORKING = "networking.liqo.io"
+_NETWORK = tuple(
+    right
+    for kind in ("configurations", "gatewayclients", "gatewayservers", "publickeies")
+    for right in _rights(kind, "list create delete", _NETWORKING, TENANT)
+)
+_LIQOS_OWN = (*_rights("configmaps", "list", "", LIQO), *_rights("networks", "list", "ipam.liqo.io", LIQO))
+PART_RIGHTS: dict[Part, tuple[Right, ...]] = {
+    Part.CONSUMER: (
+        *_rights("nodes", "list watch patch"),
+        *_rights("namespaces", "get list create delete"),
+        *_rights("resourceslices", "list watch", "authentication.liqo.io"),
+        *_rights("foreignclusters", "get patch", "core.liqo.io"),
+        *_LIQOS_OWN,
+        *_rights("resourceslices", "get create delete", "authentication.liqo.io", TENANT),
+        *_rights("virtualnodes", "list patch", "offloading.liqo.io", TENANT),
+        *_rights("secrets", "get list create patch delete", "", TENANT),
+        *_NETWORK,
+        *_rights("connections", "list", _NETWORKING, TENANT),
+    ),
+    # The namespaces may be made by the provider itself: then only `get` is needed of them.
+    Part.PROVIDER: (
+        *_rights("namespaces", "get list create delete"),
+        *_LIQOS_OWN,
+        *_rights("tenants", "list create delete", "authentication.liqo.io", TENANT),
+        *_rights("secrets", "get list create delete", "", TENANT),
+        *_NETWORK,
+        *_rights("serviceaccounts", "get list create delete", "", TENANT),
+        *_rights("rolebindings", "get list create delete", "rbac.authorization.k8s.io", TENANT),
+        # Of the ClusterRole liqo-remote-controlplane only, whose rights it need not have itself then.
+        *_rights("clusterroles", "bind", "rbac.authorization.k8s.io", TENANT),
+    ),
+    Part.AGENT: (
+        *_rights("nodes", "list watch"),
+        *_rights("pods", "list watch"),
+        *_rights("configmaps", "list"),  # only where its file does not say `cluster.id`
+    ),
+    Part.IMPORT: _rights("secrets", "list watch", "", "…"),
 }
 
 

@@ -180,7 +180,8 @@ class Creator:
         with _after_the_act():
             try:
                 return await self._granted(made)
-            except ClusterError:
+            except ClusterError as error:
+                self._cool(candidate.cluster, error)  # before what may fail: the cluster is left alone all the same
                 await self._take_back(made)
                 raise
 
@@ -211,6 +212,9 @@ class Creator:
     def _note(self, cluster: str, error: ClusterError, skip: dict[str, str]) -> None:
         log.warning("cluster %s failed: %s", cluster, error.why)
         skip[cluster] = error.why
+        self._cool(cluster, error)
+
+    def _cool(self, cluster: str, error: ClusterError) -> None:
         if error.cools:
             self._parts.cool_downs.cool(cluster, error.why, _now())
 

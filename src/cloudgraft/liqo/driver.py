@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Market
@@ -51,6 +52,8 @@ class LiqoDriver(Driver):
         idempotency=Idempotency.TOKEN,
         provider_id=PROVIDER_ID,
         provider_id_by=ProviderIdBy.CLOUD_CONTROLLER,  # the keeper beside this driver is one
+        catalog_lasts=timedelta(seconds=30),  # a search at discovery is cheap, and prices decide
+        create_timeout=timedelta(minutes=10),  # to peer with a cluster for the first time takes minutes
     )
 
     def __init__(self, options: LiqoOptions, market: Market | None = None) -> None:

@@ -11,6 +11,7 @@ __all__ = [
     "CLUSTER_ID_MAPS",
     "CONFIGURATIONS",
     "CONNECTIONS",
+    "FOREIGN_CLUSTERS",
     "GATEWAY_CLIENTS",
     "GATEWAY_SERVERS",
     "IDENTITY_TYPE",
@@ -54,6 +55,7 @@ NAMESPACES: Final = custom_kind(_CORE, "namespaces")
 SECRETS: Final = custom_kind(_CORE, "secrets")
 SERVICE_ACCOUNTS: Final = custom_kind(_CORE, "serviceaccounts")
 ROLE_BINDINGS: Final = custom_kind("apis/rbac.authorization.k8s.io/v1", "rolebindings")
+FOREIGN_CLUSTERS: Final = custom_kind("apis/core.liqo.io/v1beta1", "foreignclusters")
 TENANTS: Final = custom_kind(_AUTHENTICATION, "tenants")
 SLICES: Final = custom_kind(_AUTHENTICATION, "resourceslices")
 CONFIGURATIONS: Final = custom_kind(_NETWORKING, "configurations")

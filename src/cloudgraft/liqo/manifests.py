@@ -26,6 +26,7 @@ __all__ = [
     "configuration",
     "gateway_client",
     "gateway_server",
+    "identity_name",
     "identity_secret",
     "keys_secret",
     "kubeconfig",
@@ -114,12 +115,17 @@ def kubeconfig(server: str, authority: str, token: str, space: str) -> str:
     )
 
 
+def identity_name(provider: str) -> str:
+    """What the Secret at the consumer is called by which its Liqo gets in at a provider."""
+    return f"cloudgraft-controlplane-{provider}"
+
+
 def identity_secret(provider: str, remote_space: str, config: str) -> Manifest:
     """At the consumer: begins the replication of slices. The last object of a peering: when it is there, all is."""
     made = _object(
         "v1",
         "Secret",
-        f"cloudgraft-controlplane-{provider}",
+        identity_name(provider),
         provider,
         labels={IDENTITY_TYPE: "ControlPlane"},
         annotations={REMOTE_NAMESPACE: remote_space},

@@ -1,7 +1,7 @@
 """Peering with a remote cluster, and its end, by plain objects at both sides.
 
 Every step looks first and makes what is missing, so that it can be stopped anywhere and begun again by anybody. The
-identity at the consumer is made last: where it is, the two are peered, and the provider need not be asked any more.
+identity at the consumer is made last: where it is, the two are peered, and the provider is only asked whether it lives.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cloudgraft.discovery.model import Market, NetworkMode
 from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.liqo.failures import ClusterError, at_cluster
+from cloudgraft.liqo.foreign import forget_credentials
 from cloudgraft.liqo.kinds import (
     NAMESPACES,
     ROLE_BINDINGS,
@@ -31,7 +32,7 @@ from cloudgraft.liqo.manifests import tenant_namespace
 from cloudgraft.liqo.network import NETWORK_KINDS, Side, connect_networks
 from cloudgraft.liqo.options import LiqoOptions
 from cloudgraft.liqo.placement import Candidate
-from cloudgraft.liqo.present import find, remove_ours
+from cloudgraft.liqo.present import find, remove_ours, steps
 from cloudgraft.liqo.tenancy import (
     cluster_id_of,
     ensure_identity,
@@ -78,6 +79,7 @@ class Peering:
         async with self._locks[cluster]:
             space = await self._peered(cluster)
             if space and cluster not in self._doubted:
+                await self._check_alive(cluster)
                 return space
             limit = asyncio.timeout_at(self._deadline(cluster))
             try:
@@ -135,6 +137,17 @@ class Peering:
         log.info("peered with cluster %s", cluster)
         return space
 
+    async def _check_alive(self, cluster: str) -> None:
+        """Raises ClusterError when a cluster that we are peered with does not answer.
+
+        Liqo never lets go of a slice whose provider is dead, and a name is used once in the whole consumer: asked for
+        in vain there, the machine could not be made elsewhere any more.
+        """
+        given = await self._credentials(cluster)
+        if given is not None:
+            async with self._provider(cluster, given):
+                pass
+
     async def _credentials(self, cluster: str) -> str | None:
         try:
             return await self._market.credentials(cluster)
@@ -183,7 +196,10 @@ class Peering:
                 raise ClusterError("the end of the peering took too long") from None
 
     async def _undo(self, cluster: str, space: str, *, remove_space: bool) -> bool:
-        await remove_ours(self._client, about(SECRETS, cluster), space)
+        async for _ in steps():  # Liqo holds the identity until it needs the way in no more
+            if not await remove_ours(self._client, about(SECRETS, cluster), space):
+                break
+        await forget_credentials(self._client, cluster)
         given = await self._credentials(cluster)
         if given is None:
             log.warning("discovery has no credentials for cluster %s any more: what we made there stays", cluster)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import CustomObject, Manifest
 from cloudgraft.liqo.failures import ClusterError
-from cloudgraft.liqo.kinds import OUR_SLICES, REMOTE, SLICES, is_ours, named
+from cloudgraft.liqo.kinds import OUR_SLICES, REMOTE, SLICES, VIRTUAL_NODE_OBJECTS, is_ours, named
 from cloudgraft.liqo.manifests import SHAPE, TAGS
 from cloudgraft.liqo.present import find, name_of, steps
 from cloudgraft.liqo.shapes import is_enough
@@ -180,23 +180,29 @@ class Slices:
         raise AssertionError  # steps have no end
 
     async def delete(self, one: Slice) -> None:
-        """Asks for its deletion. It is there until Liqo has taken the node away."""
+        """Asks for its deletion. It is there until Liqo has drained the node and taken it away."""
         try:
-            await self._client.delete(SLICES, one.name, namespace=one.space, uid=one.uid)
+            await self._client.delete(SLICES, one.name, namespace=one.space, uid=one.uid, foreground=True)
         except (NotFoundError, ConflictError):  # it is gone, and perhaps there is another of its name
             return
 
     async def gone(self, one: Slice, seconds: float) -> bool:
-        """Whether it was gone in time."""
+        """Whether it was gone in time, with its virtual node: of two of one name Liqo would take the wrong one away."""
         try:
             async with asyncio.timeout(seconds):
                 async for _ in steps():
                     found = await find(self._client, SLICES, one.name, one.space)
-                    if found is None or found.uid != one.uid:
+                    if found is not None and found.uid != one.uid:
+                        return True
+                    if found is None and not await self._has_virtual_node(one):
                         return True
         except TimeoutError:
             return False
         raise AssertionError  # steps have no end
+
+    async def _has_virtual_node(self, one: Slice) -> bool:
+        found = (await self._client.list(named(VIRTUAL_NODE_OBJECTS, one.name), namespace=one.space)).items
+        return bool(found)
 
     async def remove(self, one: Slice, seconds: float) -> None:
         """Deletes it and waits until it is gone. Raises DeadlineError when it is not, in time."""

@@ -10,6 +10,7 @@ from cloudgraft.kube.objects import CustomObject, PatchStyle
 from cloudgraft.kube.rights import Right
 from cloudgraft.liqo import manifests
 from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.foreign import forget_credentials
 from cloudgraft.liqo.kinds import (
     CLUSTER_ID_MAPS,
     IDENTITY_TYPE,
@@ -137,9 +138,17 @@ async def _account_config(provider: Side) -> str:
 async def ensure_identity(consumer: Side, remote_space: str, config: str) -> None:
     """Gives the consumer's Liqo the way in. One of ours that is out of date is brought up to date."""
     wanted = manifests.identity_secret(consumer.peer, remote_space, config)
-    found = await find_identity(consumer.client, consumer.peer, consumer.space)
-    if found is None:
-        await ensure(consumer.client, SECRETS, wanted, consumer.space)
-    elif is_ours(found) and found.content.get("data") != wanted["data"]:
-        patch = {"metadata": {"uid": found.uid}, "data": wanted["data"]}
-        await consumer.client.patch(SECRETS, found.name, patch, namespace=found.namespace, style=PatchStyle.MERGE)
+    client, name = consumer.client, manifests.identity_name(consumer.peer)
+    found = await find_identity(client, consumer.peer, consumer.space) or await find(
+        client, SECRETS, name, consumer.space
+    )
+    if found is None or found.deleting:
+        await forget_credentials(client, consumer.peer)
+        await ensure(client, SECRETS, wanted, consumer.space)
+    elif is_ours(found) and (found.content.get("data") != wanted["data"] or IDENTITY_TYPE not in found.labels):
+        # For a moment it is no identity, so that Liqo lets go of the old one.
+        hidden = {"metadata": {"uid": found.uid, "labels": {IDENTITY_TYPE: None}}}
+        await client.patch(SECRETS, found.name, hidden, namespace=found.namespace, style=PatchStyle.MERGE)
+        await forget_credentials(client, consumer.peer)
+        patch = {"metadata": {"uid": found.uid, "labels": {IDENTITY_TYPE: "ControlPlane"}}, "data": wanted["data"]}
+        await client.patch(SECRETS, found.name, patch, namespace=found.namespace, style=PatchStyle.MERGE)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from cloudgraft.kube.objects import PatchStyle
 from cloudgraft.sdk.errors import InvalidArgumentError, PermissionDeniedError
 from cloudgraft.testing.fakeliqo import Script, guard_names, install
-from cloudgraft.testing.fakeliqo.words import SLICES
+from cloudgraft.testing.fakeliqo.words import FOREIGN_CLUSTERS, SECRETS, SLICES
 from tests.conditions import until
 from tests.testing.fakeliqo.fakeliqo_world import HOME, REMOTE, LiqoWorld, conditions, liqo_world
 
@@ -57,7 +59,7 @@ async def test_a_slice_that_is_deleted_takes_everything_with_it(world: LiqoWorld
     await until(lambda: world.nothing_left("s1", A))
     there = world.apis[A].store
     assert [each["metadata"]["name"] for each in there.items("resourceslices")] == ["s2"]
-    await until(lambda: [each["metadata"]["name"] for each in there.items("quotas")] == ["s2"])
+    await until(lambda: [each["metadata"]["name"].rpartition("-")[0] for each in there.items("quotas")] == ["s2"])
     assert world.readiness("s2") == "True"
 
 
@@ -108,13 +110,53 @@ async def test_without_rights_at_the_provider_nothing_is_carried(world: LiqoWorl
     assert world.apis[A].store.items("resourceslices") == []
 
 
-async def test_a_provider_that_dies_makes_its_nodes_not_ready_and_holds_nothing(world: LiqoWorld) -> None:
+async def test_a_provider_that_dies_makes_its_nodes_not_ready_and_holds_its_slices(world: LiqoWorld) -> None:
+    """Liqo waits for it, unless a person says that it never comes back."""
     world.peer(A)
     world.ask("s1", A, cpu="1")
     await until(lambda: world.readiness("s1") == "True")
     world.apis[A].stop()
-    await until(lambda: world.readiness("s1") == "False")
+    await until(lambda: world.readiness("s1") == "Unknown")
     world.give_back("s1", A)
+    mark = {"metadata": {"annotations": {"liqo.io/foreign-cluster-permanently-unreachable": "true"}}}
+    assert world.home.find("resourceslices", "s1", f"liqo-tenant-{A}") is not None
+    await world.clients[HOME].patch(FOREIGN_CLUSTERS, A, mark, style=PatchStyle.MERGE)
+    await until(lambda: world.nothing_left("s1", A))
+
+
+async def test_credentials_that_are_replaced_are_not_seen_until_liqo_looks_again(world: LiqoWorld) -> None:
+    """As with Liqo 1.2: it looks when it sees that there are none, and nothing but a label makes it look."""
+    world.peer(A)
+    world.ask("s1", A, cpu="1")
+    await until(lambda: world.readiness("s1") == "True")
+    client, space = world.clients[HOME], f"liqo-tenant-{A}"
+    account = world.apis[A].users.of_account(f"liqo-tenant-{HOME}", "guest")
+    text = base64.b64encode(world.apis[A].kubeconfig_text(account).encode()).decode()
+    await client.patch(SECRETS, "cplane", {"data": {"kubeconfig": text}}, namespace=space, style=PatchStyle.MERGE)
+    await until(lambda: world.readiness("s1") == "Unknown")
+    await _identify(world, None)
+    await until(lambda: not conditions(world.home.find("foreignclusters", A)))
+    await _identify(world, "ControlPlane")
+    await until(
+        lambda: [each["status"] for each in conditions(world.home.find("foreignclusters", A))] == ["Established"]
+    )
+    await until(lambda: world.readiness("s1") == "True")
+
+
+async def _identify(world: LiqoWorld, value: str | None) -> None:
+    client, labels = world.clients[HOME], {"metadata": {"labels": {"liqo.io/identity-type": value}}}
+    await client.patch(SECRETS, "cplane", labels, namespace=f"liqo-tenant-{A}", style=PatchStyle.MERGE)
+    await client.patch(FOREIGN_CLUSTERS, A, {"metadata": {"labels": {"look": str(value)}}}, style=PatchStyle.MERGE)
+
+
+async def test_a_map_of_namespaces_goes_along_and_holds_the_identity_too(world: LiqoWorld) -> None:
+    world.peer(A)
+    world.ask("s1", A, cpu="1")
+    there = world.apis[A].store
+    await until(lambda: there.find("namespacemaps", A, f"liqo-tenant-{HOME}") is not None)
+    assert there.find("tenants", HOME, f"liqo-tenant-{HOME}") is not None
+    world.give_back("s1", A)
+    await until(lambda: not there.items("namespacemaps") and not world.home.items("namespacemaps"))
     await until(lambda: world.nothing_left("s1", A))
 
 

@@ -25,6 +25,7 @@ from cloudgraft.testing.fakeliqo.words import (
     FOREIGN_CLUSTERS,
     IDENTITIES,
     IDENTITY_SECRETS,
+    NAMESPACE_MAPS,
     NODES,
     SCRIPTS,
     SLICES,
@@ -39,6 +40,7 @@ _CONSUMER_KINDS: Final = (
     FOREIGN_CLUSTERS,
     IDENTITIES,
     IDENTITY_SECRETS,
+    NAMESPACE_MAPS,
     NODES,
     SCRIPTS,
     SLICES,
@@ -103,13 +105,13 @@ class FakeLiqo:
             await self._replicator.close()
 
     def _consume(self, cluster: Cluster, script: Script, pace: Pace) -> Callable[[], Awaitable[None]]:
-        reachable = self._replicator.is_reachable
+        foreign = ForeignClusters(cluster, self._replicator.is_reachable)
         parts = (
             Network(cluster, script, pace),
             self._replicator,
             SliceRequests(cluster, script, pace),
-            VirtualNodes(cluster, script, pace, reachable),
-            ForeignClusters(cluster, reachable),
+            VirtualNodes(cluster, script, pace, foreign.is_reachable),
+            foreign,
         )
 
         async def turn() -> None:

@@ -1,4 +1,9 @@
-"""What Liqo tells of each peer: a ForeignCluster, made as soon as anything about the peer is there."""
+"""What Liqo tells of each peer: a ForeignCluster, made as soon as anything about the peer is there.
+
+As Liqo 1.2 does, it asks the peer's API with the credentials that were there when it first looked, and looks again only
+when an object about the peer changes, or a label of the ForeignCluster. A Secret is no such object: one that goes, or
+that is replaced, is not seen, and when what it held is revoked the peer seems dead.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from typing import Any
 from cloudgraft.kube.objects import CustomObject
 from cloudgraft.testing.fakeliqo.cluster import Cluster
 from cloudgraft.testing.fakeliqo.words import (
+    CHECKER_FINALIZER,
     CONFIGURATIONS,
     CONNECTIONS,
     FOREIGN_CLUSTERS,
@@ -31,7 +37,14 @@ class ForeignClusters:
 
     def __init__(self, cluster: Cluster, is_reachable: Callable[[str], bool]) -> None:
         self._cluster = cluster
-        self._is_reachable = is_reachable
+        self._reaches = is_reachable
+        self._seen: dict[str, object] = {}  # what there was about a peer when it was last looked at
+        self._known: dict[str, CustomObject] = {}  # the credentials that a peer is asked with
+
+    def is_reachable(self, peer: str) -> bool:
+        """Whether the peer's API answers, as far as Liqo can tell with the credentials that it has."""
+        known = self._known.get(peer)
+        return self._reaches(peer) and (known is None or _data(known) == _data(self._secret(peer)))
 
     async def turn(self) -> None:
         """Makes and reports what is due. One whose peering is over stays, with an unknown role."""
@@ -40,11 +53,30 @@ class ForeignClusters:
             if self._cluster.find(FOREIGN_CLUSTERS, peer) is None:
                 await self._cluster.create(FOREIGN_CLUSTERS, _manifest(peer))
         for found in self._cluster.all(FOREIGN_CLUSTERS):
+            self._look(found)
+            await self._cluster.hold(FOREIGN_CLUSTERS, found, CHECKER_FINALIZER, wanted=found.name in self._known)
             await self._cluster.report(FOREIGN_CLUSTERS, found, self._status(found))
+
+    def _look(self, found: CustomObject) -> None:
+        """At the credentials; those that are in use stay so until it is seen that there are none."""
+        peer = found.name
+        versions = sorted(each.version for kind in _TELLING for each in self._cluster.all(kind, remote=peer))
+        now = (found.uid, tuple(versions), tuple(sorted(found.labels.items())))
+        if self._seen.get(peer) == now and not found.deleting:
+            return
+        self._seen[peer] = now
+        secret = self._secret(peer)
+        if secret is None or found.deleting:
+            self._known.pop(peer, None)
+        else:
+            self._known.setdefault(peer, secret)
+
+    def _secret(self, peer: str) -> CustomObject | None:
+        return next(iter(self._cluster.all(IDENTITY_SECRETS, remote=peer)), None)
 
     def _status(self, found: CustomObject) -> Mapping[str, Any]:
         peer = found.name
-        secret = next(iter(self._cluster.all(IDENTITY_SECRETS, remote=peer)), None)
+        secret = self._known.get(peer)
         virtual = self._cluster.all(VIRTUAL_NODES, remote=peer)
         connections = self._cluster.all(CONNECTIONS, remote=peer)
         networking: list[tuple[str, str]] = []
@@ -54,6 +86,7 @@ class ForeignClusters:
         status: dict[str, Any] = {
             "role": "Provider" if secret or virtual else "Unknown",
             "observedGeneration": 1,
+            "apiServerUrl": f"https://{peer}.invalid" if secret else None,
             "tenantNamespace": {"local": secret.namespace, "remote": secret.annotations.get(REMOTE_NAMESPACE, "")}
             if secret
             else {},
@@ -67,9 +100,13 @@ class ForeignClusters:
                 ),
             },
         }
-        api = "Established" if self._is_reachable(peer) else "Error"
+        api = "Established" if self.is_reachable(peer) else "Error"
         old = status_of(found).get("conditions") or ()
         return status | {"conditions": _conditions(old, [("APIServerStatus", api)] if secret else [])}
+
+
+def _data(secret: CustomObject | None) -> object:
+    return None if secret is None else secret.content.get("data")
 
 
 def _module(found: CustomObject, name: str, has: object, told: list[tuple[str, str]]) -> Mapping[str, Any]:

@@ -18,10 +18,12 @@ from cloudgraft.testing.fakeliqo.words import (
     REPLICATED,
     SECRETS,
     SLICES,
+    TENANT_FINALIZER,
     TENANT_NAMESPACE,
     TENANTS,
     TOKEN_SECRETS,
     condition,
+    owner,
     spec_of,
     status_of,
     with_condition,
@@ -45,14 +47,15 @@ class Grants:
     async def turn(self) -> None:
         """Does what is due."""
         for tenant in self._cluster.all(TENANTS):
+            await self._cluster.hold(TENANTS, tenant, TENANT_FINALIZER, wanted=not tenant.deleting)
             if spec_of(tenant).get("authzPolicy") == "TolerateNoHandshake":  # no fake has keys to compare
                 await self._cluster.report(TENANTS, tenant, {"tenantNamespace": tenant.namespace})
         slices = [each for each in self._cluster.all(SLICES) if each.labels.get(REPLICATED) == "true"]
         for found in slices:
             await self._judge(found)
-        present = {each.key for each in slices}
+        present = {(each.namespace, _user(each)) for each in slices}
         for quota in self._cluster.all(QUOTAS):
-            if quota.key not in present:
+            if (quota.namespace, quota.name) not in present:
                 await self._cluster.delete(QUOTAS, quota)
         for secret in self._cluster.all(TOKEN_SECRETS):
             await self._fill(secret)
@@ -130,7 +133,7 @@ class Grants:
         await self._limit(found, granted)
 
     async def _limit(self, found: CustomObject, granted: Mapping[str, str]) -> None:
-        quota = self._cluster.find(QUOTAS, found.name, found.namespace)
+        quota = self._cluster.find(QUOTAS, _user(found), found.namespace)
         if quota is None:
             await self._cluster.create(QUOTAS, _quota(found, granted), found.namespace)
         elif spec_of(quota).get("resources") != granted:
@@ -144,7 +147,7 @@ def _denial(found: CustomObject, tenant: CustomObject, rules: Rules) -> tuple[st
     state = spec_of(tenant).get("tenantCondition", "Active")
     is_new = condition(found, "Resources").get("status") != "Accepted"
     if state == "Drained" or (state == "Cordoned" and is_new):
-        return "ResourceSliceResourcesDenied", f"the tenant is {state.lower()}"
+        return "ResourceSliceResourcesDenied", "ResourceSlice resources denied"
     return None
 
 
@@ -152,12 +155,17 @@ def _texts(resources: Mapping[str, object]) -> dict[str, str]:
     return {key: str(value) for key, value in resources.items()}
 
 
+def _user(found: CustomObject) -> str:
+    """As whom the consumer's virtual kubelet comes for that slice."""
+    consumer = spec_of(found).get("consumerClusterID", "")
+    return f"{found.name}-{hashlib.sha256(consumer.encode()).digest()[:6].hex()}"
+
+
 def _quota(found: CustomObject, granted: Mapping[str, str]) -> Mapping[str, object]:
-    consumer = spec_of(found)["consumerClusterID"]
-    user = f"{found.name}-{hashlib.sha256(consumer.encode()).digest()[:6].hex()}"
+    user = _user(found)
     return {
         "apiVersion": "offloading.liqo.io/v1beta1",
         "kind": "Quota",
-        "metadata": {"name": found.name, "labels": {REMOTE: consumer}},
+        "metadata": {"name": user, "ownerReferences": [owner(found, "ResourceSlice")]},
         "spec": {"user": user, "resources": granted, "limitsEnforcement": "None"},
     }

@@ -25,12 +25,17 @@ from cloudgraft.testing.fakeliqo.script import Script
 from cloudgraft.testing.fakeliqo.words import (
     DESTINATION,
     FINALIZER,
+    FOREIGN_CLUSTERS,
+    IDENTITY_FINALIZER,
     IDENTITY_SECRETS,
+    NAMESPACE_MAPS,
     REMOTE,
     REMOTE_NAMESPACE,
     REPLICATED,
     REPLICATION,
     SLICES,
+    UNREACHABLE,
+    finalizers_of,
     spec_of,
     status_of,
 )
@@ -40,6 +45,10 @@ __all__ = ["Reflector", "Replicator"]
 _LOG = logging.getLogger("cloudgraft.fakeliqo")
 _TIMEOUT: Final = 3.0
 _BETWEEN_LOOKS: Final = 0.5
+_CARRIED: Final = {
+    SLICES: ("authentication.liqo.io/v1beta1", "ResourceSlice"),
+    NAMESPACE_MAPS: ("offloading.liqo.io/v1beta1", "NamespaceMap"),
+}
 
 
 class _InNamespace:
@@ -65,9 +74,11 @@ class Reflector:
         self.namespace = namespace
         self._cluster = cluster
         self._client = client
-        self._remote = Watched(_InNamespace(client, namespace), SLICES, on_change=cluster.wake)
+        there = _InNamespace(client, namespace)
+        self._remote = {kind: Watched(there, kind, on_change=cluster.wake) for kind in _CARRIED}
         self._failing_since: float | None = None
-        self._tasks = [asyncio.create_task(self._remote.run()), asyncio.create_task(self._look())]
+        self._tasks = [asyncio.create_task(watched.run()) for watched in self._remote.values()]
+        self._tasks.append(asyncio.create_task(self._look()))
 
     def silent_for(self) -> float:
         """Seconds for which the peer's API has not answered; 0 when it did when it was last asked."""
@@ -90,34 +101,36 @@ class Reflector:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.close()
 
-    async def carry(self, found: CustomObject, *, is_dead: bool) -> None:
-        """Makes the remote copy of a slice as it should be, and takes the status from there."""
-        remote = self._remote.objects.get(f"{self.namespace}/{found.name}")
+    async def carry(self, kind: Kind[CustomObject], found: CustomObject) -> None:
+        """Makes the remote copy of an object as it should be, and takes the status from there."""
+        there = self._remote[kind]
+        remote = there.objects.get(f"{self.namespace}/{found.name}")
         if found.deleting:
-            if is_dead or (self._remote.is_synced and remote is None):
-                await self._cluster.hold(SLICES, found, FINALIZER, wanted=False)
+            if there.is_synced and remote is None:
+                await self._cluster.hold(kind, found, FINALIZER, wanted=False)
             elif remote is not None and not remote.deleting:
                 with suppress(NotFoundError, ConflictError):
-                    await self._client.delete(SLICES, found.name, namespace=self.namespace, uid=remote.uid)
+                    await self._client.delete(kind, found.name, namespace=self.namespace, uid=remote.uid)
             return
-        await self._cluster.hold(SLICES, found, FINALIZER, wanted=True)
-        if is_dead or not self._remote.is_synced:
+        await self._cluster.hold(kind, found, FINALIZER, wanted=True)
+        if not there.is_synced:
             return
         if remote is None:
-            await self._client.create(SLICES, self._copy(found), namespace=self.namespace)
+            await self._client.create(kind, self._copy(kind, found), namespace=self.namespace)
             return
         if spec_of(remote) != spec_of(found):
             patch = {"spec": spec_of(found)}
-            await self._client.patch(SLICES, found.name, patch, namespace=self.namespace, style=PatchStyle.MERGE)
+            await self._client.patch(kind, found.name, patch, namespace=self.namespace, style=PatchStyle.MERGE)
         if status_of(remote):
-            await self._cluster.report(SLICES, found, status_of(remote))
+            await self._cluster.report(kind, found, status_of(remote))
 
-    def _copy(self, found: CustomObject) -> Mapping[str, object]:
+    def _copy(self, kind: Kind[CustomObject], found: CustomObject) -> Mapping[str, object]:
         here = self._cluster.id
         changed = {REPLICATION: "false", REPLICATED: "true", "liqo.io/originID": here, REMOTE: here}
+        version, name = _CARRIED[kind]
         return {
-            "apiVersion": "authentication.liqo.io/v1beta1",
-            "kind": "ResourceSlice",
+            "apiVersion": version,
+            "kind": name,
             "metadata": {
                 "name": found.name,
                 "labels": {**found.labels, **changed},
@@ -173,11 +186,11 @@ class Replicator:
         if secret.deleting:
             if not self._held(peer, secret.namespace):
                 await self._close(peer)
-                await self._cluster.hold(IDENTITY_SECRETS, secret, FINALIZER, wanted=False)
+                await self._cluster.hold(IDENTITY_SECRETS, secret, IDENTITY_FINALIZER, wanted=False)
             return
         if REMOTE_NAMESPACE not in secret.annotations:
             return
-        await self._cluster.hold(IDENTITY_SECRETS, secret, FINALIZER, wanted=True)
+        await self._cluster.hold(IDENTITY_SECRETS, secret, IDENTITY_FINALIZER, wanted=True)
         data: Any = secret.content.get("data") or {}
         text, namespace = data.get("kubeconfig", ""), secret.annotations[REMOTE_NAMESPACE]
         mark = hashlib.sha256(f"{namespace}\n{text}".encode()).hexdigest()
@@ -196,8 +209,13 @@ class Replicator:
         return Reflector(self._cluster, peer, client, namespace)
 
     def _held(self, peer: str, namespace: str) -> bool:
-        slices = [each for each in local_slices(self._cluster) if each.labels.get(DESTINATION) == peer]
-        return any(each.namespace == namespace and FINALIZER in _finalizers(each) for each in slices)
+        return any(each.namespace == namespace and FINALIZER in finalizers_of(each) for _, each in self._carried(peer))
+
+    def _carried(self, peer: str) -> list[tuple[Kind[CustomObject], CustomObject]]:
+        """What is for that peer."""
+        maps = [each for each in self._cluster.all(NAMESPACE_MAPS) if each.labels.get(REPLICATION) == "true"]
+        found = [(SLICES, each) for each in local_slices(self._cluster)] + [(NAMESPACE_MAPS, each) for each in maps]
+        return [(kind, each) for kind, each in found if each.labels.get(DESTINATION) == peer]
 
     async def _close(self, peer: str) -> None:
         self._marks.pop(peer, None)
@@ -206,18 +224,16 @@ class Replicator:
             await way.close()
 
     async def _carry(self, peer: str, way: Reflector) -> None:
-        is_dead = not self.is_reachable(peer)
-        for found in local_slices(self._cluster):
-            if found.labels.get(DESTINATION) != peer:
-                continue
+        """What cannot be reached is waited for, however long, unless a person has written it off."""
+        known = self._cluster.find(FOREIGN_CLUSTERS, peer)
+        is_written_off = known is not None and known.annotations.get(UNREACHABLE) == "true"
+        for kind, found in self._carried(peer):
             try:
-                await way.carry(found, is_dead=is_dead)
+                if self.is_reachable(peer):
+                    await way.carry(kind, found)
+                elif not found.deleting or is_written_off:
+                    await self._cluster.hold(kind, found, FINALIZER, wanted=not found.deleting)
             except PermissionDeniedError as error:  # the provider took the permission away: Liqo leaves it at that
                 _LOG.debug("%s does not let us: %s", peer, error)
             except CloudgraftError as error:
                 _LOG.debug("cannot carry %s to %s: %s", found.name, peer, error)
-
-
-def _finalizers(found: CustomObject) -> list[str]:
-    metadata: Any = found.content["metadata"]
-    return list(metadata.get("finalizers") or ())

@@ -102,7 +102,7 @@ class SliceRequests:
 
 def _identity(name: str, found: CustomObject) -> Mapping[str, object]:
     remote = found.labels.get(REMOTE, "")
-    labels = {REMOTE: remote, SLICE_NAME: found.name, IDENTITY_TYPE: "ResourceSlice"}
+    labels = {REMOTE: remote, SLICE_NAME: found.name}
     return {
         "apiVersion": "authentication.liqo.io/v1beta1",
         "kind": "Identity",
@@ -111,7 +111,6 @@ def _identity(name: str, found: CustomObject) -> Mapping[str, object]:
             "clusterID": remote,
             "type": "ResourceSlice",
             "authParams": status_of(found).get("authParams") or {},
-            "namespace": found.namespace,
         },
     }
 

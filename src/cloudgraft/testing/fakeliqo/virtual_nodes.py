@@ -17,13 +17,19 @@ from cloudgraft.testing.fakeliqo.script import Script
 from cloudgraft.testing.fakeliqo.words import (
     CONFIGURATIONS,
     CONNECTIONS,
+    DESTINATION,
+    FOREGROUND,
     IDENTITIES,
+    NAMESPACE_MAPS,
     NODES,
     REMOTE,
+    REPLICATION,
     SECRETS,
     SLICE_NAME,
+    SLICES,
     VIRTUAL_NODE_FINALIZER,
     VIRTUAL_NODES,
+    finalizers_of,
     spec_of,
     status_of,
 )
@@ -51,6 +57,7 @@ class VirtualNodes:
                 await self._end(virtual)
             else:
                 await self._cluster.hold(VIRTUAL_NODES, virtual, VIRTUAL_NODE_FINALIZER, wanted=True)
+                await self._map(virtual)
                 await self._keep(virtual)
 
     async def renew_leases(self) -> None:
@@ -59,8 +66,14 @@ class VirtualNodes:
             await self._renew(node.name)
 
     async def _collect(self) -> None:
-        """Deletes what belongs to slices that are gone."""
-        present = {each.uid for each in local_slices(self._cluster)}
+        """Deletes what belongs to slices that are gone, or that wait for just that."""
+        slices = local_slices(self._cluster)
+        waiting = [each for each in slices if each.deleting and FOREGROUND in finalizers_of(each)]
+        present = {each.uid for each in slices} - {each.uid for each in waiting}
+        for found in waiting:
+            owned = [each for kind in (IDENTITIES, VIRTUAL_NODES) for each in self._cluster.all(kind)]
+            if not any(found.uid in _owners(each) for each in owned):
+                await self._cluster.hold(SLICES, found, FOREGROUND, wanted=False)
         for kind in (IDENTITIES, VIRTUAL_NODES):
             for found in self._cluster.all(kind):
                 if SLICE_NAME in found.labels and not _owners(found) & present:
@@ -71,12 +84,31 @@ class VirtualNodes:
                                 SECRETS, f"kubeconfig-{found.name}", namespace=found.namespace
                             )
 
+    async def _map(self, virtual: CustomObject) -> None:
+        """One map of namespaces for each peer with virtual nodes: it goes to the peer as slices do."""
+        peer = spec_of(virtual).get("clusterID", "")
+        if self._cluster.find(NAMESPACE_MAPS, peer, virtual.namespace) is None:
+            manifest = {
+                "apiVersion": "offloading.liqo.io/v1beta1",
+                "kind": "NamespaceMap",
+                "metadata": {"name": peer, "labels": {REMOTE: peer, DESTINATION: peer, REPLICATION: "true"}},
+                "spec": {},
+            }
+            await self._cluster.create(NAMESPACE_MAPS, manifest, virtual.namespace)
+
+    async def _unmap(self, virtual: CustomObject) -> None:
+        """The last virtual node of a peer takes the map with it, and does not wait until that is gone."""
+        peer = spec_of(virtual).get("clusterID", "")
+        found = self._cluster.find(NAMESPACE_MAPS, peer, virtual.namespace)
+        if found is not None and len(self._cluster.all(VIRTUAL_NODES, remote=peer)) == 1:
+            await self._cluster.delete(NAMESPACE_MAPS, found)
+
     async def _keep(self, virtual: CustomObject) -> None:
         remote = spec_of(virtual).get("clusterID", "")
         rules = self._script.rules(remote, virtual.name)
         node = self._cluster.find(NODES, virtual.name)
         if node is None:
-            await self._tell(virtual, kubelet="Running", node="Creating")
+            await self._tell(virtual, kubelet="Running", node="Running")  # Liqo says so once the kubelet is ordered
             if spec_of(virtual).get("createNode", True) and self._pace.due((virtual.uid, "node"), rules.delay("node")):
                 await self._cluster.create(NODES, node_manifest(virtual))
             return
@@ -86,7 +118,6 @@ class VirtualNodes:
         await self._cluster.report(NODES, node, node_status(virtual, ready, reason, node))
         if ready == "True":
             await self._lift_taint(node)
-        await self._tell(virtual, kubelet="Running", node="Running" if ready == "True" else "Creating")
 
     def _readiness(self, virtual: CustomObject, node: CustomObject) -> tuple[str, str]:
         spec = spec_of(virtual)
@@ -94,7 +125,7 @@ class VirtualNodes:
         rules = self._script.rules(remote, virtual.name)
         was = next((each["status"] for each in status_of(node).get("conditions", ()) if each["type"] == "Ready"), "")
         if not self._is_reachable(remote):
-            return ("False" if was in {"True", "False"} else "Unknown"), "RemoteClusterUnreachable"
+            return "Unknown", "NodeStatusUnknown"  # nobody renews its lease any more
         if rules.never_ready or not (spec.get("disableNetworkCheck") or self._is_connected(remote)):
             return "Unknown", "VirtualKubeletStarting"
         if was == "True" or self._pace.due((virtual.uid, "ready"), rules.delay("ready")):
@@ -124,6 +155,7 @@ class VirtualNodes:
         if node is not None:
             await self._cluster.delete(NODES, node)
         else:
+            await self._unmap(virtual)
             await self._cluster.hold(VIRTUAL_NODES, virtual, VIRTUAL_NODE_FINALIZER, wanted=False)
 
     async def _tell(self, virtual: CustomObject, **said: str) -> None:

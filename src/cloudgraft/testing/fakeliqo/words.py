@@ -9,6 +9,7 @@ from typing import Any, Final
 from cloudgraft.kube.objects import CustomObject, custom_kind
 
 __all__ = [
+    "CHECKER_FINALIZER",
     "CLUSTER_ROLES",
     "CONFIGURATIONS",
     "CONFIG_MAPS",
@@ -17,14 +18,17 @@ __all__ = [
     "DEFINITIONS",
     "DESTINATION",
     "FINALIZER",
+    "FOREGROUND",
     "FOREIGN_CLUSTERS",
     "GATEWAY_CLIENTS",
     "GATEWAY_SERVERS",
     "IDENTITIES",
+    "IDENTITY_FINALIZER",
     "IDENTITY_SECRETS",
     "IDENTITY_TYPE",
     "LIQO",
     "NAMESPACES",
+    "NAMESPACE_MAPS",
     "NETWORKS",
     "NODES",
     "PUBLIC_KEYS",
@@ -38,12 +42,15 @@ __all__ = [
     "SLICES",
     "SLICE_NAME",
     "TENANTS",
+    "TENANT_FINALIZER",
     "TENANT_NAMESPACE",
     "TOKEN_SECRETS",
+    "UNREACHABLE",
     "VIRTUAL_NODES",
     "VIRTUAL_NODE_FINALIZER",
     "accepted",
     "condition",
+    "finalizers_of",
     "now_text",
     "owner",
     "spec_of",
@@ -65,7 +72,12 @@ IDENTITY_TYPE: Final = "liqo.io/identity-type"
 REMOTE_NAMESPACE: Final = "liqo.io/remote-tenant-namespace"
 TENANT_NAMESPACE: Final = "liqo.io/tenant-namespace"
 CREATE_VIRTUAL_NODE: Final = "liqo.io/create-virtual-node"
+FOREGROUND: Final = "foregroundDeletion"  # an API server's own: the object waits for what it owns
 FINALIZER: Final = "crdreplicator.liqo.io/resource"
+IDENTITY_FINALIZER: Final = "crdreplicator.liqo.io/operator"
+TENANT_FINALIZER: Final = "tenant.liqo.io/finalizer"
+CHECKER_FINALIZER: Final = "api-server-checker.liqo.io/finalizer"
+UNREACHABLE: Final = "liqo.io/foreign-cluster-permanently-unreachable"  # on a ForeignCluster, by a person
 VIRTUAL_NODE_FINALIZER: Final = "virtualnode-controller.liqo.io/finalizer"
 
 NAMESPACES: Final = custom_kind("api/v1", "namespaces")
@@ -82,6 +94,7 @@ TENANTS: Final = custom_kind(_AUTHENTICATION, "tenants")
 IDENTITIES: Final = custom_kind(_AUTHENTICATION, "identities")
 SLICES: Final = custom_kind(_AUTHENTICATION, "resourceslices")
 VIRTUAL_NODES: Final = custom_kind(_OFFLOADING, "virtualnodes")
+NAMESPACE_MAPS: Final = custom_kind(_OFFLOADING, "namespacemaps")
 QUOTAS: Final = custom_kind(_OFFLOADING, "quotas")
 CONFIGURATIONS: Final = custom_kind(_NETWORKING, "configurations")
 GATEWAY_SERVERS: Final = custom_kind(_NETWORKING, "gatewayservers")
@@ -105,9 +118,16 @@ def status_of(found: CustomObject) -> _Json:
     return status if isinstance(status, dict) else {}
 
 
+def finalizers_of(found: CustomObject) -> list[str]:
+    """Who still has to agree to its end."""
+    metadata: Any = found.content["metadata"]
+    return list(metadata.get("finalizers") or ())
+
+
 def owner(found: CustomObject, kind: str, version: str = "authentication.liqo.io/v1beta1") -> _Json:
     """A reference by which that object owns another."""
-    return {"apiVersion": version, "kind": kind, "name": found.name, "uid": found.uid, "controller": True}
+    reference = {"apiVersion": version, "kind": kind, "name": found.name, "uid": found.uid}
+    return reference | {"controller": True, "blockOwnerDeletion": True}
 
 
 def condition(found: CustomObject, kind: str) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ __all__ = ["Event", "Key", "Store"]
 
 Key = tuple[str, str, str]  # the kind by its plural or full name, the namespace, the name
 _REMEMBERED: Final = 50_000  # events; whoever watches from before them must list again
+_FOREGROUND: Final = "foregroundDeletion"  # it waits for what it owns; who plays the collector takes it off
 _SERVERS_OWN: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
@@ -111,9 +112,12 @@ class Store:
             grace = _grace_asked(key[0], old, options)
             if key[0] == "namespaces":
                 return self._end_namespace(key, old)
-            if grace == 0 and not old["metadata"].get("finalizers"):
+            is_foreground = options.get("propagationPolicy") == "Foreground"
+            if grace == 0 and not old["metadata"].get("finalizers") and not is_foreground:
                 return self._remove(key, old)
             new = _marked(old, grace)
+            if is_foreground and _FOREGROUND not in new["metadata"].get("finalizers", ()):
+                new["metadata"]["finalizers"] = [*new["metadata"].get("finalizers", ()), _FOREGROUND]
             return copy.deepcopy(old) if new == old else self._put(key, "MODIFIED", new)
 
     def events_after(self, version: int, resource: str) -> Sequence[Event]:
