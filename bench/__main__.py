@@ -11,6 +11,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from bench.discovery_heartbeats import measure as measure_heartbeats
+from bench.discovery_offers import measure_searches
+from bench.discovery_report import DiscoveryPlan, DiscoveryReport, discovery_as_json, print_discovery_tables
 from bench.dock_measure import DockPlan, measure_dispatch, measure_memory
 from bench.dock_report import DockReport, dock_as_json, print_dock_tables
 from bench.engine_measure import EnginePlan, measure_work
@@ -18,6 +21,7 @@ from bench.engine_report import EngineReport, engine_as_json, print_engine_table
 from bench.engine_starts import measure_orders, measure_starts
 from bench.in_process import Steps, measure_steps
 from bench.measure import CLIENTS, Memory, Plan, Row, measure_size
+from bench.node_manager import QUICK_MANAGER, ManagerPlan, manager_as_json, print_manager_tables, run_manager
 from bench.report import LIMIT, Report, as_json, print_tables
 from cloudgraft.certs.authority import DEFAULT_HOSTS, create_bundle
 
@@ -36,10 +40,15 @@ _QUICK_ENGINE = EnginePlan(
     rounds_of_orders=2,
 )
 _QUICK_DOCK = DockPlan(drivers=4, in_flight=5, operations=12, rounds=2, rounds_per_process=2, idle=8)
+_QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2, seconds=0.5)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--rounds", type=click.IntRange(min=1), help="How often to take turns: 50 times, with --dock 10 times.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    help="How often to take turns: 50 times, with --dock 10, --discovery 20 times.",
+)
 @click.option(
     "--calls", type=click.IntRange(min=8), default=100, show_default=True, help="Per server, scenario and round."
 )
@@ -55,9 +64,15 @@ _QUICK_DOCK = DockPlan(drivers=4, in_flight=5, operations=12, rounds=2, rounds_p
     "--engine", is_flag=True, help="Measure the engine instead: at work and at rest, its start, large orders."
 )
 @click.option("--dock", is_flag=True, help="Measure the dock instead: its hub against a bare stream echo.")
+@click.option("--discovery", is_flag=True, help="Measure discovery instead: its searches, and its agents' heartbeats.")
+@click.option(
+    "--manager", is_flag=True, help="Measure a node manager and its front instead, against the engine itself."
+)
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
 @click.option(
-    "--check", is_flag=True, help=f"Exit with 1 when a p50 ratio is above {LIMIT}, or the engine's or dock's targets."
+    "--check",
+    is_flag=True,
+    help=f"Exit with 1 when a p50 ratio is above {LIMIT}, or what else is measured misses its targets.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def main(  # noqa: PLR0913 - one for each option
@@ -68,23 +83,33 @@ def main(  # noqa: PLR0913 - one for each option
     client: str,
     engine: bool,
     dock: bool,
+    discovery: bool,
+    manager: bool,
     quick: bool,
     check: bool,
     output: str,
 ) -> None:
     """Measure what cloudgraft adds to a bare gRPC server that answers a constant; or the engine, busy against idle.
 
-    Or the dock, against a bare stream that sends everything back.
+    Or the dock, against a bare stream that sends everything back; or a front with its node manager, against the engine.
 
     \b
     Examples: python -m bench --client raw --check
               python -m bench --engine
               python -m bench --dock
+              python -m bench --discovery
+              python -m bench --manager
     """  # noqa: D301 - click wants the character itself
     if dock:
         _dock(_QUICK_DOCK if quick else DockPlan(rounds=rounds or 10, operations=calls), check=check, output=output)
         return
+    if discovery:
+        _discovery(_QUICK_DISCOVERY if quick else DiscoveryPlan(rounds=rounds or 20), check=check, output=output)
+        return
     rounds = rounds or 50
+    if manager:
+        _manager(QUICK_MANAGER if quick else ManagerPlan(rounds=rounds, calls=calls), check=check, output=output)
+        return
     if engine:
         plan = _QUICK_ENGINE if quick else EnginePlan(rounds=rounds, calls=calls, client=client)
         _engine(replace(plan, client=client), check=check, output=output)
@@ -122,6 +147,31 @@ def _dock(plan: DockPlan, *, check: bool, output: str) -> None:
         click.echo(dock_as_json(report))
     else:
         print_dock_tables(report, _console())
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+def _discovery(plan: DiscoveryPlan, *, check: bool, output: str) -> None:
+    click.echo(f"{plan.agents:,} agents ...", err=True)
+    beats = measure_heartbeats(agents=plan.agents, connections=plan.connections, seconds=plan.seconds)
+    click.echo(f"searches over {plan.clusters:,} clusters ...", err=True)
+    searches = asyncio.run(measure_searches(clusters=plan.clusters, rounds=plan.rounds))
+    report = DiscoveryReport(plan=plan, searches=searches, beats=beats)
+    if output == "json":
+        click.echo(discovery_as_json(report))
+    else:
+        print_discovery_tables(report, _console())
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+def _manager(plan: ManagerPlan, *, check: bool, output: str) -> None:
+    click.echo(f"{plan.nodes:,} nodes behind a node manager ...", err=True)
+    report = run_manager(plan)
+    if output == "json":
+        click.echo(manager_as_json(report))
+    else:
+        print_manager_tables(report, _console())
     if check and report.over_limit:
         sys.exit(1)
 

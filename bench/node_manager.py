@@ -1,5 +1,5 @@
 """A node manager behind the front: what one loop of the autoscaler costs in HTTPS requests, and what the front adds to
-the calls. ``python -m bench.node_manager``.
+the calls. ``python -m bench --manager``.
 
 Both services are asked in one process and in turn, block by block: one over the engine itself, one over a front whose
 manager is that engine behind real TLS. No socket of gRPC is between, which would only hide a difference.
@@ -7,13 +7,11 @@ manager is that engine behind real TLS. No socket of gRPC is between, which woul
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -22,6 +20,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+
+from rich.box import MARKDOWN
+from rich.console import Console
+from rich.table import Table
 
 from bench.cluster import FOR_NODE, GET_OPTIONS, NODES, TARGET_SIZE, Cluster, requests_for
 from bench.engine_fleet import blueprint, make_seed
@@ -43,7 +45,18 @@ from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from cloudgraft.wire import externalgrpc as wire
 
-__all__ = ["MOST_RATIO", "MOST_REQUESTS", "ManagerPlan", "ManagerReport", "RpcRatio", "measure_manager"]
+__all__ = [
+    "MOST_RATIO",
+    "MOST_REQUESTS",
+    "QUICK_MANAGER",
+    "ManagerPlan",
+    "ManagerReport",
+    "RpcRatio",
+    "manager_as_json",
+    "measure_manager",
+    "print_manager_tables",
+    "run_manager",
+]
 
 MOST_REQUESTS: Final = 5  # per loop of the autoscaler at 1,000 nodes
 MOST_RATIO: Final = 1.1  # of the p50 of the front's calls to the engine's own
@@ -59,6 +72,9 @@ class ManagerPlan:
     rounds: int = 50
     calls: int = 100
     loops: int = 5
+
+
+QUICK_MANAGER: Final = ManagerPlan(nodes=60, groups=4, rounds=3, calls=10, loops=2)  # shows that it works
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,19 +192,27 @@ async def _p50(rpc: str, service: CloudProviderService, requests: Sequence[Any])
     return statistics.median(micros)
 
 
-def main() -> None:
-    """Measures, prints JSON, and with --check exits with 1 when a target is missed."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="few calls: shows that it works")
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    plan = ManagerPlan(nodes=60, groups=4, rounds=3, calls=10, loops=2) if options.quick else ManagerPlan()
+def run_manager(plan: ManagerPlan) -> ManagerReport:
+    """Measures, without a word in the log."""
     with tempfile.TemporaryDirectory() as place, Path(os.devnull).open("w") as nowhere:
         logs.configure(2, "json", nowhere)
-        report = asyncio.run(measure_manager(plan, Path(place)))
-    print(json.dumps({**asdict(report), "overLimit": report.over_limit}, indent=2))
-    sys.exit(1 if options.check and report.over_limit else 0)
+        return asyncio.run(measure_manager(plan, Path(place)))
 
 
-if __name__ == "__main__":
-    main()
+def manager_as_json(report: ManagerReport) -> str:
+    """All figures, for a program."""
+    return json.dumps({**asdict(report), "overLimit": report.over_limit}, indent=2)
+
+
+def print_manager_tables(report: ManagerReport, console: Console) -> None:
+    """The figures for people; as Markdown when not on a terminal."""
+    box = None if console.is_terminal else MARKDOWN
+    calls = Table("call", "p50 µs, engine / front", "ratio", box=box)
+    for one in report.rpcs:
+        calls.add_row(one.rpc, f"{one.engine_p50_micros:.1f} / {one.front_p50_micros:.1f}", f"{one.p50_ratio:.2f}")
+    loops = Table("nodes", "HTTPS requests per loop", "the most allowed", box=box)
+    loops.add_row(f"{report.nodes:,}", ", ".join(map(str, report.requests_per_loop)), str(MOST_REQUESTS))
+    for table in (calls, loops):
+        console.print(table)
+    for told in report.over_limit:
+        console.print(f"over the limit: {told}")

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle, create_bundle
 from cloudgraft.nodemanager.app import manager_app
 from cloudgraft.nodemanager.link import ManagerLink
@@ -77,13 +79,14 @@ def rules(directory: Path) -> list[ClientRule]:
 
 
 @asynccontextmanager
-async def managed(rig: Rig, directory: Path) -> AsyncIterator[Managed]:
+async def managed(rig: Rig, directory: Path, *, metrics: bool = False) -> AsyncIterator[Managed]:
     """Runs it for as long as the block lasts."""
     bundle = create_bundle(directory / "certs", hosts=["127.0.0.1", "localhost"])
     async with running(rig):
         manager = Manager(rig.engine, rig.provider)
         gatekeeper = Gatekeeper(rules(directory), secure=True)
-        app = manager_app(manager, gatekeeper=gatekeeper, audit=AuditLog(directory / "audit.log"))
+        registry = CollectorRegistry() if metrics else None
+        app = manager_app(manager, gatekeeper=gatekeeper, audit=AuditLog(directory / "audit.log"), metrics=registry)
         tls = WebTls(cert=bundle.server_cert, key=bundle.server_key, client_ca=bundle.ca_cert)
         listener = WebListener(app, listen="127.0.0.1:0", tls=tls)
         await listener.open()

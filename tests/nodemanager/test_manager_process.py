@@ -126,7 +126,7 @@ async def test_a_group_that_an_operator_declared_is_served_again_after_a_restart
     declared = {"id": "extra", "cloud": "sim", "maxSize": 4, "machine": {"shape": "small"}}
     async with running(place) as manager, manager.client() as client:
         answer = await client.request("POST", "/v1/nodegroups", json=declared)
-        assert (answer.status, answer.headers["etag"]) == (201, '"1"')
+        assert answer.status == 201
     async with running(place) as manager, manager.client() as client:
         found = (await client.request("GET", "/v1/nodegroups")).json["items"]
         assert [(one["id"], one["source"]) for one in found] == [("extra", "api"), ("small", "file")]

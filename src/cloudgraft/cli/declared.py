@@ -23,6 +23,7 @@ class FileComposer:
 
     def __init__(self, config: Config, link: ClusterLink, dock: DockLink | None) -> None:
         self.config = config
+        self.turn = asyncio.Lock()
         self._link = link
         self._dock = dock
 

@@ -207,11 +207,7 @@ def _set(
         valid_to=_time(until),
     )
 
-    async def change(client: DiscoveryClient) -> None:
-        before = list(await client.prices(cluster)) if add else []
-        await client.set_prices(cluster, [*before, wanted])
-
-    remote.call(change)
+    remote.call(lambda client: client.add_prices(cluster, wanted) if add else client.set_prices(cluster, [wanted]))
     click.echo(f"{cluster}: prices set")
 
 

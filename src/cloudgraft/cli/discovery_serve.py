@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft.cli import logs
 from cloudgraft.cli.discovery_agent import connected
+from cloudgraft.cli.journals import postgres_address
 from cloudgraft.cli.watched_file import signature, watching
 from cloudgraft.config.discovery import DiscoveryConfig, load_discovery
-from cloudgraft.config.store import Postgresql
 from cloudgraft.discovery.app import discovery_app
 from cloudgraft.discovery.app_chores import Chores
 from cloudgraft.discovery.importer import Importer, Namespaced
@@ -25,7 +25,6 @@ from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.vault import Vault
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.server.signals import StopSignals
-from cloudgraft.store.address import PostgresAddress
 from cloudgraft.store.database import Database
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import ClientRule, Gatekeeper
@@ -34,7 +33,8 @@ from cloudgraft.web.listener import WebListener, WebTls
 __all__ = ["DiscoveryServer", "rotate_keys", "serve"]
 
 _LOG = logging.getLogger("cloudgraft.discovery")
-_FIXED: Final = ("listen", "tls", "store", "stale_after", "audit_log", "import_secrets", "legacy_list", "log")
+_FIXED: Final = ("listen", "tls", "store", "stale_after", "audit_log", "import_secrets", "legacy_list", "grace", "log")
+_ANEW: Final = 5.0  # seconds
 _config: Final = click.option(
     "-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The server's file, YAML."
 )
@@ -151,12 +151,12 @@ class DiscoveryServer:
         async with AsyncExitStack() as stack:
             await self.core.open(upgrade=upgrade)
             stack.push_async_callback(self.core.close)
-            await stack.enter_async_context(_working(Chores(self.core, self.registry).run(), "chores"))
+            await stack.enter_async_context(_working(Chores(self.core, self.registry).run, "chores"))
             if self._config.import_secrets is not None:
                 kube = connected(self._config.import_secrets)
                 stack.push_async_callback(kube.close)
                 source = Namespaced(kube, self._config.import_secrets.namespace)
-                await stack.enter_async_context(_working(Importer(source, self.core).run(), "importer"))
+                await stack.enter_async_context(_working(Importer(source, self.core).run, "importer"))
             await self.listener.open()
             stack.push_async_callback(self.listener.close, self._config.grace.total_seconds())
             _LOG.info("serving", extra={"address": self.listener.url, "database": self.core.label})
@@ -183,14 +183,24 @@ class DiscoveryServer:
 
 
 @asynccontextmanager
-async def _working(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
+async def _working(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> AsyncIterator[None]:
     """Has it done for as long as the block lasts."""
-    task = asyncio.create_task(work, name=name)
+    task = asyncio.create_task(_kept_up(work, name), name=name)
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+async def _kept_up(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    """Until cancelled. A bug in it is told, and does not leave everything as it was for ever, unseen."""
+    while True:
+        try:
+            await work()
+        except Exception:  # noqa: BLE001 - whatever it is, it ends neither this nor the server
+            _LOG.exception("the %s failed by a bug, and begins anew", name)
+        await asyncio.sleep(_ANEW)
 
 
 def _core(config: DiscoveryConfig) -> Discovery:
@@ -200,23 +210,10 @@ def _core(config: DiscoveryConfig) -> Discovery:
 def _database(config: DiscoveryConfig) -> Database:
     postgresql = config.store.postgresql
     if postgresql is not None:
-        return Discovery.postgresql(_address(postgresql))
+        return Discovery.postgresql(postgres_address(postgresql))
     if config.store.path is None:
         raise PreconditionError("the file does not say where the database is: set store.path")
     return Discovery.sqlite(config.store.path)
-
-
-def _address(database: Postgresql) -> PostgresAddress:
-    return PostgresAddress(
-        host=database.host,
-        port=database.port,
-        database=database.database,
-        user=database.user,
-        password_file=database.password_file,
-        sslmode=database.sslmode,
-        # libpq does not look at the system's authorities unless it is told to.
-        sslrootcert=str(database.ca) if database.ca else "system" if database.sslmode == "verify-full" else "",
-    )
 
 
 def _vault(config: DiscoveryConfig) -> Vault | None:

@@ -13,7 +13,7 @@ from cloudgraft.store.postgres import PostgresDatabase
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.store.sqlite import SqliteDatabase
 
-__all__ = ["database_at", "database_from", "journal_from"]
+__all__ = ["database_at", "database_from", "journal_from", "postgres_address"]
 
 
 def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
@@ -24,7 +24,7 @@ def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
     database = config.store.postgresql
     if database is None:
         return SqlJournal.sqlite(_path(config), cluster_id=config.cluster_id), None
-    address = _address(database)
+    address = postgres_address(database)
     lease = Lease(address, seconds=database.lease_duration.total_seconds())
     return SqlJournal.postgresql(address, cluster_id=config.cluster_id, lease=lease), lease
 
@@ -34,7 +34,7 @@ def database_from(config: Config) -> Database:
     database = config.store.postgresql
     if database is None:
         return SqliteDatabase(_path(config))
-    return PostgresDatabase(_address(database), patient=True)
+    return PostgresDatabase(postgres_address(database), patient=True)
 
 
 def database_at(place: str) -> Database:
@@ -50,7 +50,8 @@ def _path(config: Config) -> Path:
     return config.store.path
 
 
-def _address(database: Postgresql) -> PostgresAddress:
+def postgres_address(database: Postgresql) -> PostgresAddress:
+    """Where a PostgreSQL of a file is, and who logs in there."""
     return PostgresAddress(
         host=database.host,
         port=database.port,

@@ -13,7 +13,7 @@ from cloudgraft.sdk.errors import CloudgraftError
 
 # verb -> what it does, in the order in which the help shows them. The module is cloudgraft.cli.<verb>, with _ for -.
 VERBS = {
-    "demo": "A short day of an autoscaled cluster, live, with nothing to set up.",
+    "demo": "A short day of an autoscaled cluster, live, with nothing to set up; `demo liqo`: remote clusters.",
     "serve": "Serve the autoscaler: the providers of a configuration file.",
     "status": "Show how a running server stands: groups, machines, clouds, guards.",
     "explain": "Explain why a group did or did not scale, or what happened to a machine.",

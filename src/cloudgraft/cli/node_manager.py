@@ -88,6 +88,8 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     logs.configure(config.log.level, config.log.format)
     signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
     link, dock, engine = assembly.link, assembly.dock, server.engine
+    if dock is not None:
+        dock.register(metrics.registry)
     assert link is not None  # noqa: S101 - where there is an engine there is one
 
     def reloader() -> Reloader:
@@ -141,6 +143,7 @@ class NodeManagerServer:
                 await ops.start()
                 stack.push_async_callback(ops.stop)
             stack.push_async_callback(self._provider.close)
+            self.engine.on_fenced = self._fenced
             await self._provider.start()
             await self.listener.open()
             stack.push_async_callback(self.listener.close, grace)
@@ -148,6 +151,10 @@ class NodeManagerServer:
             log.info("serving", extra={"address": self.listener.url})
             yield
             log.info("stopping")
+
+    async def _fenced(self) -> None:
+        """Fronts that wait for news here are sent on, to whoever leads now."""
+        self.manager.feed.wake()
 
     def replace(self, config: Config) -> None:
         """Takes the clients of a file that has changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from cloudgraft.cli.declared import FileComposer
@@ -80,6 +80,11 @@ class Reloader:
 
     async def reload(self) -> None:
         """Reads the file and hands it to the engine, or says why not."""
+        composer = self._engine.composer
+        async with composer.turn if composer is not None else nullcontext():
+            await self._reload()
+
+    async def _reload(self) -> None:
         try:
             config = await asyncio.to_thread(self._load)
             wanted, joining = await asyncio.to_thread(self._composed, config)
@@ -102,12 +107,16 @@ class Reloader:
         log.info("the configuration was read again; it is applied at the next Refresh")
 
     def _composed(self, config: Config) -> tuple[Blueprint, Joining]:
-        """With the groups that operators declared: a file that does not go together with them is refused."""
-        declared = [group.document for group in list(self._engine.fleet.declared.values())]
+        """With the groups that operators declared: a file that does not go together with them is refused. Those that
+        the file has had since the start are in the journal for nothing.
+        """
+        composer = self._engine.composer
+        own = composer.file_ids() if isinstance(composer, FileComposer) else frozenset()
+        declared = [group.document for group in list(self._engine.fleet.declared.values()) if group.id not in own]
         whole = with_groups(config, declared)
         made = blueprint(whole, self._dock), self._link.joining_for(whole)
-        if isinstance(self._engine.composer, FileComposer):
-            self._engine.composer.config = config
+        if isinstance(composer, FileComposer):
+            composer.config = config
         return made
 
     async def _refuse(self, problem: str) -> None:

@@ -10,7 +10,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.states import COUNTED
@@ -19,7 +20,9 @@ from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, Precondit
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, RequestRecord
 
-__all__ = ["Asked", "Changes", "KeyReusedError", "Outcome"]
+__all__ = ["MOST_KEYS", "Asked", "Changes", "KeyReusedError", "Outcome"]
+
+MOST_KEYS: Final = 50_000  # that are remembered: what a front needs in a day, even if it changes something all the time
 
 
 class KeyReusedError(InvalidArgumentError):
@@ -82,8 +85,6 @@ class Changes:
 
     async def _make(self, group: str, plan: Callable[[], Change], asked: Asked) -> Outcome:
         self._engine.check_leader()
-        if group not in self._engine.fleet.groups:
-            raise NotFoundError(f"there is no node group {group!r}")
         answer: Mapping[str, Any] = {}
 
         def once() -> Change:
@@ -93,15 +94,23 @@ class Changes:
             if known is not None:
                 answer = _said(known, asked)
                 return Change()
+            if group not in self._engine.fleet.groups:
+                raise NotFoundError(f"there is no node group {group!r}")
             change = plan()
             answer = {
                 "targetSize": self._target(group, change),
                 "operations": [operation_id(r) for r in change.machines],
             }
-            return replace(change, requests=(self._record(asked, answer),)) if asked.key else change
+            return self._remembered(change, asked, answer) if asked.key else change
 
         await self._engine.writer.write(once)
         return Outcome(target_size=answer["targetSize"], operations=answer["operations"])
+
+    def _remembered(self, change: Change, asked: Asked, answer: Mapping[str, Any]) -> Change:
+        """With its key; the oldest key makes room for it when there are too many."""
+        requests = self._engine.fleet.requests
+        surplus = islice(requests, max(0, len(requests) + 1 - MOST_KEYS))
+        return replace(change, requests=(self._record(asked, answer),), removed_requests=tuple(surplus))
 
     def _record(self, asked: Asked, answer: Mapping[str, Any]) -> RequestRecord:
         return RequestRecord(

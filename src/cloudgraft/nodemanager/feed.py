@@ -23,17 +23,21 @@ from cloudgraft.nodemanager.picture import (
     Known,
     Picture,
     Revision,
+    forgotten,
     general_json,
     group_json,
     known_json,
 )
+from cloudgraft.sdk.errors import RateLimitedError
 from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["Feed", "known_of"]
 
 _SLICE: Final = 250  # machines that are written in one go
-_FORGET_EVERY: Final = 30.0  # seconds between two looks for machines whose nodes need not be remembered any more
+_FORGOTTEN: Final = 1000  # machines of a group that a front can be told one by one to forget
+_MOST_WAITING: Final = 200  # requests that may wait for news at a time
+_BUSY: Final = 5.0  # seconds after which one more may be tried
 
 
 @dataclass(slots=True)
@@ -45,7 +49,8 @@ class _Track:
     changed: int  # the latest change of anything in it
     complete_after: int  # who knows less than this is told everything
     machines: dict[str, int] = field(default_factory=dict)  # by name: its latest change; the latest is the last
-    gone: dict[str, MachineRecord] = field(default_factory=dict)  # machines whose nodes may still be there (R24)
+    gone: dict[str, MachineRecord] = field(default_factory=dict)  # whose nodes may still be there (R24), oldest first
+    forgotten: dict[str, int] = field(default_factory=dict)  # whose nodes are not there any more, and since when
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,6 @@ class Feed:
         self._number = 1
         self._tracks: dict[str, _Track] = {}
         self._general = _General()
-        self._swept = engine.clock.now()
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_closed = False
         engine.fleet.watch(self)
@@ -85,13 +89,14 @@ class Feed:
         track = self._tracks.get(record.group)
         if track is None:  # it is told of with its group
             return
+        if record.state is State.GONE and self._engine.is_forgotten(record):  # an operator released it
+            self._forget(track, record.name)
+            return
         track.machines.pop(record.name, None)
         track.machines[record.name] = track.changed = self._next()
-        if record.state is not State.GONE:
-            track.gone.pop(record.name, None)
-        elif self._engine.is_forgotten(record):  # an operator released it
-            track.complete_after = track.changed
-        else:
+        track.gone.pop(record.name, None)
+        track.forgotten.pop(record.name, None)
+        if record.state is State.GONE:
             track.gone[record.name] = record
 
     def on_groups(self) -> None:
@@ -129,6 +134,7 @@ class Feed:
     def _track(self, group: Group) -> _Track:
         number, id_ = self._next(), group.spec.id
         gone = [r for r in self._engine.fleet.machines.values() if r.group == id_ and r.state is State.GONE]
+        gone.sort(key=lambda record: record.gone_at or 0.0)
         return _Track(
             shown=group.shown,
             spec=group.spec,
@@ -144,6 +150,10 @@ class Feed:
                 waiting.set_result(None)
         return self._number
 
+    def wake(self) -> None:
+        """Lets nobody wait any longer for now: whether this process still leads has to be looked at."""
+        self._next()
+
     def close(self) -> None:
         """Lets nobody wait any more: the process ends."""
         self._is_closed = True
@@ -153,8 +163,11 @@ class Feed:
 
     async def changed(self, since: Revision | None, seconds: float) -> bool:
         """Waits for anything newer than that, not for longer than this; whether there is."""
+        self.sweep()
         if since != self.revision or self._is_closed:
             return True
+        if len(self._waiting) >= _MOST_WAITING:
+            raise RateLimitedError(f"{_MOST_WAITING} requests wait for news already", retry_after=_BUSY)
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         try:
@@ -168,7 +181,7 @@ class Feed:
 
     async def snapshot(self, since: Revision | None = None) -> tuple[bytes, Revision]:
         """Everything, or what is newer than that revision, as JSON; and of which revision that is."""
-        self._sweep()
+        self.sweep()
         known, number, general = self._since(since), self._number, self._general
         entries = [
             await self._entry(id_, known)
@@ -198,7 +211,7 @@ class Feed:
         """One group. What it tells is of one moment: all is gathered before the first pause."""
         track, group = self._tracks[id_], self._engine.fleet.groups.get(id_)
         is_complete = known < track.complete_after or group is None
-        records = list(_everything(group, track) if is_complete else self._newer(track, known))
+        told = list(_everything(group, track) if is_complete else self._newer(track, known))
         picture = GroupPicture(
             group=track.shown,
             number=self._number,
@@ -210,38 +223,46 @@ class Feed:
         )
         ids: Mapping[str, str] = group.ids if group is not None else {}
         pieces = []
-        for start in range(0, len(records), _SLICE):
-            pieces.append(_dumps([known_json(known_of(r, ids)) for r in records[start : start + _SLICE]])[1:-1])
+        for start in range(0, len(told) or 1, _SLICE):  # also after a group without machines: there may be many
+            pieces.append(_dumps([known_json(_known(each, ids)) for each in told[start : start + _SLICE]])[1:-1])
             await asyncio.sleep(0)
         return _joined(group_json(picture), "machines", pieces).decode()
 
-    def _newer(self, track: _Track, known: int) -> Iterator[MachineRecord]:
+    def _newer(self, track: _Track, known: int) -> Iterator[MachineRecord | str]:
         machines = self._engine.fleet.machines
         for name, number in reversed(track.machines.items()):
             if number <= known:
                 return
-            if name in machines:
-                yield machines[name]
+            yield name if name in track.forgotten or name not in machines else machines[name]
 
-    def _sweep(self) -> None:
-        """Drops what need not be remembered; who still knows it is told the whole group once."""
-        now = self._engine.clock.now()
-        if now - self._swept < _FORGET_EVERY:
-            return
-        self._swept = now
+    def sweep(self) -> None:
+        """Forgets machines whose nodes need not be remembered any more. Mostly it looks at one of each group."""
         for track in self._tracks.values():
-            old = [name for name, record in track.gone.items() if self._engine.is_forgotten(record)]
-            for name in old:
-                del track.gone[name]
-                track.machines.pop(name, None)
-            if old:
-                track.changed = track.complete_after = self._next()
+            while track.gone:
+                name, record = next(iter(track.gone.items()))
+                if name in self._engine.fleet.machines and not self._engine.is_forgotten(record):
+                    break
+                self._forget(track, name)
+
+    def _forget(self, track: _Track, name: str) -> None:
+        """Fronts are told so one by one. Who has not asked for long is told the whole group."""
+        track.gone.pop(name, None)
+        track.machines.pop(name, None)
+        track.machines[name] = track.forgotten[name] = track.changed = self._next()
+        if len(track.forgotten) > _FORGOTTEN:
+            oldest = next(iter(track.forgotten))
+            track.complete_after = max(track.complete_after, track.forgotten.pop(oldest))
+            track.machines.pop(oldest, None)
 
 
 def _everything(group: Group | None, track: _Track) -> Iterable[MachineRecord]:
     there = group.machines.values() if group is not None else ()
     ordered = sorted(there, key=lambda record: (record.requested_at, record.name))  # as the engine lists them
     return [*track.gone.values(), *ordered]
+
+
+def _known(each: MachineRecord | str, ids: Mapping[str, str]) -> Known:
+    return forgotten(each) if isinstance(each, str) else known_of(each, ids)
 
 
 def known_of(record: MachineRecord, ids: Mapping[str, str]) -> Known:

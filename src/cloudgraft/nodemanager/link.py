@@ -76,15 +76,19 @@ class ManagerLink:
         """Asks for a change, once more when the answer was lost: under the same key, so that it is made once."""
         path, key = f"/v1/nodegroups/{quote(group, safe='')}:{verb}", secrets.token_hex(16)
         until = time.monotonic() + self._timeout
-        headers, query = {"Idempotency-Key": key}, {"since": str(since)}
+
+        async def ask(seconds: float) -> Answer:
+            headers = {"Idempotency-Key": key, "Prefer": f"wait={seconds:.3f}"}  # later, nobody waits for it
+            return await self._send(
+                "POST", path, json=body, headers=headers, query={"since": str(since)}, timeout=seconds
+            )
+
         try:
-            first = self._timeout * _FIRST_SHARE
-            answer = await self._send("POST", path, json=body, headers=headers, query=query, timeout=first)
+            answer = await ask(self._timeout * _FIRST_SHARE)
         except (DeadlineError, UnavailableError) as error:
             if error.retry_after is not None:  # it was answered: the manager cannot, for now
                 raise
-            left = max(0.1, until - time.monotonic())
-            answer = await self._send("POST", path, json=body, headers=headers, query=query, timeout=left)
+            answer = await ask(max(0.1, until - time.monotonic()))
         return await _changed(answer.json)
 
     async def _send(self, method: str, path: str, **how: Any) -> Answer:
@@ -100,9 +104,9 @@ async def _picture(data: Any) -> Picture:
 async def _group(data: Any) -> GroupPicture:
     entries = _list(data, "machines")
     machines: list[Known] = []
-    for start in range(0, len(entries), _SLICE):
+    for start in range(0, len(entries) or 1, _SLICE):
         machines += [known_from_json(entry) for entry in entries[start : start + _SLICE]]
-        await asyncio.sleep(0)  # a large group must not keep the autoscaler's calls waiting (law 1)
+        await asyncio.sleep(0)  # a large group, or many, must not keep the autoscaler's calls waiting (law 1)
     return group_from_json(data, machines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from cloudgraft.engine.engine import Engine
@@ -12,7 +12,7 @@ from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.changes import Changes
 from cloudgraft.nodemanager.declared import Declarations, Rules
 from cloudgraft.nodemanager.feed import Feed
-from cloudgraft.nodemanager.operations import Operation, operation_of, operations_of
+from cloudgraft.nodemanager.operations import Operation, operation_ids, operation_of, operations_of
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
 from cloudgraft.web.pages import cursor_after, key_of
@@ -53,7 +53,8 @@ class Manager:
 
     def is_declared(self, id_: str) -> bool:
         """Whether a group was declared over this API, and is in no file."""
-        return id_ in self.engine.fleet.declared
+        is_of_file = self.declarations is not None and self.declarations.is_of_file(id_)
+        return id_ in self.engine.fleet.declared and not is_of_file
 
     def machines(self, group: str, *, limit: int, cursor: str) -> tuple[list[MachineRecord], str]:
         """A page of a group's machines, by name."""
@@ -63,12 +64,13 @@ class Manager:
 
     def operations(self, *, group: str, state: str, limit: int, cursor: str) -> tuple[list[Operation], str]:
         """A page of operations, by id; of one group or of all, in one state or in any."""
-        found: dict[str, Operation] = {}
-        for operation in self._operations(group):
-            if not state or operation.state == state:
-                found[operation.id] = operation
-        ids, following = _page(found, limit, cursor)
-        return [found[id_] for id_ in ids], following
+        records = self._records(group)
+        if state:
+            keys = (each.id for record in records for each in operations_of(record) if each.state == state)
+        else:
+            keys = (id_ for record in records for id_ in operation_ids(record))
+        ids, following = _page(keys, limit, cursor)
+        return [self.operation(id_) for id_ in ids], following
 
     def operation(self, id_: str) -> Operation:
         """One operation."""
@@ -78,10 +80,6 @@ class Manager:
         if operation is None:
             raise NotFoundError(f"there is no operation {id_!r}; those of machines that are long gone are forgotten")
         return operation
-
-    def _operations(self, group: str) -> Iterator[Operation]:
-        for record in self._records(group):
-            yield from operations_of(record)
 
     def _records(self, group: str) -> Iterable[MachineRecord]:
         everything = self.engine.fleet.machines.values()

@@ -11,7 +11,7 @@ from typing import Final
 
 from cloudgraft.store.records import ErrorRecord, MachineRecord, State
 
-__all__ = ["CREATE", "DELETE", "STATES", "Operation", "operation_id", "operation_of", "operations_of"]
+__all__ = ["CREATE", "DELETE", "STATES", "Operation", "operation_id", "operation_ids", "operation_of", "operations_of"]
 
 CREATE: Final = "create"
 DELETE: Final = "delete"
@@ -42,6 +42,12 @@ class Operation:
 def operation_id(record: MachineRecord) -> str:
     """The operation that the record is in the middle of, or at the end of."""
     return f"{DELETE if record.state in _LEAVING else CREATE}:{record.name}"
+
+
+def operation_ids(record: MachineRecord) -> tuple[str, ...]:
+    """The ids of both of them, or of the first."""
+    making = f"{CREATE}:{record.name}"
+    return (making, f"{DELETE}:{record.name}") if record.state in _LEAVING else (making,)
 
 
 def operations_of(record: MachineRecord) -> Iterator[Operation]:

@@ -34,6 +34,7 @@ __all__ = [
     "Known",
     "Picture",
     "Revision",
+    "forgotten",
     "general_json",
     "group_from_json",
     "group_json",
@@ -98,6 +99,7 @@ class Known:
     error: InstanceError | None = None
     provider_id: str = ""  # one that it had, and that belongs to another machine by now
     is_gone: bool = False
+    is_forgotten: bool = False  # its ids lead nowhere any more
 
     @property
     def has_provider_id(self) -> bool:
@@ -107,6 +109,11 @@ class Known:
     def instance(self) -> Instance:
         """As the autoscaler lists it."""
         return Instance(id=self.id, state=self.state, error=self.error)
+
+
+def forgotten(name: str) -> Known:
+    """A machine of which nothing but its name is known any more."""
+    return Known(name=name, id="", placeholder="", state=InstanceState.DELETING, is_gone=True, is_forgotten=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +157,8 @@ def known_json(known: Known) -> dict[str, object]:
         told["error"] = {"code": error.code, "message": error.message, "errorClass": int(error.error_class)}
     if known.is_gone:
         told["isGone"] = True
+    if known.is_forgotten:
+        told["isForgotten"] = True
     return told
 
 
@@ -245,6 +254,7 @@ def _known(data: Any) -> Known:
         else InstanceError(code=error["code"], message=error["message"], error_class=error["errorClass"]),
         provider_id=data.get("formerId", ""),
         is_gone=data.get("isGone", False),
+        is_forgotten=data.get("isForgotten", False),
     )
     if not all(isinstance(text, str) for text in (known.name, known.id, known.placeholder, known.provider_id)):
         raise TypeError("its name and its ids must be text")

@@ -33,7 +33,8 @@ __all__ = ["FrontSettings", "NodeManagerProvider"]
 log = logging.getLogger("cloudgraft.front")
 
 _REFRESH: Final = 1.0  # seconds that a Refresh may take from the autoscaler for the manager's own
-_CATCH_UP: Final = 0.5  # seconds that a Refresh waits for what the manager's own has brought
+_CATCH_UP: Final = 0.5  # seconds in which the request that waits for news ought to have brought them
+_OWN_READ: Final = 1.5  # seconds for a request of one's own after that
 _LONGEST_WAIT: Final = 20.0  # seconds that a request waits for news
 _FIRST_PAUSE: Final = 0.2  # seconds until a manager that is away is tried again
 
@@ -182,7 +183,8 @@ class NodeManagerProvider(Provider):
             if error.retry_after is not None:  # it answers: its journal cannot be written, or it does not lead
                 raise
         else:
-            await self._catch_up(revision)
+            if revision is not None:
+                await self._catch_up(revision)
         self._views.publish()
         if self.age > self._settings.max_staleness:
             raise UnavailableError(
@@ -214,7 +216,10 @@ class NodeManagerProvider(Provider):
             began = self._clock()
             try:
                 has_news = await self._read(self._settings.wait)
-            except CloudgraftError:
+            except Exception as error:  # whatever it was: a front that reads no more is blind for good
+                if not isinstance(error, CloudgraftError):
+                    log.exception("a picture of the node manager could not be taken in", extra={"provider": self.name})
+                    self._note_trouble(f"tells what cannot be taken in: {type(error).__name__}")
                 await self._sleep(pause)
                 pause = min(2 * pause, self._settings.refresh_every)
                 continue
@@ -239,20 +244,33 @@ class NodeManagerProvider(Provider):
             self._views.take(picture)
         if self._read_at is None:
             self._views.publish()
-        self._read_at = self._clock()
-        self._note_trouble("")
+        self._heard()
         news, self._news = self._news, asyncio.Event()
         news.set()
         return picture is not None
 
-    async def _catch_up(self, revision: Revision | None) -> None:
-        """Waits a moment until that revision is known here."""
+    def _heard(self) -> None:
+        """What is known here is how it was at the manager a moment ago."""
+        self._read_at = self._clock()
+        self._note_trouble("")
+
+    async def _catch_up(self, revision: Revision) -> None:
+        """Until that revision is known here: by the request that waits for news or, should that hang on a connection
+        that is dead, or at a manager that leads no more, by one of our own.
+        """
+        if self._has(revision):
+            self._heard()
+            return
         with suppress(TimeoutError):
-            async with asyncio.timeout(_CATCH_UP):
-                while revision is not None and not self._has(revision):
+            async with asyncio.timeout(_CATCH_UP if self._task is not None else 0.0):
+                while not self._has(revision):
                     news = self._news
                     self._wake.set()
                     await news.wait()
+                return
+        with suppress(CloudgraftError, TimeoutError):
+            async with asyncio.timeout(_OWN_READ):
+                await self._read(0.0)
 
     def _has(self, revision: Revision) -> bool:
         known = self._views.revision

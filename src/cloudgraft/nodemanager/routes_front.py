@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -11,11 +13,12 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 
 from cloudgraft.engine.prices import pod_price
 from cloudgraft.nodemanager import schemas
-from cloudgraft.nodemanager.changes import Asked, Outcome
+from cloudgraft.nodemanager.changes import MOST_KEYS, Asked, Outcome
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.nodemanager.picture import Revision
 from cloudgraft.nodemanager.routes_read import GroupId, Reader, operation_model
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError
+from cloudgraft.sdk.patience import follow_caller
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.web.etags import etag_of
@@ -32,7 +35,16 @@ Key = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]*$",
-        description="Makes a change once, however often it is asked for; remembered for a day. A new one each time.",
+        description="Makes a change once, however often it is asked for. A new one each time. It is remembered for a "
+        f"day, unless {MOST_KEYS:,} newer ones come.",
+    ),
+]
+Patience = Annotated[
+    str,
+    Header(
+        alias="Prefer",
+        max_length=256,
+        description="`wait=2.5`: a change that is not begun in so many seconds is not made (RFC 7240).",
     ),
 ]
 Since = Annotated[str, Query(max_length=64, description="A revision that the caller knows: it is told what is newer.")]
@@ -85,6 +97,7 @@ def _snapshot(router: APIRouter, manager: Manager) -> None:
             await manager.provider.refresh()
         except UnavailableError as error:
             raise UnavailableError(error.message, retry_after=_AWAY) from error
+        manager.feed.sweep()
         return Response(status_code=204, headers={"ETag": etag_of(str(manager.feed.revision))})
 
     @router.post("/cleanup", operation_id="cleanup", status_code=204)
@@ -95,7 +108,12 @@ def _snapshot(router: APIRouter, manager: Manager) -> None:
 
 
 def _changes(router: APIRouter, manager: Manager) -> None:
-    how: dict[str, Any] = {"status_code": 202, "response_class": Response, "responses": _MADE}
+    how: dict[str, Any] = {
+        "status_code": 202,
+        "response_class": Response,
+        "responses": _MADE,
+        "dependencies": [Depends(_follow)],
+    }
 
     @router.post("/nodegroups/{group:path}:increase", operation_id="increase", **how)
     async def increase(
@@ -124,6 +142,14 @@ def _changes(router: APIRouter, manager: Manager) -> None:
         asked = Asked.of(caller.name, key, "deleteNodes", group, [[node.provider_id, node.name] for node in nodes])
         made = await manager.changes.delete_nodes(group, nodes, asked)
         return await _made(manager, group, made, since)
+
+
+async def _follow(prefer: Patience = "") -> None:
+    """Who gives up while its change waits for its turn is told that it failed: then it must not be made (R45)."""
+    found = re.search(r"(?:^|[,;\s])wait=(\d{1,6}(?:\.\d{1,6})?)(?=[,;\s]|$)", prefer)
+    if found is not None:
+        until = time.monotonic() + float(found[1])
+        follow_caller(lambda: time.monotonic() > until)
 
 
 async def _made(manager: Manager, group: str, made: Outcome, since: str) -> Response:

@@ -39,7 +39,7 @@ def group_routes(manager: Manager) -> APIRouter:
     async def get(_: Reader, group: GroupId, response: Response) -> schemas.NodeGroupModel:
         """One group; with an ETag, and its declaration, when it was declared here."""
         declared = manager.engine.fleet.declared.get(group)
-        if declared is None:
+        if declared is None or not manager.is_declared(group):
             return group_model(manager, manager.group(group))
         response.headers["ETag"] = etag_of(declared.revision)
         known = manager.engine.fleet.groups.get(group)

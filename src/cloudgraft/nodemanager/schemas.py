@@ -301,6 +301,7 @@ class KnownModel(Model):
     former_id: str | None = Field(None, description="A providerID that is another machine's by now.")
     error: ErrorInfo | None = None
     is_gone: bool = Field(False, description="It is listed no more; its node may still be there.")
+    is_forgotten: bool = Field(False, description="Its node is not there any more either: nothing leads to it.")
 
 
 class GroupPictureModel(Model):

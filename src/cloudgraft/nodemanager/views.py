@@ -69,10 +69,15 @@ class Views:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def take(self, picture: Picture) -> None:
-        """Takes a picture in. Groups that are not in it any more stay until the next :meth:`publish`."""
-        for group in picture.groups:
-            self.take_group(picture.revision.manager, group)
-        self.revision = picture.revision
+        """Takes a picture in. Groups that are not in it any more stay until the next :meth:`publish`.
+
+        One that was overtaken by a newer one tells nothing new. After one that does not fit, everything is asked for.
+        """
+        fits = [self.take_group(picture.revision.manager, group) for group in picture.groups]
+        known = self.revision
+        if known is not None and known.manager == picture.revision.manager and known.number > picture.revision.number:
+            return
+        self.revision = picture.revision if all(fits) else None
         self.reference, self._order = picture.reference, picture.group_ids
         self.gpu_label, self.gpu_types = picture.gpu_label, tuple(picture.gpu_types)
 
@@ -112,6 +117,9 @@ class Views:
         old = machines.get(known.name)
         if old is not None:
             self._drop(group, (old,))
+        if known.is_forgotten:
+            machines.pop(known.name, None)
+            return
         machines[known.name] = known
         entry = (group, known)
         self._names[known.name] = self._ids[known.placeholder] = self._ids[known.id] = entry

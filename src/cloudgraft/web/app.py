@@ -98,6 +98,8 @@ def _answer(problem: Problem, *, retry_after: float | None = None, allow: str = 
     headers = {} if retry_after is None else {"Retry-After": str(max(1, round(retry_after)))}
     if allow:
         headers["Allow"] = allow
+    if problem.status == 503:  # behind one address there may be another that can: not on this connection, though
+        headers["Connection"] = "close"
     content = problem.model_dump(by_alias=True)
     return JSONResponse(content, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
 

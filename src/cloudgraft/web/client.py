@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -13,14 +14,22 @@ from typing import Any, Final, Self
 import httpx2
 
 from cloudgraft.certs.pem import Stamp, load_tls, stamp
-from cloudgraft.sdk.errors import AuthenticationError, DeadlineError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    DeadlineError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.sdk.secrecy import hide, unhide
 from cloudgraft.web.problems import error_of
 
 __all__ = ["Answer", "ClientTls", "WebClient"]
 
+_LOG = logging.getLogger("cloudgraft.web")
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_CONNECT_SHARE: Final = 0.9  # of a request's time: who cannot be reached is told so before it is over
 _MOST_BYTES: Final = 64 << 20  # of an answer
 
 
@@ -67,6 +76,7 @@ class WebClient:
         self._token = _Token(token_file) if token_file is not None else None
         self._timeout = timeout
         self._seen: Stamp | None = None
+        self._users: dict[httpx2.AsyncClient, int] = {}  # requests under way
         self._http = self._open()
 
     async def __aenter__(self) -> Self:
@@ -97,7 +107,7 @@ class WebClient:
                     json=json,
                     params=dict(query or {}),
                     headers={**self._authorization(), **(headers or {})},
-                    timeout=httpx2.Timeout(limit),
+                    timeout=httpx2.Timeout(limit, connect=limit * _CONNECT_SHARE),
                 )
                 return _read(await http.send(request))
 
@@ -114,10 +124,32 @@ class WebClient:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx2.AsyncClient]:
-        if self._tls.paths and stamp(*self._tls.paths) not in (self._seen, None):
-            old, self._http = self._http, self._open()
-            await old.aclose()
-        yield self._http
+        await self._look_at_files()
+        http = self._http
+        self._users[http] = self._users.get(http, 0) + 1
+        try:
+            yield http
+        finally:
+            self._users[http] -= 1
+            await self._let_go(http)
+
+    async def _look_at_files(self) -> None:
+        if not self._tls.paths or stamp(*self._tls.paths) in (self._seen, None):
+            return
+        old = self._http
+        try:
+            self._http = self._open()
+        except CloudgraftError as error:  # half of them are written, perhaps
+            _LOG.warning("new TLS files cannot be used, the old ones stay: %s", error.message)
+        else:
+            await self._let_go(old)
+
+    async def _let_go(self, http: httpx2.AsyncClient) -> None:
+        """Closes connections with old certificates when the last request on them has its answer."""
+        if not self._users.get(http):
+            self._users.pop(http, None)
+            if http is not self._http:
+                await http.aclose()
 
     def _open(self) -> httpx2.AsyncClient:
         self._seen = stamp(*self._tls.paths) if self._tls.paths else None

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -29,6 +30,8 @@ __all__ = ["WebListener", "WebTls"]
 
 _LOG = logging.getLogger("cloudgraft.web")
 _KEEP_ALIVE = 75  # seconds; longer than the pauses between an agent's heartbeats, or a front's looks
+_FAREWELL = 0.2  # seconds in which a client may close a connection too that is being closed here
+_ARRIVAL = 20.0  # seconds in which a request has to be there, with its body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +126,55 @@ class _Server(uvicorn.Server):
 
 
 class _CertifiedProtocol(H11Protocol):
+    """Tells who is at the other end, and does not wait for ever for what is sent piece by piece, or not at all."""
+
+    _arriving: asyncio.TimerHandle | None = None
+    _leaving: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        is_there = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
+        is_idle = self.timeout_keep_alive_task is not None  # that has a limit of its own
+        if is_there or is_idle:
+            self._has_arrived()
+        elif self._arriving is None:
+            self._arriving = self.loop.call_later(_ARRIVAL, self.transport.abort)
+        self._take_leave()  # of who speaks no HTTP
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_arrived()
+        if self._leaving is not None:
+            self._leaving.cancel()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._take_leave()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._take_leave()
+
+    def _take_leave(self) -> None:
+        """A client with nothing to ask does not notice that the connection is closed, and TLS would wait for it."""
+        if self.transport.is_closing() and self._leaving is None:
+            self._leaving = self.loop.call_later(_FAREWELL, self._leave)
+
+    def _leave(self) -> None:
+        self._leaving = None
+        if self.transport.get_write_buffer_size():
+            self._take_leave()  # it still reads the last answer
+        else:
+            self.transport.abort()
+
+    def _has_arrived(self) -> None:
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the parent
         super().connection_made(transport)
+        self._arriving = self.loop.call_later(_ARRIVAL, transport.abort)
         connection = transport.get_extra_info("ssl_object")
         der = connection.getpeercert(binary_form=True) if connection is not None else None
         # uvicorn copies this into the state of each request on the connection.
@@ -162,6 +212,9 @@ def _context(files: WebTls) -> ssl.SSLContext:
     load_tls(files.cert, files.key, files.client_ca)  # says which file is wrong, and how
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Who comes back with a ticket is not asked for a certificate again, even if its authority is believed no more.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
     try:
         context.load_cert_chain(files.cert, files.key)
         if files.client_ca is not None:
