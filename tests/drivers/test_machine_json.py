@@ -23,6 +23,7 @@ from cloudgraft.drivers.machine_json import (
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, OutOfStockError, RateLimitedError, error_table
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import Taint
 
 FULL = Machine(
     name="pool-1",
@@ -123,10 +124,17 @@ def test_a_machine_by_another_name_is_no_answer_to_create() -> None:
 
 
 def test_shapes_and_prices_are_exact() -> None:
-    shapes = {"shapes": [{"name": "s", "capacity": {"cpu": 2, "memory": "4Gi", "pods": 1.5}, "labels": {"a": "b"}}]}
+    amounts = {"cpu": 2, "memory": "4Gi", "pods": 1.5}
+    taints = [{"key": "gpu", "value": "yes", "effect": "NoExecute"}, {"key": "spot", "effect": "NoSchedule"}]
+    shapes = {"shapes": [{"name": "s", "capacity": amounts, "labels": {"a": "b"}, "taints": taints}]}
     capacity = {"cpu": Quantity("2"), "memory": Quantity("4Gi"), "pods": Quantity("1.5")}
     assert shapes_from_json(parse_json(json.dumps(shapes).encode(), "it")) == [
-        Shape(name="s", capacity=capacity, labels={"a": "b"})
+        Shape(
+            name="s",
+            capacity=capacity,
+            labels={"a": "b"},
+            taints=(Taint(key="gpu", value="yes", effect="NoExecute"), Taint(key="spot")),
+        )
     ]
     entries = b'{"shape": "s", "hourly": 0.1, "currency": "EUR"}, {"shape": "l", "hourly": "2", "currency": "EUR"}'
     prices = b'{"prices": [' + entries + b"]}"
@@ -142,6 +150,12 @@ def test_shapes_and_prices_are_exact() -> None:
         ({"name": "s", "capacity": {"cpu": "two"}}, r"shapes\[0\].capacity.cpu: 'two' is not a quantity"),
         ({"name": "s", "capacity": {"cpu": []}}, r"shapes\[0\].capacity.cpu: a list is not a quantity"),
         ({"name": "s", "capacity": {"cpu": True}}, r"shapes\[0\].capacity.cpu: a bool is not a quantity"),
+        ({"name": "s", "capacity": {}, "taints": {}}, r"shapes\[0\].taints must be a list, not an object"),
+        ({"name": "s", "capacity": {}, "taints": [{"key": "k"}]}, r"taints\[0\].effect must be a text; it is missing"),
+        (
+            {"name": "s", "capacity": {}, "taints": [{"key": "k", "effect": "never"}]},
+            r"taints\[0\].effect must be one of NoSchedule, PreferNoSchedule, NoExecute; it is \"never\"",
+        ),
         ({"capacity": {}}, r"shapes\[0\].name must be a text that is not empty; it is missing"),
     ],
 )

@@ -18,6 +18,7 @@ from cloudgraft.engine.roster import make_roster
 from cloudgraft.engine.specs import EngineSettings, GuardLimits, Money
 from cloudgraft.sdk.driver import Driver, Machine, Price, Shape
 from cloudgraft.sdk.errors import PermissionDeniedError
+from cloudgraft.sdk.types import Taint
 from cloudgraft.store.sql import SqlJournal
 from tests.engine.stepped import Cloud, blueprint, group, stepped
 
@@ -73,6 +74,9 @@ async def test_a_machine_with_a_name_that_cannot_be_stored_is_taken_in_under_its
     ("shapes", "prices"),
     [
         (["small"], []),
+        ([Shape(name="small", capacity={}, taints=["gpu"])], []),  # type: ignore[list-item]  # as a careless author would
+        ([Shape(name="small", capacity={}, taints=[Taint(key="gpu", effect="Never")])], []),
+        ([Shape(name="small", capacity={}, taints=[Taint(key="")])], []),
         (None, []),
         ([Shape(name="small", capacity={"cpu": "4"})], []),  # type: ignore[dict-item]  # as a careless author would
         ([], [Price(shape="small", hourly="0.05", currency="EUR")]),  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from cloudgraft.sdk import (
     ProviderIdBy,
     Quantity,
     Shape,
+    Taint,
 )
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
@@ -81,6 +82,8 @@ def test_a_machine_survives_and_no_provider_id_is_not_an_empty_one(machine: Mach
         | st.builds("{}{{name}}{}".format, *[texts.filter(lambda t: not set(t) & set("{}"))] * 2),
         provider_id_by=st.sampled_from(ProviderIdBy),
         user_data_limit=st.none() | st.integers(0, 2**40),
+        catalog_lasts=st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=365)),
+        create_timeout=st.none() | st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=1)),
     )
 )
 def test_traits_survive(traits: DriverTraits) -> None:
@@ -93,11 +96,16 @@ def test_a_driver_of_before_the_provider_id_does_not_know_it_beforehand() -> Non
     assert wire.traits_from_pb(old).provider_id == ""
     assert wire.traits_from_pb(old).provider_id_by is ProviderIdBy.CLOUDGRAFT
     assert wire.traits_from_pb(old).user_data_limit is None
+    assert wire.traits_from_pb(old).catalog_lasts == timedelta(hours=1)
+    assert wire.traits_from_pb(old).create_timeout is None
 
 
 def test_shapes_and_prices_survive() -> None:
-    shape = Shape(name="4c8g", capacity={"cpu": Quantity("4"), "memory": Quantity("1.5Gi")}, labels={"a": "b"})
+    capacity = {"cpu": Quantity("4"), "memory": Quantity("1.5Gi")}
+    taints = (Taint(key="gpu", value="yes", effect="NoExecute"), Taint(key="spot"))
+    shape = Shape(name="4c8g", capacity=capacity, labels={"a": "b"}, taints=taints)
     assert wire.shape_from_pb(wire.shape_to_pb(shape)) == shape
+    assert wire.shape_from_pb(pb.Shape(taints=[pb.Taint(key="spot")])).taints == (Taint(key="spot"),)
     price = Price(shape="4c8g", hourly=Decimal("0.10000000000000000001"), currency="EUR")
     assert wire.price_from_pb(wire.price_to_pb(price)) == price
 

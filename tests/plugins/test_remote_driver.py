@@ -204,6 +204,26 @@ async def test_the_whole_spec_arrives() -> None:
     assert driver.seen == [SPEC, made]
 
 
+async def test_a_create_has_as_long_as_the_driver_declares_and_a_list_does_not() -> None:
+    driver = Scripted()
+    driver.traits = replace(TRAITS, create_timeout=timedelta(minutes=5))
+    server = DriverServer(driver, Access(listen="127.0.0.1:0"))
+    await server.start()
+    config = CloudConfig(address=Address.parse(server.address)).with_timeout(timedelta(milliseconds=300))
+    remote = RemoteDriver.connect(config)
+    await remote.start()
+    driver.go_on.clear()
+    create = asyncio.create_task(remote.create(SPEC))
+    await driver.entered.wait()
+    with pytest.raises(DeadlineError):
+        await remote.list()  # it has waited for longer than a call that declares nothing may
+    assert not create.done()
+    driver.go_on.set()
+    assert (await create).name == "m-1"
+    await remote.close()
+    await server.stop(0)
+
+
 async def test_a_create_whose_connection_breaks_has_an_unknown_outcome() -> None:
     """Law 3: DeadlineError makes the engine look before it creates again; UnavailableError would not."""
     driver = Scripted()

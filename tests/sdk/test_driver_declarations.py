@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 
@@ -39,6 +40,12 @@ async def test_a_driver_in_threads_declares_what_the_driver_itself_does() -> Non
 def test_a_provider_id_that_only_the_name_cannot_fill_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"must hold \{name\}"):
         DriverTraits(provider_id=text)
+
+
+@pytest.mark.parametrize("wrong", [{"catalog_lasts": timedelta(0)}, {"create_timeout": timedelta(seconds=-1)}], ids=str)
+def test_times_in_which_nothing_can_be_done_are_refused(wrong: dict[str, timedelta]) -> None:
+    with pytest.raises(InvalidArgumentError, match="must be more than zero"):
+        DriverTraits(**wrong)  # type: ignore[arg-type]  # names of the case's own choice
 
 
 def test_most_drivers_do_not_know_the_provider_id_beforehand() -> None:

@@ -31,9 +31,10 @@ class CloudEngine(Section):
 
     observe_every: PositiveDuration = Field(timedelta(seconds=10), description="How often its machines are listed.")
     list_timeout: PositiveDuration = Field(timedelta(minutes=1), description="The most that a list may take.")
-    create_timeout: PositiveDuration = Field(
-        timedelta(minutes=2),
-        description="The most that one call to create a machine may take. Then a list tells what became of it.",
+    create_timeout: PositiveDuration | None = Field(
+        None,
+        description="The most that one call to create a machine may take. Then a list tells what became of it. Without "
+        "it, as long as the driver says that its cloud may take (`liqo`: 10m), else 2m.",
     )
     delete_timeout: PositiveDuration = Field(
         timedelta(minutes=2), description="The most that one call to delete a machine may take."

@@ -34,6 +34,7 @@ __all__ = ["DockDriver", "DockOptions"]
 
 log = logging.getLogger("cloudgraft.dock")
 
+_USUAL: Final = timedelta(seconds=110)  # for a create or delete: the engine waits for 120
 # What holds before a driver was ever connected: the answers with which the least is created and deleted.
 _UNTIL_KNOWN: Final = DriverTraits(ownership=Ownership.NAME, complete_list=False, list_delay=timedelta(days=1))
 
@@ -51,7 +52,9 @@ class DockOptions:
     ca_file: Path | None = None  # who signed the dock's certificate
     server_name: str = ""  # the name in it, if not the host of the address
     token_file: Path | None = None  # sent as a Bearer token
-    create_timeout: timedelta = timedelta(seconds=110)  # a little less than engine.createTimeout and deleteTimeout
+    # For create and delete, a little less than the engine's own. None: 110 s, and for a create of a driver that
+    # declares how long it may take, that, less a twelfth.
+    create_timeout: timedelta | None = None
     list_timeout: timedelta = timedelta(seconds=55)  # a little less than engine.listTimeout
     ownership: Ownership = Ownership.NAME
     idempotency: Idempotency = Idempotency.NONE
@@ -77,7 +80,8 @@ class DockOptions:
             raise InvalidArgumentError(
                 "certFile, caFile, serverName and tokenFile are for a dock elsewhere: give its address, or leave them"
             )
-        if min(self.create_timeout, self.list_timeout) <= timedelta(0) or self.list_delay < timedelta(0):
+        limits = [time for time in (self.create_timeout, self.list_timeout) if time is not None]
+        if min(limits) <= timedelta(0) or self.list_delay < timedelta(0):
             raise InvalidArgumentError("createTimeout and listTimeout must be more than zero, listDelay not negative")
         self.traits()
 
@@ -152,12 +156,14 @@ class DockDriver(Driver):
     async def create(self, spec: MachineSpec) -> Machine:
         """One machine of the class."""
         berth = await self._ready()
-        return await berth.create(spec, self._options.create_timeout)
+        declared = self.traits.create_timeout
+        usual = declared * 11 / 12 if declared else _USUAL
+        return await berth.create(spec, self._options.create_timeout or usual)
 
     async def delete(self, machine: Machine) -> None:
         """NotFoundError when the driver says that it is gone."""
         berth = await self._ready()
-        await berth.delete(machine, self._options.create_timeout)
+        await berth.delete(machine, self._options.create_timeout or _USUAL)
 
     async def list(self) -> Sequence[Machine]:
         """All machines that the driver has of the class."""

@@ -18,6 +18,7 @@ from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Sha
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, error_from_slug, error_table
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 
 __all__ = [
     "Json",
@@ -215,6 +216,7 @@ def _time(fields: Fields) -> datetime | None:
 def _shape(data: object, where: str) -> Shape:
     fields = Fields(data, where)
     name, amounts, labels = fields.text("name", may_be_empty=False), fields.mapping("capacity"), fields.texts("labels")
+    taints = _taints(fields.take("taints"), f"{where}.taints")
     fields.end()
     capacity: dict[str, Quantity] = {}
     for resource, amount in amounts.items():
@@ -222,7 +224,28 @@ def _shape(data: object, where: str) -> Shape:
             capacity[resource] = _quantity(amount)
         except InvalidQuantityError as error:
             raise InternalError(f"{where}.capacity.{resource}: {error.message}") from None
-    return Shape(name=name, capacity=capacity, labels=labels)
+    return Shape(name=name, capacity=capacity, labels=labels, taints=taints)
+
+
+def _taints(entries: object, where: str) -> tuple[Taint, ...]:
+    if entries is None:
+        return ()
+    if not isinstance(entries, list):
+        raise InternalError(f"{where} must be a list, not {shown(entries)}")
+    return tuple(_taint(entry, f"{where}[{index}]") for index, entry in enumerate(entries))
+
+
+def _taint(data: object, where: str) -> Taint:
+    fields = Fields(data, where)
+    taint = Taint(
+        key=fields.text("key", may_be_empty=False),
+        value=fields.optional_text("value") or "",
+        effect=fields.text("effect"),
+    )
+    if taint.effect not in TAINT_EFFECTS:
+        raise fields.wrong("effect", f"one of {', '.join(TAINT_EFFECTS)}", taint.effect)
+    fields.end()
+    return taint
 
 
 def _quantity(amount: object) -> Quantity:

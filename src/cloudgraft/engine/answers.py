@@ -11,7 +11,7 @@ from typing import TypeVar
 from cloudgraft.sdk.driver import Machine, MachineState, Price, Shape
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.sdk.types import Taint
+from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 
 __all__ = ["check_machine", "check_prices", "check_shapes", "is_storable"]
 
@@ -73,9 +73,17 @@ def check_shapes(answer: object) -> Sequence[Shape]:
         amounts = shape.capacity.values() if isinstance(shape.capacity, Mapping) else [None]
         if not is_named or not all(isinstance(amount, Quantity) for amount in amounts):
             raise InternalError(f"the driver's shapes() has {shape.name!r}, whose capacity is not made of Quantity")
-        if not isinstance(shape.taints, Sequence) or not all(isinstance(taint, Taint) for taint in shape.taints):
-            raise InternalError(f"the driver's shapes() has {shape.name!r}, whose taints are not made of Taint")
+        if not isinstance(shape.taints, Sequence) or not all(_is_taint(taint) for taint in shape.taints):
+            effects = ", ".join(TAINT_EFFECTS)
+            raise InternalError(
+                f"the driver's shapes() has {shape.name!r}, whose taints are not made of Taint, each with a key and an "
+                f"effect that is one of {effects}"
+            )
     return shapes
+
+
+def _is_taint(value: object) -> bool:
+    return isinstance(value, Taint) and isinstance(value.key, str) and bool(value.key) and value.effect in TAINT_EFFECTS
 
 
 def check_prices(answer: object) -> Sequence[Price]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -69,6 +70,8 @@ class Joining:
 
 class Composer(Protocol):
     """Brings the configuration of the file and the groups that operators declared together."""
+
+    turn: asyncio.Lock  # held from the reading of either until the engine has what came of it
 
     async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[Blueprint, Joining]:
         """All that is configured. Those that do not go together with the file are left out, visibly."""

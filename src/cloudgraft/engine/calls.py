@@ -12,7 +12,7 @@ from cloudgraft.engine.answers import check_machine, check_prices, check_shapes
 from cloudgraft.engine.blueprint import Catalog
 from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, check_created
-from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.specs import CloudSettings, create_limit
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError, UnsupportedError
@@ -168,7 +168,7 @@ class Caller:
         self._on_outcome()
 
     async def _create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None) -> Outcome:
-        ends = asyncio.get_running_loop().time() + self.settings.create_timeout.total_seconds()
+        ends = asyncio.get_running_loop().time() + create_limit(self.settings, self.traits)
         try:
             user_data = await self._prepared(prepare)
         except CloudgraftError as error:
@@ -188,7 +188,7 @@ class Caller:
             return ""
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
-        seconds = self.settings.create_timeout.total_seconds() / 2
+        seconds = create_limit(self.settings, self.traits) / 2
         limit = asyncio.timeout(seconds)
         try:
             async with limit:

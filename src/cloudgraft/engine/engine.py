@@ -96,6 +96,7 @@ class Engine:
         self._is_serving = False
         self.on_fenced = on_fenced
         self.composer: Composer | None = None  # without one, groups that operators declared are not served
+        self._had_declared = False  # the configuration may be one with groups of operators
         self._refreshing = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -174,7 +175,7 @@ class Engine:
 
     def _why_not_listed(self, cloud: str) -> str:
         worker = self.workers.get(cloud)
-        return (worker.observer.blocked or worker.observer.health.error or worker.catalog_error) if worker else ""
+        return (worker.observer.blocked or worker.observer.health.error or worker.catalog.error) if worker else ""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -253,7 +254,7 @@ class Engine:
 
     async def _apply(self) -> None:
         """Brings groups and clouds in step with the configuration, and shows the autoscaler what came of it."""
-        catalogs = {name: w.catalog for name, w in self.workers.items() if w.catalog is not None}
+        catalogs = {name: w.catalog.known for name, w in self.workers.items() if w.catalog.known is not None}
         await self.groups.apply(self._blueprint, catalogs)
         for name, worker in list(self.workers.items()):
             if name not in self.fleet.adopted_clouds:
@@ -273,8 +274,10 @@ class Engine:
         contents = await self.journal.load()
         self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
-        if contents.declared and self.composer is not None:
-            self.reconfigure(*await self.composer.compose(contents.declared))
+        self._had_declared |= bool(contents.declared)
+        if self._had_declared and self.composer is not None:  # also when another leader removed the last of them
+            async with self.composer.turn:
+                self.reconfigure(*await self.composer.compose(contents.declared))
         # What the last leader has applied, this one has only read so far: groups must not come and go with the lead.
         await self._exchange(self._pending or self._blueprint)
         self._pending = None
@@ -301,6 +304,7 @@ class Engine:
         await self.writer.drain()
 
     def _load(self, contents: Contents) -> None:
+        self._had_declared |= bool(self.fleet.declared)
         self.groups.load(contents)
         for worker in self.workers.values():
             worker.nudge(needs_look=False)  # a journal that fails again and again must not make calls to clouds

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgraft.engine.identity import Identity
-from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.specs import CloudSettings, create_limit
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -109,7 +109,7 @@ def believable_from(record: MachineRecord, sight: Sight, traits: DriverTraits, s
     if record.presence is Presence.UNKNOWN and record.attempt_at is not None:
         # The call that was given up may still be on its way. Where a second create is safe, it may simply be made.
         is_safe = record.state is State.CREATING and traits.idempotency is not Idempotency.NONE
-        return record.attempt_at + delay + (0.0 if is_safe else settings.create_timeout.total_seconds())
+        return record.attempt_at + delay + (0.0 if is_safe else create_limit(settings, traits))
     return max(record.state_since, sight.since) + delay
 
 

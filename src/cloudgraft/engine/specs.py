@@ -1,6 +1,6 @@
 """What is configured, as the engine sees it: clouds, groups, guards. Made from the file by :mod:`cloudgraft.cli`.
 
-Frozen values without behaviour. A group's spec goes into the journal as JSON, so that the group can be served when it
+Frozen values. A group's spec goes into the journal as JSON, so that the group can be served when it
 is no longer in the file; see :mod:`cloudgraft.engine.spec_json`.
 """
 
@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from typing import Final
 
+from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate, Taint
 
-__all__ = ["CloudSettings", "EngineSettings", "GroupSpec", "GuardLimits", "Money", "RepairSettings"]
+__all__ = ["CloudSettings", "EngineSettings", "GroupSpec", "GuardLimits", "Money", "RepairSettings", "create_limit"]
+
+_CREATE: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +45,18 @@ class CloudSettings:
     driver: str = ""  # its name in the configuration, for people
     observe_every: timedelta = timedelta(seconds=10)
     list_timeout: timedelta = timedelta(seconds=60)
-    create_timeout: timedelta = timedelta(minutes=2)
+    create_timeout: timedelta | None = None  # None: as long as the driver says that it takes, see create_limit
     delete_timeout: timedelta = timedelta(minutes=2)
     max_calls: int = 8  # creates and deletes at a time
     calls_per_second: float | None = None  # None: as fast as max_calls allows
     backoff_initial: timedelta = timedelta(seconds=1)
     backoff_max: timedelta = timedelta(minutes=1)
     guards: GuardLimits = GuardLimits()
+
+
+def create_limit(settings: CloudSettings, traits: DriverTraits) -> float:
+    """The seconds that one create may take: as configured, else as the driver declares, else two minutes."""
+    return (settings.create_timeout or traits.create_timeout or _CREATE).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Iterable
 
 from cloudgraft.engine import backoff
-from cloudgraft.engine.blueprint import Catalog
 from cloudgraft.engine.calls import Caller
+from cloudgraft.engine.catalog import CatalogReader
 from cloudgraft.engine.claimer import Claimer
 from cloudgraft.engine.decide import JOIN_DEADLINE, Create, Delete, Move, Situation, Stay, decide, failure
 from cloudgraft.engine.events import about
@@ -38,7 +38,6 @@ __all__ = ["Worker"]
 log = logging.getLogger("cloudgraft.engine")
 
 _HURRY = 5  # so much more often is a cloud listed while something is under way
-_CATALOG_FOR = 3600.0  # seconds; prices change
 _BATCH = 250  # records written in one transaction by the loop
 _REST = 1.0  # seconds after a step that failed: what made it fail may wake us at once, again and again
 _UNWANTED = frozenset({State.FAILED, State.DELETING})
@@ -54,8 +53,7 @@ class Worker:
         self.settings = settings
         self.caller = Caller(driver, settings, around.clock, may_act=around.may_act, on_outcome=self._wake_up)
         self.observer = Observer(settings.name, self.caller, around)
-        self.catalog: Catalog | None = None  # what the cloud offers, once it has told
-        self.catalog_error = ""  # why it has not
+        self.catalog = CatalogReader(self.caller, around.clock)
         self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
         self.roll_call = RollCall(self.observer, around)
         self._claimer = Claimer(self.observer, around)
@@ -69,7 +67,6 @@ class Worker:
         self._due: dict[str, None] = {}  # to be decided about
         self._alarms: list[tuple[float, str]] = []
         self._alarm_of: dict[str, float] = {}
-        self._catalog_at = 0.0
 
     # -- for the engine ----------------------------------------------------------------------------------------------
 
@@ -87,6 +84,7 @@ class Worker:
     async def close(self, seconds: float) -> None:
         """Gives calls under way some time to end, and closes the driver."""
         await self._settler.stop()
+        await self.catalog.stop()
         await self.caller.stop(seconds)
         with contextlib.suppress(CloudgraftError):  # else a list settles it after the restart
             await self._sender.take_outcomes()
@@ -119,6 +117,7 @@ class Worker:
     async def turn(self) -> None:
         """One whole pass, by hand: list the cloud, then act until no call is under way. For tests and the demo."""
         await self.observe()
+        await self.catalog.done()
         await self.act()
         while self.caller.under_way or self._wake.is_set():
             self._wake.clear()
@@ -134,7 +133,7 @@ class Worker:
             is_up = await self.observer.observe()
             await self._claimer.review()
             if is_up:
-                await self._read_catalog()
+                await self.catalog.look()
                 await asyncio.sleep(0)
                 await self._repairer.repair()
                 await asyncio.sleep(0)
@@ -150,17 +149,6 @@ class Worker:
             if listing is not None:
                 self._due.update(dict.fromkeys(name for name in listing.by_name if name in known.machines))
             self._wake_up()
-
-    async def _read_catalog(self) -> None:
-        now = self._around.clock.now()
-        if self.catalog is not None and now - self._catalog_at < _CATALOG_FOR:
-            return
-        try:
-            self.catalog, self._catalog_at = await self.caller.catalog(), now
-            self.catalog_error = ""
-        except CloudgraftError as error:
-            self.catalog_error = f"cloud {self.name} does not tell what it offers: {error.message}"
-            log.warning("a cloud does not tell what it offers", extra={"cloud": self.name, "error": error.message})
 
     async def act(self) -> None:
         """Takes in how calls ended, decides about every machine that is due, and makes the calls there is room for."""

@@ -19,7 +19,16 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.patience import caller_has_left
 from cloudgraft.store.journal import FencedError, Journal, JournalUnavailableError
-from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, RequestRecord, State
+from cloudgraft.store.records import (
+    Change,
+    Contents,
+    DeclaredGroup,
+    Event,
+    MachineRecord,
+    Presence,
+    RequestRecord,
+    State,
+)
 
 __all__ = ["Writer"]
 
@@ -63,6 +72,7 @@ class Writer:
         self._lock = asyncio.Lock()
         self._doubts: list[_Doubt] = []
         self._doubtful: list[RequestRecord] = []  # requests whose answer may have been written, and was not given
+        self._declared: list[tuple[str, DeclaredGroup | None, DeclaredGroup | None]] = []  # id, before, after
         self._must_reload = False
         self._running: set[asyncio.Task[Change]] = set()
         self._subscribers: list[Callable[[Event], None]] = []
@@ -141,6 +151,9 @@ class Writer:
         self._must_reload = True
         self._doubts += [_Doubt(self._fleet.machines.get(record.name), record) for record in change.machines]
         self._doubtful += change.requests
+        before = self._fleet.declared
+        self._declared += [(group.id, before.get(group.id), group) for group in change.declared]
+        self._declared += [(id_, before.get(id_), None) for id_ in change.undeclared]
 
     async def _settle_doubts(self) -> None:
         """After a write of unknown outcome: reads the journal again, and takes back what its caller was denied."""
@@ -152,13 +165,21 @@ class Writer:
         undo = [_undone(doubt, self._clock.now()) for doubt in landed if doubt.can_be_undone]
         # Asked again under the same key, such a change is to be made, and not to be taken for one that was.
         denied = [(r.caller, r.key) for r in self._doubtful if r in contents.requests]
-        if undo or denied:
+        declared = {group.id: group for group in contents.declared}
+        edited = [(id_, before) for id_, before, after in self._declared if declared.get(id_) == after]
+        if undo or denied or edited:
             now = self._clock.now()
-            events = [about(r, now, "its caller had been told that it failed", kind="undone") for r in undo]
-            await self._journal.write(Change(machines=undo, events=events, removed_requests=denied))
+            change = Change(
+                machines=undo,
+                events=[about(r, now, "its caller had been told that it failed", kind="undone") for r in undo],
+                removed_requests=denied,
+                declared=[before for _, before in edited if before is not None],
+                undeclared=[id_ for id_, before in edited if before is None],
+            )
+            await self._journal.write(change)
             contents = await self._journal.load()
         self._reload(contents)
-        self._doubts, self._doubtful, self._must_reload = [], [], False
+        self._doubts, self._doubtful, self._declared, self._must_reload = [], [], [], False
 
     def _tell_some(self) -> None:
         """A line in the log takes a while: of many, each caller and each call gets to wait for a few only."""

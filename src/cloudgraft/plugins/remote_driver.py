@@ -132,12 +132,17 @@ class RemoteDriver(Driver):
                 raise DeadlineError(message) from cause
             raise
 
+    def _seconds(self, rpc: str) -> float:
+        """A create has as long as the driver says that it may need."""
+        own = self.traits.create_timeout if rpc == "Create" else None
+        return self._timeout if own is None else max(self._timeout, own.total_seconds())
+
     async def _call(self, channel: grpc.aio.Channel, rpc: str, request: Message, answer: type[Answer]) -> Answer:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS[rpc].path)
         log.debug("driver call", extra={"driver": self.link.name, "rpc": rpc})
         try:
             with cut_calls_are_errors():
-                data = await method(request.SerializeToString(), timeout=self._timeout)
+                data = await method(request.SerializeToString(), timeout=self._seconds(rpc))
         except grpc.aio.AioRpcError as error:
             raise _with_name(self.link.name, error_from_rpc(error)) from error
         try:

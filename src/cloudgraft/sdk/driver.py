@@ -63,11 +63,19 @@ class DriverTraits:
     provider_id: str = ""
     provider_id_by: ProviderIdBy = ProviderIdBy.CLOUDGRAFT
     user_data_limit: int | None = None  # bytes of user data that the cloud takes at most; None: no limit is known
+    catalog_lasts: timedelta = timedelta(
+        hours=1
+    )  # how long shapes() and prices() are believed, until they are asked anew
+    create_timeout: timedelta | None = (
+        None  # for one create(), where nobody configures it; None: the engine's own 2 min
+    )
 
     def __post_init__(self) -> None:
-        """Refuses a format that would give two machines one providerID, or that nobody here can fill in."""
+        """Refuses times in which nothing can be done, and a providerID that two machines would share."""
         if self.user_data_limit is not None and self.user_data_limit < 0:
             raise InvalidArgumentError(f"user_data_limit is {self.user_data_limit}: it is a number of bytes, or None")
+        if min(self.catalog_lasts, self.create_timeout or self.catalog_lasts) <= timedelta(0):
+            raise InvalidArgumentError("catalog_lasts and create_timeout must be more than zero")
         filled = self.provider_id.replace("{name}", "")
         if self.provider_id and (filled == self.provider_id or "{" in filled or "}" in filled):
             raise InvalidArgumentError(
@@ -163,7 +171,7 @@ class Driver(ABC):
         raise UnsupportedError("this driver does not know its cloud's machine types")
 
     async def prices(self) -> Sequence[Price]:
-        """The price of each shape, where the cloud tells it."""
+        """The price of each shape, where the cloud tells it. A shape that it leaves out has no price any more."""
         raise UnsupportedError("this driver does not know its cloud's prices")
 
     async def start(self) -> None:

@@ -66,6 +66,11 @@ class Quantity:
         """The amount in base units (cores, bytes, pods), exactly."""
         return Fraction(self._nanos, _NANOS)
 
+    @property
+    def nanos(self) -> int:
+        """The amount in billionths of a base unit, exactly: a whole number, fast to compare and to add up."""
+        return self._nanos
+
     def __float__(self) -> float:
         return self._nanos / _NANOS
 

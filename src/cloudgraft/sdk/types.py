@@ -14,6 +14,7 @@ from cloudgraft.sdk.errors import ErrorClass, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
 __all__ = [
+    "TAINT_EFFECTS",
     "AutoscalingOptions",
     "Container",
     "Instance",
@@ -27,6 +28,7 @@ __all__ = [
     "Taint",
 ]
 
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _FAKE_NODE_REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
 
 
@@ -105,7 +107,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A Kubernetes taint; ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """A Kubernetes taint; ``effect`` is one of :data:`TAINT_EFFECTS`."""
 
     key: str
     value: str = ""

@@ -29,6 +29,7 @@ from cloudgraft.sdk.driver import (
 )
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.types import Taint
 from cloudgraft.wire.pb import driver_pb2 as pb
 from cloudgraft.wire.rpc import rpc_table
 
@@ -65,6 +66,9 @@ def traits_to_pb(traits: DriverTraits) -> pb.DescribeResponse:
         user_data_limit=traits.user_data_limit,
     )
     message.list_delay.FromTimedelta(traits.list_delay)
+    message.catalog_lasts.FromTimedelta(traits.catalog_lasts)
+    if traits.create_timeout is not None:
+        message.create_timeout.FromTimedelta(traits.create_timeout)
     return message
 
 
@@ -74,21 +78,24 @@ def traits_from_pb(message: pb.DescribeResponse) -> DriverTraits:
         return DriverTraits(
             ownership=_word(Ownership, message.ownership, "ownership"),
             idempotency=_word(Idempotency, message.idempotency, "idempotency"),
-            list_delay=_duration(message.list_delay),
+            list_delay=_duration(message.list_delay, "list delay"),
             complete_list=message.complete_list,
             provider_id=message.provider_id,
             provider_id_by=_word(ProviderIdBy, message.provider_id_by or "cloudgraft", "provider_id_by"),
             user_data_limit=message.user_data_limit if message.HasField("user_data_limit") else None,
+            catalog_lasts=_duration(message.catalog_lasts, "catalog_lasts") or DriverTraits().catalog_lasts,
+            create_timeout=_duration(message.create_timeout, "create_timeout") or None,
         )
     except InvalidArgumentError as error:  # the driver's mistake, not ours
         raise InternalError(f"the driver describes itself wrongly: {error.message}") from error
 
 
-def _duration(message: Duration) -> timedelta:
-    delay = timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
-    if delay < timedelta(0):
-        raise InternalError(f"the driver declares a list delay of {delay}: it cannot be negative")
-    return delay
+def _duration(message: Duration, what: str) -> timedelta:
+    """Nothing where it is not said."""
+    time = timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    if time < timedelta(0):
+        raise InternalError(f"the driver declares a {what} of {time}: it cannot be negative")
+    return time
 
 
 # -- machines ----------------------------------------------------------------------------------------------------------
@@ -195,7 +202,8 @@ def _time(message: Timestamp) -> datetime:
 
 def shape_to_pb(shape: Shape) -> pb.Shape:
     capacity = {resource: str(quantity) for resource, quantity in shape.capacity.items()}
-    return pb.Shape(name=shape.name, capacity=capacity, labels=shape.labels)
+    taints = [pb.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in shape.taints]
+    return pb.Shape(name=shape.name, capacity=capacity, labels=shape.labels, taints=taints)
 
 
 def shape_from_pb(message: pb.Shape) -> Shape:
@@ -203,7 +211,8 @@ def shape_from_pb(message: pb.Shape) -> Shape:
         capacity = {resource: Quantity(text) for resource, text in message.capacity.items()}
     except InvalidQuantityError as error:
         raise InternalError(f"the shape {message.name!r} has a capacity that is not a quantity: {error}") from error
-    return Shape(name=message.name, capacity=capacity, labels=dict(message.labels))
+    taints = tuple(Taint(key=t.key, value=t.value, effect=t.effect or "NoSchedule") for t in message.taints)
+    return Shape(name=message.name, capacity=capacity, labels=dict(message.labels), taints=taints)
 
 
 def price_to_pb(price: Price) -> pb.Price:

@@ -27,6 +27,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import Taint
 from tests.conditions import until
 from tests.dock.bridge.harbour import KEY, Harbour, Slow, dock_options
 from tests.engine.stepped import Cloud
@@ -145,10 +146,21 @@ async def test_what_the_machine_class_says_is_the_shape_of_a_driver_that_knows_n
 async def test_a_driver_that_knows_its_shapes_is_believed(harbour: Harbour, cloud: DockDriver) -> None:
     class Knowing(Cloud):
         async def shapes(self) -> Sequence[Shape]:
-            return [Shape(name="huge", capacity={"cpu": Quantity("64")})]
+            return [huge]
 
-    await harbour.dial_in(Knowing())
-    assert [shape.name for shape in await cloud.shapes()] == ["huge"]
+    huge = Shape(name="huge", capacity={"cpu": Quantity("64")}, taints=(Taint(key="huge", effect="NoExecute"),))
+    await harbour.dial_in(Knowing(DriverTraits(catalog_lasts=timedelta(seconds=30))))
+    assert list(await cloud.shapes()) == [huge]
+    assert cloud.traits.catalog_lasts == timedelta(seconds=30)
+
+
+async def test_a_create_has_as_long_as_the_driver_declares(harbour: Harbour, cloud: DockDriver) -> None:
+    behind = Slow(DriverTraits(create_timeout=timedelta(milliseconds=60)))
+    await harbour.dial_in(behind)
+    async with asyncio.timeout(60):  # less than the 110 s that others have
+        with pytest.raises(DeadlineError):
+            await cloud.create(SPEC)
+    behind.may_answer.set()
 
 
 async def test_a_class_that_is_gone_makes_no_machines_and_still_has_them_listed_and_deleted(

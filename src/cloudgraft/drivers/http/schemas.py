@@ -6,6 +6,7 @@ from typing import Final
 
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import error_table
+from cloudgraft.sdk.types import TAINT_EFFECTS
 
 __all__ = ["SCHEMAS", "ref"]
 
@@ -92,6 +93,19 @@ _SHAPE: Final = _answer(
             "examples": [{"cpu": "2", "memory": "4Gi", "pods": 110}],
         },
         "labels": _texts("Labels that the nodes of this type have."),
+        "taints": {
+            "type": "array",
+            "items": _answer(
+                {
+                    "key": _text("Its name.", "gpu", minLength=1),
+                    "value": _text("Empty when left out."),
+                    "effect": {"type": "string", "enum": list(TAINT_EFFECTS)},
+                },
+                ["key", "effect"],
+                "A taint of Kubernetes.",
+            ),
+            "description": "Taints that the nodes of this type have by themselves.",
+        },
     },
     ["name", "capacity"],
     "A machine type.",

@@ -46,6 +46,8 @@ class DescribeResponse(google.protobuf.message.Message):
     PROVIDER_ID_FIELD_NUMBER: builtins.int
     PROVIDER_ID_BY_FIELD_NUMBER: builtins.int
     USER_DATA_LIMIT_FIELD_NUMBER: builtins.int
+    CATALOG_LASTS_FIELD_NUMBER: builtins.int
+    CREATE_TIMEOUT_FIELD_NUMBER: builtins.int
     ownership: builtins.str
     """"tags", "name" or "inventory" """
     idempotency: builtins.str
@@ -59,6 +61,14 @@ class DescribeResponse(google.protobuf.message.Message):
     """bytes that the cloud takes at most; absent: no limit is known"""
     @property
     def list_delay(self) -> google.protobuf.duration_pb2.Duration: ...
+    @property
+    def catalog_lasts(self) -> google.protobuf.duration_pb2.Duration:
+        """how long Shapes and Prices are believed; absent: an hour"""
+
+    @property
+    def create_timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """for one Create, where nobody configures it; absent: 2 minutes"""
+
     def __init__(
         self,
         *,
@@ -69,9 +79,11 @@ class DescribeResponse(google.protobuf.message.Message):
         provider_id: builtins.str = ...,
         provider_id_by: builtins.str = ...,
         user_data_limit: builtins.int | None = ...,
+        catalog_lasts: google.protobuf.duration_pb2.Duration | None = ...,
+        create_timeout: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "list_delay", b"list_delay", "user_data_limit", b"user_data_limit"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "complete_list", b"complete_list", "idempotency", b"idempotency", "list_delay", b"list_delay", "ownership", b"ownership", "provider_id", b"provider_id", "provider_id_by", b"provider_id_by", "user_data_limit", b"user_data_limit"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "catalog_lasts", b"catalog_lasts", "create_timeout", b"create_timeout", "list_delay", b"list_delay", "user_data_limit", b"user_data_limit"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "catalog_lasts", b"catalog_lasts", "complete_list", b"complete_list", "create_timeout", b"create_timeout", "idempotency", b"idempotency", "list_delay", b"list_delay", "ownership", b"ownership", "provider_id", b"provider_id", "provider_id_by", b"provider_id_by", "user_data_limit", b"user_data_limit"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_user_data_limit", b"_user_data_limit"]) -> typing.Literal["user_data_limit"] | None: ...
 
 Global___DescribeResponse: typing_extensions.TypeAlias = DescribeResponse
@@ -328,6 +340,7 @@ class Shape(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     CAPACITY_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    TAINTS_FIELD_NUMBER: builtins.int
     name: builtins.str
     @property
     def capacity(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -335,16 +348,43 @@ class Shape(google.protobuf.message.Message):
 
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def taints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Taint]:
+        """that every node of it has by itself"""
+
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         capacity: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        taints: collections.abc.Iterable[Global___Taint] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "labels", b"labels", "name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "labels", b"labels", "name", b"name", "taints", b"taints"]) -> None: ...
 
 Global___Shape: typing_extensions.TypeAlias = Shape
+
+@typing.final
+class Taint(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    EFFECT_FIELD_NUMBER: builtins.int
+    key: builtins.str
+    value: builtins.str
+    effect: builtins.str
+    """"NoSchedule", "PreferNoSchedule" or "NoExecute"; empty: the first"""
+    def __init__(
+        self,
+        *,
+        key: builtins.str = ...,
+        value: builtins.str = ...,
+        effect: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["effect", b"effect", "key", b"key", "value", b"value"]) -> None: ...
+
+Global___Taint: typing_extensions.TypeAlias = Taint
 
 @typing.final
 class PricesRequest(google.protobuf.message.Message):
