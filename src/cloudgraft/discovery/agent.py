@@ -31,8 +31,10 @@ CLUSTER_ID_MAPS: Final[Kind[ConfigMapObject]] = replace(
 _LOG = logging.getLogger("cloudgraft.agent")
 _ID_KEY: Final = "CLUSTER_ID"
 _FRESH: Final = 90.0  # seconds; a watch that works says something at least once a minute
+_FIRST_LOOK: Final = 2.0
 _FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 60.0
+_LONGEST_PAUSE: Final = 10.0  # or as long as between heartbeats: a discovery that is back is to hear of us soon
+_REFUSED_PAUSE: Final = 60.0
 
 
 class Register(Protocol):
@@ -90,6 +92,8 @@ class Agent:
         self._has_told_prices = False
         self._handed_in = ""
         self._trouble = ""
+        self._lacking = ""  # what of the rest discovery does not take
+        self._ask_again_at = 0.0  # on the loop's clock
         self.heartbeats = 0  # that discovery has taken
 
     @property
@@ -104,10 +108,12 @@ class Agent:
             group.create_task(self._announce())
 
     async def _announce(self) -> None:
-        pause = _FIRST_PAUSE
+        pause, clock = _FIRST_PAUSE, asyncio.get_running_loop()
+        began = clock.time()
         while True:
             if not self._is_fresh():
-                self._tell("the cluster's API is silent: nothing is announced until it is back")
+                if clock.time() - began > _FIRST_LOOK:  # nobody has heard anything in the first moment
+                    self._tell("the cluster's API is silent: nothing is announced until it is back")
                 await asyncio.sleep(min(1.0, self._settings.every))
                 continue
             try:
@@ -116,8 +122,11 @@ class Agent:
                 self._tell(f"discovery does not take what is announced: {error.message}")
                 wait = max(pause, error.retry_after or 0.0)
                 # Who is refused for good is not asked every second; a person may still mend it meanwhile.
-                pause = _LONGEST_PAUSE if error.retry is Retry.NO else min(pause * 2, _LONGEST_PAUSE)
+                most = max(_LONGEST_PAUSE, self._settings.every)
+                pause = _REFUSED_PAUSE if error.retry is Retry.NO else min(pause * 2, most)
             else:
+                await self._complete()
+                self.heartbeats += 1
                 self._hear()
                 wait, pause = self._settings.every, _FIRST_PAUSE
             await asyncio.sleep(wait * random.uniform(0.85, 1.15))  # noqa: S311 - spreads the load, guards no secret
@@ -127,7 +136,7 @@ class Agent:
         return all(copy.is_synced and copy.heard_within(_FRESH) for copy in copies)
 
     async def _once(self) -> None:
-        """Tells all that discovery does not know yet, and what is free now."""
+        """Tells what the cluster is, unless discovery knows it, and what is free now."""
         measured = measure(self._nodes.objects.values(), self._pods.objects.values(), self._settings.rules)
         spec = replace(self._settings.spec, capacity=measured.allocatable)
         if self._announced != spec:
@@ -138,9 +147,23 @@ class Agent:
             self._announced, self._has_told_prices, self._handed_in = None, False, ""
             await self._declare(spec)
             await self._register.heartbeat(self._id, _heartbeat(measured))
-        await self._tell_prices()
-        await self._hand_in()
-        self.heartbeats += 1
+
+    async def _complete(self) -> None:
+        """Prices and credentials. Heartbeats go on without them: a cluster is not stale because it has no price."""
+        clock = asyncio.get_running_loop()
+        if clock.time() < self._ask_again_at:
+            return
+        try:
+            await self._tell_prices()
+            await self._hand_in()
+        except CloudgraftError as error:
+            level = logging.DEBUG if self._lacking == error.message else logging.WARNING
+            _LOG.log(level, "prices or credentials are not taken: %s", error.message, extra={"cluster": self._id})
+            self._lacking = error.message
+            if error.retry is Retry.NO:
+                self._ask_again_at = clock.time() + _REFUSED_PAUSE
+        else:
+            self._lacking = ""
 
     async def _declare(self, spec: ClusterSpec) -> None:
         """Says what the cluster is, and leaves to operators whether it is cordoned."""
@@ -192,6 +215,7 @@ def _heartbeat(measured: Measurement) -> Heartbeat:
         allocatable=measured.allocatable,
         free=measured.free,
         offloaded=measured.offloaded,
+        offloaded_by=measured.offloaded_by,
         observed_at=datetime.now(UTC),
         agent_version=__version__,
     )

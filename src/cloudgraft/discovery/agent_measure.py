@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ _VIRTUAL_TAINT: Final = "virtual-node.liqo.io/not-allowed"
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 # What Liqo puts on the pods that it runs here for another cluster.
 _OFFLOADED: Final = ("liqo.io/managed-by", "shadowpod")
-_ORIGIN: Final = "offloading.liqo.io/origin"
+_ORIGIN: Final = "offloading.liqo.io/origin"  # its value is that cluster's id
+_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +56,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was found. ``offloaded`` is taken by pods of other clusters, and is part of what is not free."""
+    """What was found. ``offloaded`` is taken by pods of other clusters, and is part of what is not free.
+
+    ``offloaded_by`` says which clusters; a pod that does not tell whose it is, is not in it.
+    """
 
     nodes: int
     allocatable: Resources
     free: Resources
     offloaded: Resources
+    offloaded_by: Mapping[str, Resources] = field(default_factory=dict)
 
 
 def counts(node: Node, rules: Rules) -> bool:
@@ -81,12 +87,15 @@ def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None 
     counted = {node.name: node for node in nodes if counts(node, rules)}
     asked: dict[str, dict[str, Quantity]] = defaultdict(dict)
     offloaded: dict[str, Quantity] = {}
+    by_origin: dict[str, dict[str, Quantity]] = defaultdict(dict)
     for pod in pods:
         if pod.node in counted and pod.phase not in _ENDED:
             taken = {**pod.requests, "pods": _ONE}
             _add(asked[pod.node], taken)
             if _is_offloaded(pod):
                 _add(offloaded, taken)
+                if _ID.fullmatch(origin := pod.labels.get(_ORIGIN, "")):
+                    _add(by_origin[origin], taken)
     allocatable: dict[str, Quantity] = {}
     free: dict[str, Quantity] = {}
     for name, node in counted.items():
@@ -98,8 +107,13 @@ def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None 
         nodes=len(counted),
         allocatable=_without(allocatable, kept, rules),
         free=_without(free, kept, rules),
-        offloaded={key: amount for key, amount in offloaded.items() if _is_shared(key, rules) and key in allocatable},
+        offloaded=_of_shared(offloaded, allocatable, rules),
+        offloaded_by={origin: _of_shared(taken, allocatable, rules) for origin, taken in by_origin.items()},
     )
+
+
+def _of_shared(taken: Resources, allocatable: Resources, rules: Rules) -> Resources:
+    return {key: amount for key, amount in taken.items() if _is_shared(key, rules) and key in allocatable}
 
 
 def _add(total: dict[str, Quantity], more: Mapping[str, Quantity]) -> None:

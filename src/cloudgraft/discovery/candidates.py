@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from math import inf
 from typing import Final
 
-from cloudgraft.discovery.model import ClusterState, Need, PriceList, Strategy
-from cloudgraft.discovery.prices import Amounts, amounts_of, asking_at, hourly
-from cloudgraft.discovery.reservations import Record, Stock, nanos_of, state_of, stock_of
+from cloudgraft.discovery.model import ClusterState, Need, PriceList
+from cloudgraft.discovery.prices import EXACT, Amounts, amounts_of, asking_at
+from cloudgraft.discovery.reservations import Nanos, Record, Stock, nanos_of, state_of, stock_of
 from cloudgraft.discovery.selector import Selector
 
-__all__ = ["Candidate", "Fitting", "Terms", "Verdict", "candidate_of", "terms_of", "verdict_on"]
+__all__ = ["Candidate", "Figures", "Terms", "candidate_of"]
 
-_REMEMBERED: Final = 16  # terms, by each candidate
+_FINEST: Final = 1e9 * (1 + 1e-12)  # so that a share which floats make a little too small is not the next one down
 
-Fitting = tuple["Decimal | None", "Decimal | None", float]  # the price unless peered, and if; the headroom, if asked
-Verdict = Fitting | tuple[()]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a cluster has and asks, roughly, as floats: good to find those that may be best, which are then few."""
+
+    left: Mapping[str, float]
+    shared: Mapping[str, float]  # infinite where it has none, so that no share of it is left
+    unit: Mapping[str, float]
+    per_node: float
+    peering_fee: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +36,16 @@ class Candidate:
     id: str
     labels: Mapping[str, str]
     is_open: bool  # ready, and with room for another node
+    available: Nanos  # of its stock
     prices: PriceList | None
+    currency: str  # of its prices; empty when it tells none
+    figures: Figures
     record: Record
     stock: Stock
     state: ClusterState
     no_price: str  # why there are no prices
     since: float
     until: float
-    verdicts: dict[Terms, Verdict] = field(default_factory=dict, compare=False)
 
 
 def candidate_of(record: Record, now: float, stale_after: float) -> Candidate:
@@ -44,25 +54,41 @@ def candidate_of(record: Record, now: float, stale_after: float) -> Candidate:
     asking = asking_at(record.prices, now)
     state = state_of(record, now, stale_after)
     most = record.spec.max_nodes
-    silent_at = record.beat_at + stale_after if record.beat_at is not None else now
+    # When what is heard of it changes its state by itself: after silence, or because its last word was of the future.
+    edges = () if record.beat_at is None else (record.beat_at - stale_after, record.beat_at + stale_after)
     return Candidate(
         id=record.spec.id,
         labels=record.spec.labels,
         is_open=state is ClusterState.READY and (most is None or stock.nodes < most),
+        available=stock.available,
         prices=asking.prices,
+        currency="" if asking.prices is None else asking.prices.currency,
+        figures=_figures(stock, asking.prices),
         record=record,
         stock=stock,
         state=state,
         no_price=asking.why_not,
         since=now,
-        until=min(stock.until, asking.until, *([silent_at] if silent_at > now else [])),
+        until=min(stock.until, asking.until, *(edge for edge in edges if edge > now)),
+    )
+
+
+def _figures(stock: Stock, prices: PriceList | None) -> Figures:
+    return Figures(
+        left={name: float(amount) for name, amount in stock.available.items()},
+        shared={name: float(amount) if amount > 0 else inf for name, amount in stock.shared.items()},
+        unit={} if prices is None else {name: float(price) for name, price in prices.unit.items()},
+        per_node=0.0 if prices is None else float(prices.fixed_per_node),
+        peering_fee=0.0 if prices is None else float(prices.peering_fee),
     )
 
 
 class Terms:
-    """The part of a need that one cluster can be held against without looking at others, or at who asks.
+    """A need, prepared so that to hold one cluster against it costs little: there may be ten thousand.
 
-    The same terms are asked for again and again, so each candidate remembers what came of it.
+    All is done for all clusters, one step after another: comprehensions take half the time of one loop with all steps
+    in it. Prices are compared over the whole horizon, in which a peering fee is paid once: nothing is divided, so a
+    price that is just at a cap is not above it by a last digit.
     """
 
     def __init__(self, need: Need) -> None:
@@ -70,67 +96,70 @@ class Terms:
         self.amounts: Amounts = amounts_of(need.resources)
         self.asked = {name: amount for name, amount in nanos_of(need.resources).items() if amount}
         self.horizon = need.horizon_hours
-        self.by_headroom = need.strategy is Strategy.MOST_HEADROOM
+        self._over_horizon = [(name, EXACT.multiply(amount, self.horizon)) for name, amount in self.amounts if amount]
+        self._costs: dict[tuple[int, bool], Decimal] = {}  # many clusters share one list of prices
 
-    def judge(self, one: Candidate) -> Verdict:
-        """Empty when it cannot meet them."""
-        if not one.is_open:
-            return ()
-        available, labels = one.stock.available, one.labels
-        for name, amount in self.asked.items():  # loops, not all(): they take half the time, ten thousand times
-            if available.get(name, -1) < amount:
-                return ()
+    def fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those that are open, have enough and fit the selector, whatever they ask."""
+        found = [one for one in candidates if one.is_open]
+        for name, amount in self.asked.items():
+            found = [one for one in found if one.available.get(name, -1) >= amount]
         for test in self.tests:
-            if not test(labels):
-                return ()
-        return *self.prices(one), self.headroom(one) if self.by_headroom else 0.0
+            found = [one for one in found if test(one.labels)]
+        return found
 
-    def prices(self, one: Candidate) -> tuple[Decimal | None, Decimal | None]:
-        """Per hour, unless it is peered and if it is; None when it tells no price."""
-        prices = one.prices
-        if prices is None:
-            return None, None
-        price = hourly(prices, self.amounts)
-        return (price + prices.peering_fee / self.horizon if prices.peering_fee else price), price
+    def cost(self, prices: PriceList, *, peered: bool) -> Decimal:
+        """What a node of that shape costs over the whole horizon, exactly."""
+        key = id(prices), peered
+        total = self._costs.get(key)
+        if total is None:
+            total = prices.fixed_per_node * self.horizon
+            if not peered:
+                total += prices.peering_fee
+            for name, amount in self._over_horizon:
+                if name in prices.unit:
+                    total += prices.unit[name] * amount
+            self._costs[key] = total
+        return total
+
+    def rough_costs(self, found: Sequence[Candidate], peered: Collection[str]) -> list[float]:
+        """The same of many, roughly; nothing for those that tell no price."""
+        hours = float(self.horizon)
+        figures = [one.figures for one in found]
+        costs = [each.per_node * hours + each.peering_fee for each in figures]
+        if peered:
+            costs = [
+                cost - one.figures.peering_fee if one.id in peered else cost
+                for cost, one in zip(costs, found, strict=True)
+            ]
+        for name, exact in self._over_horizon:
+            amount = float(exact)
+            costs = [
+                cost + each.unit[name] * amount if name in each.unit else cost
+                for cost, each in zip(costs, figures, strict=True)
+            ]
+        return costs
 
     def headroom(self, one: Candidate) -> float:
         """The share of the scarcest resource that would be left."""
-        least = 1.0
-        available, shared = one.stock.available, one.stock.shared
-        for name, amount in self.asked.items():
-            whole = shared.get(name, 0)
-            least = min(least, (available[name] - amount) / whole if whole > 0 else 0.0)
-        return max(0.0, least)
+        shared = one.stock.shared
+        shares = [
+            (one.available[name] - amount) / shared[name] if shared.get(name, 0) > 0 else 0.0
+            for name, amount in self.asked.items()
+        ]
+        return max(0.0, min(shares, default=1.0))
 
-
-class _Wording:
-    """A need as the key of its terms."""
-
-    def __init__(self, need: Need) -> None:
-        self.need = need
-        resources = tuple(sorted(need.resources.items()))
-        self._key = (need.label_selector, resources, need.horizon_hours, need.strategy is Strategy.MOST_HEADROOM)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Wording) and other._key == self._key
-
-
-@functools.lru_cache(maxsize=64)
-def _terms(wording: _Wording) -> Terms:
-    return Terms(wording.need)
-
-
-def terms_of(need: Need) -> Terms:
-    """The terms of a need. The same ones for the same need: candidates know them again."""
-    return _terms(_Wording(need))
-
-
-def verdict_on(one: Candidate, terms: Terms) -> Verdict:
-    """Whether it can meet them, and for how much; it remembers that."""
-    if len(one.verdicts) >= _REMEMBERED:
-        one.verdicts.clear()
-    verdict = one.verdicts[terms] = terms.judge(one)
-    return verdict
+    def by_headroom(self, found: Sequence[Candidate]) -> list[float]:
+        """Ranks of many by what would be left, most first, in billionths: less may be an error of floats."""
+        figures = [one.figures for one in found]
+        asked = [(name, float(amount)) for name, amount in self.asked.items()]
+        if not asked:
+            return [0.0] * len(figures)
+        name, amount = asked[0]
+        least = [(each.left[name] - amount) / each.shared[name] for each in figures]
+        for name, amount in asked[1:]:
+            least = [
+                least if least < (share := (each.left[name] - amount) / each.shared[name]) else share
+                for least, each in zip(least, figures, strict=True)
+            ]
+        return [-int(share * _FINEST) for share in least]

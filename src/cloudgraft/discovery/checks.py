@@ -66,6 +66,9 @@ def check_heartbeat(beat: Heartbeat) -> None:
     check_resources(beat.allocatable, "what is allocatable")
     check_resources(beat.free, "what is free")
     check_resources(beat.offloaded, "what is offloaded")
+    for id_, taken in beat.offloaded_by.items():
+        check_cluster_id(id_)
+        check_resources(taken, "what is offloaded")
     _check_text(beat.agent_version, "an agent's version")
 
 

@@ -27,10 +27,8 @@ from cloudgraft.discovery.schemas import (
     ClusterView,
     CredentialsView,
     HeartbeatBody,
-    Message,
     PricesBody,
     PricesView,
-    amounts_out,
 )
 from cloudgraft.discovery.schemas_market import (
     ReservationBody,
@@ -39,10 +37,11 @@ from cloudgraft.discovery.schemas_market import (
     SearchBody,
     SearchResult,
 )
+from cloudgraft.discovery.schemas_words import Message, amounts_out
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InvalidArgumentError, NotFoundError
 from cloudgraft.web.client import Answer, ClientTls, WebClient
-from cloudgraft.web.etags import etag_of
+from cloudgraft.web.etags import etag_of, revision_of
 
 __all__ = ["DiscoveryClient"]
 
@@ -159,11 +158,18 @@ class DiscoveryClient(Market):
         answer = await self._web.request("GET", f"{_cluster(cluster)}/prices")
         return [item.value() for item in _read(PricesBody, answer).items]
 
-    async def set_prices(self, cluster: str, prices: Sequence[PriceList]) -> None:
-        """Sets all that a cluster asks."""
+    async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
+        """Sets all that a cluster asks. With a revision, only if they are still those: else ConflictError."""
+        headers = {} if revision is None else {"If-Match": etag_of(revision)}
         with _said():
             body = _json(PricesBody(items=[PricesView.of(one) for one in prices]))
-        await self._web.request("PUT", f"{_cluster(cluster)}/prices", json=body)
+        await self._web.request("PUT", f"{_cluster(cluster)}/prices", json=body, headers=headers)
+
+    async def add_prices(self, cluster: str, prices: PriceList) -> None:
+        """Lays prices over those that there are. ConflictError when somebody else changes them at the same moment."""
+        answer = await self._web.request("GET", f"{_cluster(cluster)}/prices")
+        before = [item.value() for item in _read(PricesBody, answer).items]
+        await self.set_prices(cluster, [*before, prices], revision=revision_of(answer.headers.get("etag")))
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
         """Hands in the kubeconfig with which others peer with the cluster."""

@@ -35,8 +35,8 @@ __all__ = ["LABELLED_SECRETS", "Clusters", "Imported", "Importer", "Namespaced",
 LABELLED_SECRETS: Final[Kind[SecretObject]] = replace(SECRET_CONTENTS, label_selector="autoscaling=true")
 _LOG = logging.getLogger("cloudgraft.discovery")
 _ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_ORIGIN: Final = "discovery.cloudgraft.dev/imported"  # a label: which clusters are ours to remove again
-_GONE: Final = "gone"  # its value while a cluster whose Secret is gone waits for its last reservation
+_ORIGIN: Final = "discovery.cloudgraft.dev/imported"  # a label: from which namespace; ours are ours to remove again
+_LEAVING: Final = "discovery.cloudgraft.dev/secret-gone"  # while such a cluster waits for its last reservation
 _SETTLING: Final = 0.2  # seconds in which several changes become one look
 _RETRY: Final = 5.0
 
@@ -129,15 +129,15 @@ class Namespaced:
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
-        self._namespace = namespace
+        self.name = namespace
 
     async def list(self, kind: Kind[V]) -> Listing[V]:
         """All objects of a kind."""
-        return await self._client.list(kind, namespace=self._namespace)
+        return await self._client.list(kind, namespace=self.name)
 
     def watch(self, kind: Kind[V], *, version: str) -> AsyncGenerator[Change[V], None]:
         """What happened after a version."""
-        return self._client.watch(kind, version=version, namespace=self._namespace)
+        return self._client.watch(kind, version=version, namespace=self.name)
 
 
 class Importer:
@@ -145,6 +145,7 @@ class Importer:
 
     def __init__(self, source: Namespaced, clusters: Clusters) -> None:
         self._clusters = clusters
+        self._namespace = source.name
         self._changed = asyncio.Event()
         self._secrets = Watched(source, LABELLED_SECRETS, on_change=self._changed.set)
         self._told: dict[str, str] = {}  # what is wrong, by the Secret's name, so that it is told once
@@ -183,7 +184,7 @@ class Importer:
         secrets = {secret.name: secret for secret in self._secrets.objects.values() if not secret.deleting}
         for name, secret in sorted(secrets.items()):
             is_done &= await self._attempt(name, self._take(secret, known.get(name)))
-        gone = [id_ for id_, cluster in known.items() if id_ not in secrets and _ORIGIN in cluster.spec.labels]
+        gone = [id_ for id_, cluster in known.items() if id_ not in secrets and self._is_ours(cluster)]
         for id_ in sorted(gone):
             is_done &= await self._attempt(id_, self._remove(known[id_]))
         self._told = {name: problem for name, problem in self._told.items() if name in secrets}
@@ -205,12 +206,12 @@ class Importer:
     async def _take(self, secret: SecretObject, known: Cluster | None) -> bool:
         found = cluster_in(secret)
         hide_kubeconfig(found.kubeconfig)
-        if known is not None and _ORIGIN not in known.spec.labels:
+        if known is not None and not self._is_ours(known):
             raise InvalidArgumentError("a cluster of that id was declared by others, and is left to them")
-        was_gone = known is not None and known.spec.labels[_ORIGIN] == _GONE
+        was_gone = known is not None and _LEAVING in known.spec.labels
         spec = replace(
             found.spec,
-            labels={**found.spec.labels, _ORIGIN: secret.namespace or "default"},
+            labels={**found.spec.labels, _ORIGIN: self._namespace},
             cordoned=known is not None and known.spec.cordoned and not was_gone,  # what an operator said stays
         )
         if known is None or known.spec != spec:
@@ -229,13 +230,17 @@ class Importer:
         except NotFoundError:
             return True
         except PreconditionError:
-            if known.spec.labels[_ORIGIN] != _GONE:
-                spec = replace(known.spec, cordoned=True, labels={**known.spec.labels, _ORIGIN: _GONE})
+            if _LEAVING not in known.spec.labels:
+                spec = replace(known.spec, cordoned=True, labels={**known.spec.labels, _LEAVING: "true"})
                 await self._clusters.put_cluster(spec, revision=known.revision)
                 _LOG.info("the Secret of a cluster is gone: it is cordoned", extra={"cluster": known.spec.id})
             return False
         _LOG.info("the Secret of a cluster is gone, and so is the cluster", extra={"cluster": known.spec.id})
         return True
+
+    def _is_ours(self, cluster: Cluster) -> bool:
+        """Not one that was declared over HTTP, nor one of another namespace, whose importer looks after it."""
+        return cluster.spec.labels.get(_ORIGIN) == self._namespace
 
     def _tell(self, name: str, problem: str) -> None:
         if self._told.get(name) != problem:

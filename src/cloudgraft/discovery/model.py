@@ -81,6 +81,8 @@ class Heartbeat:
     # Of what is not free, the part that pods of other clusters take by Liqo: reservations that are used. What is
     # reserved and not yet in what was measured is what is reserved in all, less this.
     offloaded: Resources = field(default_factory=dict)
+    # The same by the cluster whose pods they are: what one uses is not in what another has reserved. Empty: not known.
+    offloaded_by: Mapping[str, Resources] = field(default_factory=dict)
     observed_at: datetime | None = None
     agent_version: str = ""
 

@@ -14,12 +14,13 @@ behind those that tell one.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal, localcontext
-from typing import Any, Final, NamedTuple
+from itertools import compress
+from operator import attrgetter
+from typing import Final, NamedTuple
 
-from cloudgraft.discovery.candidates import Candidate, Fitting, terms_of, verdict_on
+from cloudgraft.discovery.candidates import Candidate, Terms
 from cloudgraft.discovery.model import ClusterState, Need, Offer, PriceList, Strategy
 from cloudgraft.discovery.prices import EXACT
 from cloudgraft.discovery.reservations import UNREADY, lack_of
@@ -33,7 +34,8 @@ _CENTS: Final = Decimal("1e-12")  # what a price is rounded to, for whoever read
 _PRICED: Final = (Strategy.CHEAPEST, Strategy.PREFER_PEERED)
 _MOST: Final = 1000
 
-Row = tuple[Any, str, Candidate, "Decimal | None"]  # what it is ranked by, its id for ties, and its price
+_ROUGH: Final = 1e-9  # more than floats can be wrong by
+
 Group = tuple[bool, str]  # not peered, where that decides; the currency, where prices do
 _ALL: Final[Group] = (False, "")
 
@@ -47,25 +49,30 @@ class _Found(NamedTuple):
     currency: str
 
 
+class _Rated(NamedTuple):
+    """A group, and by what each is ranked: less is better. Of prices, roughly.
+
+    Two lists, not one of pairs: ten thousand pairs are ten thousand more things for Python's collector to look at.
+    """
+
+    ranks: list[float]
+    candidates: list[Candidate]
+
+
 def search(candidates: Iterable[Candidate], need: Need) -> list[Offer]:
     """Offers, best first, at most as many as asked for."""
     ask = _Ask(need)
     with localcontext(_DIGITS):
-        groups = ask.fitting(candidates)
-        best = [ask.found(row) for row in _best(groups, need.limit)]
-        number = sum(map(len, groups.values()))
+        groups = ask.grouped(ask.fitting(candidates))
+        best: list[_Found] = []
+        # Group by group: what is peered first, what tells no price last, else the larger group.
+        for group in sorted(groups, key=lambda group: (group[0], not group[1], -len(groups[group].ranks), group[1])):
+            best += ask.best(groups[group], need.limit - len(best))
+        number = sum(len(group.ranks) for group in groups.values())
         lowest = _lowest(best)
         return [
             _offer(ask, one, lowest, "" if place else f"the best of {number} by ") for place, one in enumerate(best)
         ]
-
-
-def _best(groups: Mapping[Group, Sequence[Row]], limit: int) -> list[Row]:
-    """Group by group: what is peered first, what tells no price last, else the larger group."""
-    best: list[Row] = []
-    for group in sorted(groups, key=lambda group: (group[0], not group[1], -len(groups[group]), group[1])):
-        best += heapq.nsmallest(limit - len(best), groups[group])
-    return best
 
 
 def why_not(candidates: Iterable[Candidate], need: Need) -> dict[str, str]:
@@ -77,62 +84,96 @@ def why_not(candidates: Iterable[Candidate], need: Need) -> dict[str, str]:
 
 
 class _Ask:
-    """A need, prepared so that to look at one cluster costs little: there may be ten thousand."""
+    """A need, and who asks."""
 
     def __init__(self, need: Need) -> None:
         _check(need)
         self.need = need
-        self.terms = terms_of(need)
+        self.terms = Terms(need)
         self.only = frozenset(need.clusters)
         self.exclude = frozenset(need.exclude)
         self.peered = frozenset(need.peered)
         self.needs_price = need.strategy is Strategy.CHEAPEST or need.price_cap is not None or bool(need.currency)
+        self._cap = None if need.price_cap is None else EXACT.multiply(need.price_cap, need.horizon_hours)
 
-    def fitting(self, candidates: Iterable[Candidate]) -> dict[Group, list[Row]]:
-        """Those that can meet it, by group. :meth:`refusal` must come to the same, in words."""
-        terms, exclude, only, peered = self.terms, self.exclude, self.only, self.peered
-        found: dict[Group, list[Row]] = defaultdict(list)
-        for one in candidates:
-            verdict = one.verdicts.get(terms)
-            if verdict is None:
-                verdict = verdict_on(one, terms)
-            if not verdict or one.id in exclude or (only and one.id not in only):
-                continue
-            price = verdict[1] if one.id in peered else verdict[0]
-            if not self._bad_price(one, price):
-                group, rank = self._place(one, price, verdict)
-                found[group].append((rank, one.id, one, price))
-        return found
+    def fitting(self, candidates: Iterable[Candidate]) -> _Rated:
+        """Those that can meet it, with costs where they matter. :meth:`refusal` must come to the same, in words."""
+        found = self.terms.fitting(candidates)
+        if self.only:
+            found = [one for one in found if one.id in self.only]
+        if self.exclude:
+            found = [one for one in found if one.id not in self.exclude]
+        if currency := self.need.currency:
+            found = [one for one in found if one.currency == currency]
+        elif self.needs_price:
+            found = [one for one in found if one.currency]
+        if self._cap is None and self.need.strategy not in _PRICED:
+            return _Rated([], found)
+        rated = _Rated(self.terms.rough_costs(found, self.peered), found)
+        return rated if self._cap is None else self._below_cap(rated, self._cap)
 
-    def _place(self, one: Candidate, price: Decimal | None, verdict: Fitting) -> tuple[Group, Any]:
-        """Its group, and what it is ranked by there: less is better."""
-        strategy = self.need.strategy
+    def _below_cap(self, rated: _Rated, cap: Decimal) -> _Rated:
+        """Only what is near the cap is looked at closely."""
+        surely, hardly = float(cap) * (1 - _ROUGH), float(cap) * (1 + _ROUGH)
+        if not rated.ranks or max(rated.ranks) < surely:
+            return rated
+        good = [
+            cost < surely or (cost <= hardly and self._cost(one) <= cap)
+            for cost, one in zip(rated.ranks, rated.candidates, strict=True)
+        ]
+        return _Rated(list(compress(rated.ranks, good)), list(compress(rated.candidates, good)))
+
+    def _cost(self, one: Candidate) -> Decimal:
+        return _NOTHING if one.prices is None else self.terms.cost(one.prices, peered=one.id in self.peered)
+
+    def grouped(self, priced: _Rated) -> Mapping[Group, _Rated]:
+        """By group, with what each is ranked by there."""
+        strategy, weights = self.need.strategy, self.need.weights
+        costs, found = priced
         if strategy is Strategy.FIRST_FIT:
-            return _ALL, 0
+            return {_ALL: _Rated([0.0] * len(found), found)} if found else {}
         if strategy is Strategy.MOST_HEADROOM:
-            return _ALL, -verdict[2]
-        is_far = strategy is Strategy.PREFER_PEERED and one.id not in self.peered
-        return (is_far, one.prices.currency if one.prices is not None else ""), self.weighted(one, price)
+            return {_ALL: _Rated(self.terms.by_headroom(found), found)} if found else {}
+        if weights:
+            factors = {id_: float(weight) for id_, weight in weights.items()}
+            costs = [cost * factors.get(one.id, 1.0) for cost, one in zip(costs, found, strict=True)]
+        by_peering, peered = strategy is Strategy.PREFER_PEERED, self.peered
+        if len(keys := {one.currency for one in found}) == 1 and not (by_peering and peered):
+            return {(by_peering, keys.pop()): _Rated(costs, found)}
+        groups: dict[Group, _Rated] = {}
+        for cost, one in zip(costs, found, strict=True):
+            group = by_peering and one.id not in peered, one.currency
+            if group not in groups:
+                groups[group] = _Rated([], [])
+            groups[group].ranks.append(cost)
+            groups[group].candidates.append(one)
+        return groups
 
-    def weighted(self, one: Candidate, price: Decimal | None) -> Decimal:
-        """The price by which it is ranked."""
+    def best(self, rated: _Rated, limit: int) -> list[_Found]:
+        """The best of one group, ties by id."""
+        if limit <= 0:
+            return []
+        edge = heapq.nsmallest(limit, rated.ranks)[-1]
+        pairs = zip(rated.ranks, rated.candidates, strict=True)
+        if self.need.strategy in _PRICED:  # ranked roughly so far: who may be among the best is now ranked exactly
+            edge += max(abs(edge), 1.0) * _ROUGH
+            near = [(self._rank(one), one.id, one) for rank, one in pairs if rank <= edge]
+            return [self._found(one) for _, _, one in heapq.nsmallest(limit, near)]
+        better = sorted((rank, one.id, one) for rank, one in pairs if rank < edge)
+        tied = compress(rated.candidates, [rank == edge for rank in rated.ranks])  # may be all of them
+        last = heapq.nsmallest(limit - len(better), tied, key=attrgetter("id"))
+        return [self._found(one) for one in (*(row[2] for row in better), *last)]
+
+    def _rank(self, one: Candidate) -> Decimal:
+        """The price by which it is ranked, over the horizon, exactly."""
         weights = self.need.weights
-        return (price or _NOTHING) * weights[one.id] if weights and one.id in weights else price or _NOTHING
+        return self._cost(one) * weights[one.id] if weights and one.id in weights else self._cost(one)
 
-    def found(self, row: Row) -> _Found:
-        """All that is to be told of one."""
-        _, _, one, price = row
-        return _Found(one, price, self.weighted(one, price), one.prices.currency if one.prices is not None else "")
-
-    def _bad_price(self, one: Candidate, price: Decimal | None) -> str:
-        if price is None or one.prices is None:
-            return one.no_price if self.needs_price else ""
-        need = self.need
-        if need.currency and one.prices.currency != need.currency:
-            return f"it asks in {one.prices.currency}, not in {need.currency}"
-        if need.price_cap is not None and price > need.price_cap:
-            return f"it asks {_shown(price)} {one.prices.currency} an hour, above the cap of {_shown(need.price_cap)}"
-        return ""
+    def _found(self, one: Candidate) -> _Found:
+        if one.prices is None:
+            return _Found(one, None, _NOTHING, "")
+        price = self._cost(one) / self.terms.horizon
+        return _Found(one, price, price * self.need.weights.get(one.id, 1), one.currency)
 
     def refusal(self, one: Candidate) -> str:
         """Why it cannot meet the need, for a person; "" when it can."""
@@ -144,8 +185,19 @@ class _Ask:
             return UNREADY[one.state]
         if not all(test(one.labels) for test in self.terms.tests):
             return "its labels do not fit"
-        price = self.terms.prices(one)[one.id in self.peered]
-        return lack_of(one.stock, one.record.spec, self.terms.asked) or self._bad_price(one, price)
+        return lack_of(one.stock, one.record.spec, self.terms.asked) or self._bad_price(one)
+
+    def _bad_price(self, one: Candidate) -> str:
+        if one.prices is None:
+            return one.no_price if self.needs_price else ""
+        need, currency = self.need, one.prices.currency
+        if need.currency and currency != need.currency:
+            return f"it asks in {currency}, not in {need.currency}"
+        cost = self._cost(one)
+        if need.price_cap is not None and self._cap is not None and cost > self._cap:
+            asked, cap = _shown(cost / self.terms.horizon), _shown(need.price_cap)
+            return f"it asks {asked} {currency} an hour, above the cap of {cap}"
+        return ""
 
 
 def _lowest(found: Iterable[_Found]) -> dict[str, Decimal]:

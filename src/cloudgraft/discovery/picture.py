@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import inf
 
 from cloudgraft.discovery.candidates import Candidate, candidate_of
 from cloudgraft.discovery.model import Cluster, Heartbeat, Reservation
@@ -18,17 +19,18 @@ __all__ = ["Picture"]
 class _Entry:
     """One cluster, and what was worked out about it; done again only once it may be another."""
 
-    __slots__ = ("candidate", "cluster", "record")
+    __slots__ = ("candidate", "cluster", "place", "record")
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, place: int, now: float, stale_after: float) -> None:
         self.record = record
-        self.candidate: Candidate | None = None
+        self.place = place  # in the list for searches
+        self.candidate = candidate_of(record, now, stale_after)
         self.cluster: Cluster | None = None
 
     def look(self, now: float, stale_after: float) -> Candidate:
         """What it is now."""
         found = self.candidate
-        if found is None or not found.since <= now < found.until:
+        if not found.since <= now < found.until:
             found = self.candidate = candidate_of(self.record, now, stale_after)
             self.cluster = None
         return found
@@ -42,35 +44,57 @@ class _Entry:
 
 
 class Picture:
-    """Follows the database by deltas. For one thread."""
+    """Follows the database by deltas. For one thread.
+
+    What a search needs of a cluster is worked out when the cluster changes, not when somebody searches: each change
+    pays for itself, and a search pays for no more than a look at what there is.
+    """
 
     def __init__(self, stale_after: float) -> None:
         self.seq = EVERYTHING
         self._stale_after = stale_after
         self._entries: dict[str, _Entry] = {}
+        self._listed: list[Candidate] = []
+        self._since, self._until = -inf, inf  # between which the list is right
 
-    def apply(self, delta: Delta) -> None:
+    def apply(self, delta: Delta, now: float) -> None:
         """Takes in what has changed. What is older than the picture is passed over: it is in it already."""
-        if delta.seq < self.seq:
+        if delta.is_whole:
+            self._entries, self._listed = {}, []
+        elif delta.seq < self.seq:
             return
         self.seq = delta.seq
         for id_ in delta.removed:
-            self._entries.pop(id_, None)
+            if self._entries.pop(id_, None) is not None:
+                self._until = -inf  # the list is made anew
         for record in delta.records:
-            self._entries[record.spec.id] = _Entry(record)
+            self._put(record, now)
+
+    def _put(self, record: Record, now: float) -> None:
+        known = self._entries.get(record.spec.id)
+        place = len(self._listed) if known is None else known.place
+        entry = self._entries[record.spec.id] = _Entry(record, place, now, self._stale_after)
+        self._listed[place : place + 1] = [entry.candidate]
+        self._since, self._until = max(self._since, entry.candidate.since), min(self._until, entry.candidate.until)
 
     def beat(self, beats: Mapping[str, Heartbeat], at: float, delta: Delta) -> None:
         """Takes in heartbeats that were written, and what others wrote meanwhile."""
-        if delta.seq == self.seq + 1:
+        if delta.seq == self.seq + 1 and not delta.is_whole:
             for id_, beat in beats.items():
                 if id_ in self._entries:
-                    self._entries[id_] = _Entry(replace(self._entries[id_].record, beat=beat, beat_at=at))
-        self.apply(delta)
+                    self._put(replace(self._entries[id_].record, beat=beat, beat_at=at), at)
+        self.apply(delta, at)
 
-    def candidates(self, now: float) -> Iterator[Candidate]:
+    def candidates(self, now: float) -> Sequence[Candidate]:
         """All clusters, for a search."""
-        stale_after = self._stale_after
-        return (entry.look(now, stale_after) for entry in self._entries.values())
+        if not self._since <= now < self._until:
+            stale_after = self._stale_after
+            self._listed = [entry.look(now, stale_after) for entry in self._entries.values()]
+            for place, entry in enumerate(self._entries.values()):
+                entry.place = place
+            self._since = max((one.since for one in self._listed), default=-inf)
+            self._until = min((one.until for one in self._listed), default=inf)
+        return self._listed
 
     def clusters(self, now: float) -> list[Cluster]:
         """All clusters, by id."""

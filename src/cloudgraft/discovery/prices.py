@@ -1,4 +1,4 @@
-"""Which price counts now, and what a shape costs by it. Pure.
+"""Which price counts now, and in which units a shape is priced. Pure.
 
 Of several lists that are valid at a moment, the one that began last counts, and of two that began together the later
 in the list: so a price for a while can be laid over one that stays. A cluster whose lists have all ended tells none.
@@ -8,7 +8,7 @@ Units are per hour and whole unit: a core, a GPU, a pod; of memory, storage and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal
@@ -17,7 +17,7 @@ from typing import Final
 
 from cloudgraft.discovery.model import PriceList, Resources
 
-__all__ = ["EXACT", "Amounts", "Asking", "amounts_of", "asking_at", "hourly", "seconds_of"]
+__all__ = ["EXACT", "Amounts", "Asking", "amounts_of", "asking_at", "seconds_of"]
 
 # Enough digits for the largest quantity there is.
 EXACT: Final = Context(prec=200)
@@ -64,21 +64,10 @@ def amounts_of(resources: Resources) -> Amounts:
     """Resources in the units that prices are for."""
     found = []
     for name, quantity in sorted(resources.items()):
-        value = quantity.value
-        amount = EXACT.divide(Decimal(value.numerator), Decimal(value.denominator))
+        amount = EXACT.scaleb(Decimal(quantity.nanos), -9)
         is_large = name in _BY_GIB or name.startswith("hugepages-")
         found.append((name, EXACT.divide(amount, _GIB) if is_large else amount))
     return found
-
-
-def hourly(prices: PriceList, amounts: Amounts) -> Decimal:
-    """What a node of that shape costs an hour, without the peering."""
-    unit: Mapping[str, Decimal] = prices.unit
-    total = prices.fixed_per_node
-    for name, amount in amounts:
-        if name in unit:
-            total += unit[name] * amount
-    return total
 
 
 def _told(seconds: float) -> str:

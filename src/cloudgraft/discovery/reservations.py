@@ -4,14 +4,17 @@ A reservation counts in full from the moment it is made until it is released or 
 empty: the quota of a virtual node fills up pod by pod, and every pod of it may come at any moment.
 
 An agent measures what is free after *all* pods, and tells apart what of the rest is taken by pods that Liqo runs for
-other clusters (``offloaded``). Those pods sit on reservations, so they are in both numbers; hence
+other clusters (``offloaded``), and of which. Those pods sit on reservations of their cluster, so they are in both
+numbers; hence, with a sum over the clusters that reserve,
 
-    available = free - max(reserved - offloaded, 0)
+    unseen = sum of max(reserved - offloaded, 0)
+    available = free - unseen
 
-Pods of a consumer that reserves nothing are in ``offloaded`` and in nobody's reservation: they make what is free
-smaller, never larger. Where a capacity is declared, it is the most that is ever shared, used or not:
+The owner of a reservation begins with the id of its cluster. What one cluster uses beyond its reservations, or without
+any, takes nothing from what another has reserved. An agent that does not tell whose pods they are is believed that they
+are of those who reserve. Where a capacity is declared, it is the most that is ever shared, used or not:
 
-    available <= capacity - max(reserved, offloaded)
+    available <= capacity - offloaded - unseen
 
 A cluster that never sent a heartbeat has no agent: its declared capacity counts as free, and it is Ready. From its
 first heartbeat on a cluster has an agent, and silence makes it Stale. So an operator who declares a cluster before its
@@ -88,11 +91,7 @@ def moment(seconds: float) -> datetime:
 
 def nanos_of(resources: Resources) -> dict[str, int]:
     """Amounts as whole numbers, which are fast to compare."""
-    found = {}
-    for name, quantity in resources.items():
-        value = quantity.value
-        found[name] = value.numerator * (_NANOS // value.denominator)
-    return found
+    return {name: quantity.nanos for name, quantity in resources.items()}
 
 
 def quantity_of(nanos: int, *, like: str = "") -> Quantity:
@@ -119,7 +118,8 @@ def state_of(record: Record, now: float, stale_after: float) -> ClusterState:
     """Whether it can be asked. An operator's word comes before what is heard of it."""
     if record.spec.cordoned:
         return ClusterState.CORDONED
-    if record.beat_at is not None and now - record.beat_at >= stale_after:
+    # One from the future, by a clock that was put back since, would keep a cluster Ready that nobody hears of.
+    if record.beat_at is not None and abs(now - record.beat_at) >= stale_after:
         return ClusterState.STALE
     return ClusterState.READY
 
@@ -131,11 +131,11 @@ def stock_of(record: Record, now: float) -> Stock:
     beat = record.beat
     free = nanos_of(beat.free) if beat else capacity
     offloaded = nanos_of(beat.offloaded) if beat else {}
-    reserved = _total(alive)
-    available = {name: amount - _unseen(name, reserved, offloaded) for name, amount in free.items()}
+    unseen = _unseen(alive, beat)
+    available = {name: amount - unseen.get(name, 0) for name, amount in free.items()}
     for name, amount in capacity.items():
         if name in available:
-            most = amount - max(reserved.get(name, 0), offloaded.get(name, 0))
+            most = amount - offloaded.get(name, 0) - unseen.get(name, 0)
             available[name] = min(available[name], most)
     return Stock(
         available=available,
@@ -153,8 +153,24 @@ def _total(alive: Iterable[Reservation]) -> dict[str, int]:
     return total
 
 
-def _unseen(name: str, reserved: Nanos, offloaded: Nanos) -> int:
-    return max(reserved.get(name, 0) - offloaded.get(name, 0), 0)
+def _unseen(alive: Sequence[Reservation], beat: Heartbeat | None) -> dict[str, int]:
+    """What is reserved and not yet in what was measured."""
+    if beat is None:
+        return _total(alive)
+    if not beat.offloaded_by:
+        return _beyond(_total(alive), nanos_of(beat.offloaded))
+    by_origin: dict[str, list[Reservation]] = {}
+    for one in alive:
+        by_origin.setdefault(one.owner.partition("/")[0], []).append(one)
+    unseen: dict[str, int] = {}
+    for origin, held in by_origin.items():
+        for name, amount in _beyond(_total(held), nanos_of(beat.offloaded_by.get(origin, {}))).items():
+            unseen[name] = unseen.get(name, 0) + amount
+    return unseen
+
+
+def _beyond(reserved: Nanos, offloaded: Nanos) -> dict[str, int]:
+    return {name: max(amount - offloaded.get(name, 0), 0) for name, amount in reserved.items()}
 
 
 def lack_of(stock: Stock, spec: ClusterSpec, asked: Nanos) -> str:
@@ -174,13 +190,12 @@ def lack_of(stock: Stock, spec: ClusterSpec, asked: Nanos) -> str:
 def cluster_of(record: Record, now: float, stale_after: float) -> Cluster:
     """What is told of a cluster. Its ``reserved`` is what is not yet in ``free``, so that the rest can be had."""
     alive = living(record.reservations, now)
-    offloaded = nanos_of(record.beat.offloaded) if record.beat else {}
-    reserved = _total(alive)
+    unseen = _unseen(alive, record.beat)
     return Cluster(
         spec=record.spec,
         state=state_of(record, now, stale_after),
         free=record.beat.free if record.beat else record.spec.capacity,
-        reserved={name: quantity_of(_unseen(name, reserved, offloaded), like=name) for name in sorted(reserved)},
+        reserved={name: quantity_of(amount, like=name) for name, amount in sorted(unseen.items())},
         nodes=len(alive),
         last_heartbeat=None if record.beat_at is None else moment(record.beat_at),
         revision=record.revision,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -14,7 +11,6 @@ from cloudgraft.discovery.model import ClusterState, PriceList
 from cloudgraft.discovery.routes_ports import Core
 from cloudgraft.discovery.schemas import (
     ClusterBody,
-    ClusterId,
     ClusterPage,
     ClusterView,
     CredentialsBody,
@@ -23,11 +19,12 @@ from cloudgraft.discovery.schemas import (
     PricesBody,
     PricesView,
 )
+from cloudgraft.discovery.schemas_words import ClusterId
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.discovery.selector import Selector
 from cloudgraft.sdk.errors import ConflictError, NotFoundError, PermissionDeniedError
 from cloudgraft.web.etags import etag_of, revision_of
-from cloudgraft.web.guard import allowed, audited
+from cloudgraft.web.guard import allowed, audited, unaudited
 from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import page
 from cloudgraft.web.problems import EditedMeanwhileError
@@ -107,15 +104,15 @@ def _add_list(router: APIRouter, core: Core) -> None:
 def _add_cluster(router: APIRouter, core: Core) -> None:
     @router.put("/{cluster}", operation_id="putCluster", responses={**_ETAG, 201: {"model": ClusterView, **_ETAG[201]}})
     async def put_cluster(
-        cluster: Id, body: ClusterBody, response: Response, _caller: OwnWriter, if_match: IfMatch = None
+        cluster: Id, body: ClusterBody, response: Response, caller: OwnWriter, if_match: IfMatch = None
     ) -> ClusterView:
-        """Declares a cluster, new or known. An agent may do so for its own only."""
+        """Declares a cluster, new or known. An agent may do so for its own only, and uncordons nothing."""
         revision = revision_of(if_match)
         is_new = not await _is_known(core, cluster)
         if is_new and if_match is not None:
             raise EditedMeanwhileError(f"there is no cluster {cluster}, so it is not the one that was read")
         try:
-            found = await core.put_cluster(body.spec(cluster), revision=revision)
+            found = await core.put_cluster(body.spec(cluster), revision=revision, keep_cordon=caller.role == "agent")
         except ConflictError as error:
             raise EditedMeanwhileError(error.message) from error
         response.status_code = 201 if is_new else 200
@@ -139,29 +136,27 @@ def _add_agents(router: APIRouter, core: Core) -> None:
     @router.post("/{cluster}/heartbeat", operation_id="heartbeat", status_code=204)
     async def heartbeat(cluster: Id, body: HeartbeatBody, _caller: OwnWriter, request: Request) -> None:
         """Takes what a cluster's agent measured. One every ten seconds is usual."""
-        request.scope["state"]["audited"] = False  # a thousand agents would fill the log with nothing
+        unaudited(request)  # a thousand agents would fill the log with nothing
         await core.heartbeat(cluster, body.value())
 
 
 def _add_prices(router: APIRouter, core: Core) -> None:
-    lock = asyncio.Lock()  # between the comparison of a tag and the change
-
     @router.get("/{cluster}/prices", operation_id="getPrices", responses={200: _ETAG[200]})
     async def get_prices(cluster: Id, response: Response, _caller: OwnOrReader) -> PricesBody:
         """All that a cluster asks, now and at other times."""
-        return _priced(await core.prices(cluster), response)
+        return _priced(core, await core.prices(cluster), response)
 
     @router.put("/{cluster}/prices", operation_id="putPrices", responses={200: _ETAG[200]})
     async def put_prices(
         cluster: Id, body: PricesBody, response: Response, _caller: OwnWriter, if_match: IfMatch = None
     ) -> PricesBody:
         """Sets all that a cluster asks. It counts from the next search on."""
-        revision = revision_of(if_match)
-        async with lock:
-            if revision is not None and revision != _digest(await core.prices(cluster)):
-                raise EditedMeanwhileError(f"the prices of {cluster} are not those that were read: read them again")
-            await core.set_prices(cluster, [item.value() for item in body.items])
-            return _priced(await core.prices(cluster), response)
+        prices = [item.value() for item in body.items]
+        try:
+            await core.set_prices(cluster, prices, revision=revision_of(if_match))
+        except ConflictError as error:
+            raise EditedMeanwhileError(error.message) from error
+        return _priced(core, prices, response)
 
 
 def _add_credentials(router: APIRouter, core: Core) -> None:
@@ -187,12 +182,6 @@ async def _is_known(core: Core, id_: str) -> bool:
     return True
 
 
-def _priced(prices: Sequence[PriceList], response: Response) -> PricesBody:
-    response.headers["ETag"] = etag_of(_digest(prices))
+def _priced(core: Core, prices: Sequence[PriceList], response: Response) -> PricesBody:
+    response.headers["ETag"] = etag_of(core.price_revision(prices))
     return PricesBody(items=[PricesView.of(one) for one in prices])
-
-
-def _digest(prices: Sequence[PriceList]) -> int:
-    """A revision of prices: another one for other prices."""
-    said = json.dumps([PricesView.of(one).model_dump(mode="json") for one in prices], sort_keys=True)
-    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:7])

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request, Response
 
 from cloudgraft.discovery.model import Cluster, ClusterState, NetworkMode
 from cloudgraft.discovery.routes_ports import Core
-from cloudgraft.discovery.schemas import LegacyCluster, amounts_out
+from cloudgraft.discovery.schemas import LegacyCluster
+from cloudgraft.discovery.schemas_words import amounts_out
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.web.guard import allowed, audited
 from cloudgraft.web.identity import Caller

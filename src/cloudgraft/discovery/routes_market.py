@@ -11,7 +11,6 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from cloudgraft.discovery.routes_clusters import Cursor
 from cloudgraft.discovery.routes_ports import Core
-from cloudgraft.discovery.schemas import amounts_in
 from cloudgraft.discovery.schemas_market import (
     OfferView,
     ReservationBody,
@@ -20,8 +19,9 @@ from cloudgraft.discovery.schemas_market import (
     SearchBody,
     SearchResult,
 )
+from cloudgraft.discovery.schemas_words import amounts_in
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
-from cloudgraft.web.guard import allowed
+from cloudgraft.web.guard import allowed, unaudited
 from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import page
 
@@ -54,7 +54,7 @@ def _add_search(router: APIRouter, core: Core) -> None:
     @router.post("/offers:search", operation_id="searchOffers")
     async def search_offers(body: SearchBody, _caller: Searcher, request: Request) -> SearchResult:
         """Clusters that could meet a need, best first, with reasons."""
-        request.scope["state"]["audited"] = False  # it changes nothing
+        unaudited(request)  # it changes nothing
         need = body.need()
         offers = [OfferView.of(offer) for offer in await core.search(need)]
         return SearchResult(offers=offers, why_not=dict(await core.why_not(need)) if body.explain else {})

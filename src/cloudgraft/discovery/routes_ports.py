@@ -16,7 +16,9 @@ class Core(Market, Protocol):
     async def cluster(self, id_: str) -> Cluster:
         """One cluster. NotFoundError."""
 
-    async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
+    async def put_cluster(
+        self, spec: ClusterSpec, *, revision: int | None = None, keep_cordon: bool = False
+    ) -> Cluster:
         """Declares a cluster, new or known. ConflictError when a revision is given and is another by now."""
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
@@ -28,8 +30,11 @@ class Core(Market, Protocol):
     async def prices(self, cluster: str) -> Sequence[PriceList]:
         """All that a cluster asks, at any time. NotFoundError."""
 
-    async def set_prices(self, cluster: str, prices: Sequence[PriceList]) -> None:
-        """Sets all that a cluster asks. NotFoundError."""
+    async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
+        """Sets all that a cluster asks. NotFoundError; ConflictError when a revision is given and is another by now."""
+
+    def price_revision(self, prices: Sequence[PriceList]) -> int:
+        """By which prices are known again."""
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
         """Keeps the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""

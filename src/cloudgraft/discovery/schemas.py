@@ -1,28 +1,11 @@
-"""What discovery says over HTTP: JSON in camelCase, to and from the values of :mod:`cloudgraft.discovery.model`.
-
-Quantities are Kubernetes' own texts, money is a decimal text and an ISO currency, times are RFC 3339 in UTC.
-"""
+"""The register over HTTP: clusters, heartbeats, credentials and prices, to and from the values of the model."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictStr,
-    StringConstraints,
-    WithJsonSchema,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, StrictBool, StrictStr, StringConstraints
 
 from cloudgraft.discovery.model import (
     Cluster,
@@ -32,123 +15,41 @@ from cloudgraft.discovery.model import (
     Network,
     NetworkMode,
     PriceList,
-    Resources,
 )
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.discovery.schemas_words import (
+    CLOSED,
+    MOST_ENTRIES,
+    NAME,
+    Amounts,
+    ClusterId,
+    Currency,
+    Labels,
+    Message,
+    Money,
+    Port,
+    Prices,
+    Text,
+    Timestamp,
+    View,
+    Whole,
+    amounts_in,
+    amounts_out,
+    moment,
+    money_out,
+)
 
 __all__ = [
-    "Amounts",
     "ClusterBody",
-    "ClusterId",
     "ClusterPage",
     "ClusterView",
     "CredentialsBody",
     "CredentialsView",
-    "Currency",
     "HeartbeatBody",
-    "Labels",
     "LegacyCluster",
-    "Message",
-    "Money",
     "NetworkView",
     "PricesBody",
     "PricesView",
-    "Timestamp",
-    "View",
-    "Whole",
-    "amounts_in",
-    "amounts_out",
-    "moment",
-    "money_out",
 ]
-
-_ID: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_KEY: Final = rf"^([a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?){{0,3}}/)?{_NAME}$"
-_QUANTITY: Final = r"^[0-9]{1,18}(\.[0-9]{1,9})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
-_MONEY: Final = r"^[0-9]{1,15}(\.[0-9]{1,15})?$"
-_MOST_ENTRIES: Final = 64
-
-
-def _time(value: Any) -> datetime:
-    """Only a text with an offset: a number, or a time of nowhere, would be guessed at."""
-    if isinstance(value, datetime):
-        return value
-    if not isinstance(value, str) or "T" not in value.upper():
-        raise ValueError("must be a time such as 2026-01-31T12:00:00Z")
-    try:
-        found = datetime.fromisoformat(value.upper())
-        if found.tzinfo is None:
-            raise ValueError("must have an offset, such as Z")  # noqa: TRY301 - told as all the others
-        return found.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"is not a time: {error}") from error
-
-
-def _whole(value: Any) -> Any:
-    """2.0 is a whole number in JSON; true and "2" are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic takes this one
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_whole)]
-Text = Annotated[StrictStr, StringConstraints(max_length=253, pattern=r"^[\x20-\x7e\u00a1-\u02ff]*$")]
-ClusterId = Annotated[StrictStr, StringConstraints(pattern=_ID), Field(description="Liqo's cluster id.")]
-ResourceName = Annotated[StrictStr, StringConstraints(pattern=_KEY)]
-Amount = Annotated[StrictStr, StringConstraints(pattern=_QUANTITY)]
-Money = Annotated[StrictStr, StringConstraints(pattern=_MONEY)]
-Currency = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Z]{3}$")]
-LabelValue = Annotated[StrictStr, StringConstraints(pattern=rf"^({_NAME})?$")]
-# pydantic leaves out that keys of another form are refused.
-_FEW: Final = Field(max_length=_MOST_ENTRIES, json_schema_extra={"additionalProperties": False})
-Amounts = Annotated[dict[ResourceName, Amount], _FEW]
-Prices = Annotated[dict[ResourceName, Money], _FEW]
-Labels = Annotated[dict[ResourceName, LabelValue], _FEW]
-Timestamp = Annotated[datetime, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
-Port = Annotated[Whole, Field(ge=0, le=65535)]
-
-
-class Message(BaseModel):
-    """A body in camelCase; unknown keys are refused."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
-
-
-class View(Message):
-    """An answer: whoever reads one passes over keys that only a newer server has."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-def amounts_in(amounts: Mapping[str, str]) -> dict[str, Quantity]:
-    """Quantities from their texts."""
-    return {name: Quantity(text) for name, text in amounts.items()}
-
-
-def amounts_out(resources: Resources) -> dict[str, str]:
-    """The texts of quantities, in a form that :data:`Amount` takes: no sign, no exponent."""
-    return {name: _amount_out(amount) for name, amount in resources.items()}
-
-
-def _amount_out(amount: Quantity) -> str:
-    text = str(amount)
-    if re.fullmatch(_QUANTITY, text):
-        return text
-    whole = max(amount, Quantity(0)).value
-    return str(whole.numerator) if whole.denominator == 1 else f"{int(whole * 10**9)}n"
-
-
-def money_out(amount: Decimal) -> str:
-    """A decimal text without an exponent."""
-    return format(amount.normalize(), "f") if amount else "0"
-
-
-def moment(value: datetime | None) -> datetime | None:
-    """The same time in UTC; one without an offset is taken for UTC."""
-    if value is None:
-        return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class NetworkView(Message):
@@ -177,7 +78,7 @@ class ClusterBody(Message):
     capacity: Amounts = Field(default_factory=dict, description="What it shares in all.")
     max_nodes: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
     network: NetworkView = NetworkView()
-    resource_slice_class: Annotated[StrictStr, StringConstraints(pattern=rf"^{_NAME}$")] = "default"
+    resource_slice_class: Annotated[StrictStr, StringConstraints(pattern=rf"^{NAME}$")] = "default"
     cordoned: StrictBool = False
 
     @classmethod
@@ -290,6 +191,10 @@ class HeartbeatBody(Message):
     allocatable: Amounts
     free: Amounts
     offloaded: Amounts = Field(default_factory=dict, description="Of what is not free: taken by other clusters.")
+    offloaded_by: Annotated[dict[ClusterId, Amounts], CLOSED] = Field(
+        default_factory=dict,
+        description="The same by cluster. What one takes is then held against its own reservations only.",
+    )
     observed_at: Timestamp | None = None
     agent_version: Text = ""
 
@@ -300,6 +205,7 @@ class HeartbeatBody(Message):
             allocatable=amounts_out(heartbeat.allocatable),
             free=amounts_out(heartbeat.free),
             offloaded=amounts_out(heartbeat.offloaded),
+            offloaded_by={id_: amounts_out(taken) for id_, taken in heartbeat.offloaded_by.items()},
             observed_at=heartbeat.observed_at,
             agent_version=heartbeat.agent_version,
         )
@@ -310,6 +216,7 @@ class HeartbeatBody(Message):
             allocatable=amounts_in(self.allocatable),
             free=amounts_in(self.free),
             offloaded=amounts_in(self.offloaded),
+            offloaded_by={id_: amounts_in(taken) for id_, taken in self.offloaded_by.items()},
             observed_at=self.observed_at,
             agent_version=self.agent_version,
         )
@@ -372,7 +279,7 @@ class PricesView(Message):
 class PricesBody(Message):
     """All that a cluster asks. Of lists that are valid at the same time, the one that began last counts."""
 
-    items: Annotated[list[PricesView], Field(max_length=_MOST_ENTRIES)]
+    items: Annotated[list[PricesView], Field(max_length=MOST_ENTRIES)]
 
 
 class LegacyCluster(View):

@@ -8,13 +8,14 @@ from typing import Annotated, Self
 from pydantic import Field, StrictBool, StrictStr, StringConstraints
 
 from cloudgraft.discovery.model import Need, Offer, Reservation, ReservationState, Strategy
-from cloudgraft.discovery.schemas import (
+from cloudgraft.discovery.schemas import NetworkView
+from cloudgraft.discovery.schemas_words import (
+    CLOSED,
     Amounts,
     ClusterId,
     Currency,
     Message,
     Money,
-    NetworkView,
     Timestamp,
     View,
     Whole,
@@ -27,7 +28,6 @@ from cloudgraft.discovery.schemas import (
 __all__ = ["OfferView", "ReservationBody", "ReservationPage", "ReservationView", "SearchBody", "SearchResult"]
 
 LONGEST_HOLD = 86_400  # seconds that a reservation may be held without being confirmed
-_CLOSED = Field(max_length=1000, json_schema_extra={"additionalProperties": False})
 _Ids = Annotated[list[ClusterId], Field(max_length=10_000)]
 Owner = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/\-]{0,250}[A-Za-z0-9])?$")]
 
@@ -40,7 +40,7 @@ class SearchBody(Message):
         "", description="In Kubernetes' syntax: `country=italy,gpu!=none,tier in (a, b)`."
     )
     strategy: Strategy = Strategy.CHEAPEST
-    weights: Annotated[dict[ClusterId, Money], _CLOSED] = Field(
+    weights: Annotated[dict[ClusterId, Money], CLOSED] = Field(
         default_factory=dict, description="A factor on the price of each of these clusters; 1 is as it is."
     )
     price_cap: Money | None = Field(None, description="Per hour.")

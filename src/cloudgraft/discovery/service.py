@@ -39,7 +39,7 @@ from cloudgraft.discovery.reservations import moment
 from cloudgraft.discovery.selector import Selector
 from cloudgraft.discovery.store import Store
 from cloudgraft.discovery.store_credentials import Rotation
-from cloudgraft.discovery.store_rows import beat_text, prices_text
+from cloudgraft.discovery.store_rows import beat_text, prices_revision, prices_text
 from cloudgraft.discovery.vault import Vault
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.address import PostgresAddress
@@ -126,10 +126,15 @@ class Discovery:
         await self._refresh()
         return self._known(id_)
 
-    async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
-        """Declares a cluster, new or known. ConflictError when a revision is given and is another by now."""
+    async def put_cluster(
+        self, spec: ClusterSpec, *, revision: int | None = None, keep_cordon: bool = False
+    ) -> Cluster:
+        """Declares a cluster, new or known. ConflictError when a revision is given and is another by now.
+
+        ``keep_cordon``: a cluster that is cordoned stays so, whatever the declaration says.
+        """
         checks.check_spec(spec)
-        await self._write(partial(store_statements.put_spec, spec=spec, revision=revision))
+        await self._write(partial(store_statements.put_spec, spec=spec, revision=revision, keep_cordon=keep_cordon))
         return self._known(spec.id)
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
@@ -151,11 +156,19 @@ class Discovery:
             raise NotFoundError(f"there is no cluster {cluster}")
         return record.prices
 
-    async def set_prices(self, cluster: str, prices: Sequence[PriceList]) -> None:
-        """Sets all that a cluster asks. It counts from the next search on. NotFoundError."""
+    async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
+        """Sets all that a cluster asks. It counts from the next search on. NotFoundError.
+
+        ConflictError when a revision of :meth:`price_revision` is given and the prices have another by now.
+        """
         checks.check_cluster_id(cluster)
         checks.check_prices(prices)
-        await self._write(partial(store_statements.change_cluster, id_=cluster, prices=prices_text(prices)))
+        await self._write(partial(store_statements.set_prices, id_=cluster, prices=prices, revision=revision))
+
+    @staticmethod
+    def price_revision(prices: Sequence[PriceList]) -> int:
+        """By which prices are known again: the same for the same, and another for others."""
+        return prices_revision(prices_text(prices))
 
     # The market
 
@@ -225,8 +238,14 @@ class Discovery:
         """Keeps the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""
         checks.check_cluster_id(cluster)
         checks.check_kubeconfig(kubeconfig)
-        sealed = self._needed_vault().seal(cluster, kubeconfig)
-        await self._write(lambda connection, _: store_credentials.write_credentials(connection, cluster, sealed))
+        self._needed_vault()
+
+        def write(connection: Connection, _seq: int) -> None:
+            # With the key of this very moment: one that was replaced meanwhile may be rotated out behind our back.
+            sealed = self._needed_vault().seal(cluster, kubeconfig)
+            store_credentials.write_credentials(connection, cluster, sealed)
+
+        await self._write(write)
 
     async def drop_credentials(self, cluster: str) -> None:
         """Forgets them. Those that are not there are no error."""
@@ -257,7 +276,7 @@ class Discovery:
 
     def _needed_vault(self) -> Vault:
         if self._vault is None:
-            raise PreconditionError("discovery has no key to encrypt credentials with: configure one, and restart it")
+            raise PreconditionError("discovery has no key to encrypt credentials with: write `vault` in its file")
         return self._vault
 
     # The picture and the database
@@ -271,11 +290,11 @@ class Discovery:
     async def _refresh(self) -> None:
         delta = await self._store.look(self._picture.seq)
         if delta is not None:
-            self._picture.apply(delta)
+            self._picture.apply(delta, self._clock())
 
     async def _write(self, call: Callable[[Connection, int], T]) -> T:
         result, delta = await self._store.write(call, self._picture.seq)
-        self._picture.apply(delta)
+        self._picture.apply(delta, self._clock())
         return result
 
     async def _beat(self, beats: Mapping[str, Heartbeat]) -> set[str]:

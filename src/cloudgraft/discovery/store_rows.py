@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,6 +26,8 @@ from cloudgraft.store.journal import JournalBrokenError
 
 __all__ = [
     "beat_text",
+    "is_cordoned",
+    "prices_revision",
     "prices_text",
     "read_record",
     "read_reservation",
@@ -68,6 +72,16 @@ def prices_text(lists: Sequence[PriceList]) -> str:
     )
 
 
+def prices_revision(text: str) -> int:
+    """A revision of prices: another one for other prices."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+
+
+def is_cordoned(text: str) -> bool:
+    """Whether what is declared of a cluster says so."""
+    return json.loads(text)["cordoned"] is True
+
+
 def beat_text(beat: Heartbeat) -> str:
     """What an agent measured."""
     return _json(
@@ -75,6 +89,7 @@ def beat_text(beat: Heartbeat) -> str:
             "allocatable": _texts(beat.allocatable),
             "free": _texts(beat.free),
             "offloaded": _texts(beat.offloaded),
+            "by": {id_: _texts(taken) for id_, taken in beat.offloaded_by.items()},
             "observedAt": _written(beat.observed_at),
             "agent": beat.agent_version,
         }
@@ -106,7 +121,7 @@ def read_record(row: Row, reservations: Iterable[Reservation]) -> Record:
         return Record(
             spec=_spec(id_, json.loads(spec)),
             revision=revision,
-            prices=tuple(_prices(one) for one in json.loads(prices)),
+            prices=_price_lists(prices),
             beat=None if beat is None else _beat(json.loads(beat)),
             beat_at=beat_at,
             reservations=tuple(reservations),
@@ -150,6 +165,12 @@ def _spec(id_: str, said: Mapping[str, Any]) -> ClusterSpec:
     )
 
 
+@functools.lru_cache(maxsize=1024)
+def _price_lists(text: str) -> tuple[PriceList, ...]:
+    """The same lists for the same text: a heartbeat leaves prices as they are, and many clusters ask the same."""
+    return tuple(_prices(one) for one in json.loads(text))
+
+
 def _prices(said: Mapping[str, Any]) -> PriceList:
     return PriceList(
         currency=said["currency"],
@@ -166,6 +187,7 @@ def _beat(said: Mapping[str, Any]) -> Heartbeat:
         allocatable=_amounts(said["allocatable"]),
         free=_amounts(said["free"]),
         offloaded=_amounts(said["offloaded"]),
+        offloaded_by={id_: _amounts(taken) for id_, taken in said.get("by", {}).items()},
         observed_at=_read(said["observedAt"]),
         agent_version=said["agent"],
     )

@@ -15,9 +15,17 @@ from sqlalchemy import Connection, Table, bindparam, delete, insert, select, upd
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cloudgraft.discovery import schema
-from cloudgraft.discovery.model import ClusterSpec, Reservation, ReservationState
+from cloudgraft.discovery.model import ClusterSpec, PriceList, Reservation, ReservationState
 from cloudgraft.discovery.reservations import UNREADY, Record, lack_of, nanos_of, state_of, stock_of
-from cloudgraft.discovery.store_rows import read_record, read_reservation, reservation_row, spec_text
+from cloudgraft.discovery.store_rows import (
+    is_cordoned,
+    prices_revision,
+    prices_text,
+    read_record,
+    read_reservation,
+    reservation_row,
+    spec_text,
+)
 from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError, OutOfStockError, PreconditionError
 from cloudgraft.store.journal import JournalBrokenError
 
@@ -35,6 +43,7 @@ __all__ = [
     "release",
     "remove_cluster",
     "reserve",
+    "set_prices",
     "write_beats",
 ]
 
@@ -48,11 +57,15 @@ _BEAT = _TOUCH.values({name: bindparam(name) for name in ("seq", "beat", "beat_a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What has changed up to a number: clusters as they are now, and ids of those that are gone."""
+    """What has changed up to a number: clusters as they are now, and ids of those that are gone.
+
+    ``is_whole``: these are all clusters, and nothing that was known before holds.
+    """
 
     seq: int
     records: Sequence[Record] = ()
     removed: Sequence[str] = ()
+    is_whole: bool = False
 
 
 def begin_counting(connection: Connection) -> None:
@@ -76,8 +89,14 @@ def read_seq(connection: Connection) -> int:
 
 
 def read_delta(connection: Connection, since: int, seq: int) -> Delta:
-    """All that was written after one number and up to another."""
+    """All that was written after one number and up to another.
+
+    A database whose number has not passed one that was seen is an older state of itself: a backup, or a replica that
+    became the primary and had missed the last writes. Then all of it is read.
+    """
     table, holds = schema.clusters, schema.reservations
+    is_whole = seq <= since
+    since = -1 if is_whole else since
     rows = connection.execute(select(table).where(table.c.seq > since)).all()
     held: dict[str, list[Reservation]] = defaultdict(list)
     if rows:
@@ -86,7 +105,8 @@ def read_delta(connection: Connection, since: int, seq: int) -> Delta:
             reservation = read_reservation(row)
             held[reservation.cluster].append(reservation)
     gone = connection.execute(select(schema.removed.c.id).where(schema.removed.c.seq > since)).scalars().all()
-    return Delta(seq=seq, records=[read_record(row, held[row[0]]) for row in rows], removed=gone)
+    records = [read_record(row, held[row[0]]) for row in rows]
+    return Delta(seq=seq, records=records, removed=gone, is_whole=is_whole)
 
 
 def _find(connection: Connection, id_: str) -> Record:
@@ -98,10 +118,18 @@ def _find(connection: Connection, id_: str) -> Record:
     return read_record(row, [read_reservation(one) for one in rows])
 
 
-def put_spec(connection: Connection, seq: int, spec: ClusterSpec, revision: int | None) -> None:
-    """Declares a cluster. ConflictError when a revision is given and is another, or there is none."""
+def put_spec(
+    connection: Connection, seq: int, spec: ClusterSpec, revision: int | None, *, keep_cordon: bool = False
+) -> None:
+    """Declares a cluster. ConflictError when a revision is given and is another, or there is none.
+
+    ``keep_cordon``: what is cordoned stays so, whatever is declared.
+    """
     table = schema.clusters
-    stored = connection.execute(select(table.c.revision).where(table.c.id == spec.id)).scalar()
+    row = connection.execute(select(table.c.revision, table.c.spec).where(table.c.id == spec.id)).one_or_none()
+    stored = None if row is None else row[0]
+    if row is not None and keep_cordon and is_cordoned(row[1]):
+        spec = replace(spec, cordoned=True)
     if revision is not None and revision != stored:
         now = "it is not there any more" if stored is None else f"it has revision {stored} now, not {revision}"
         raise ConflictError(f"cluster {spec.id} was changed meanwhile: {now}; read it again")
@@ -116,6 +144,18 @@ def change_cluster(connection: Connection, seq: int, id_: str, **values: object)
     """Changes columns of a cluster, or only says that something of it has changed."""
     if connection.execute(_TOUCH.values(seq=seq, **values), {"id_": id_}).rowcount != 1:
         raise NotFoundError(f"there is no cluster {id_}")
+
+
+def set_prices(
+    connection: Connection, seq: int, id_: str, prices: Sequence[PriceList], *, revision: int | None
+) -> None:
+    """Sets all that a cluster asks. ConflictError when a revision is given and the prices have another by now."""
+    if revision is not None:
+        table = schema.clusters
+        stored = connection.execute(select(table.c.prices).where(table.c.id == id_)).scalar()
+        if stored is not None and prices_revision(stored) != revision:
+            raise ConflictError(f"the prices of {id_} are not those that were read: read them again")
+    change_cluster(connection, seq, id_, prices=prices_text(prices))
 
 
 def remove_cluster(connection: Connection, seq: int, id_: str, *, force: bool, now: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgraft.discovery.model import Reservation
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.sdk.errors import NotFoundError, OutOfStockError
+from cloudgraft.sdk.errors import NotFoundError, OutOfStockError, UnavailableError
 from tests.discovery.core.markets import Place, beat, shape, spec
 
 _RIVAL = str(Path(__file__).with_name("rival.py"))
@@ -47,17 +47,20 @@ async def test_two_processes_never_get_more_than_there_is(rivals_place: Place) -
     assert len(found) == len({one.owner for one in found}) == 9
 
 
-async def test_tasks_of_several_servers_never_get_more_than_there_is(place: Place) -> None:
+async def test_tasks_of_several_servers_never_get_more_than_there_is(each_place: Place) -> None:
     """Also while heartbeats change what is free, and with two after one and the same reservation."""
-    servers = [await place.opened() for _ in range(3)]
+    servers = [await each_place.opened() for _ in range(3)]
     await servers[0].put_cluster(spec("a", capacity={}, max_nodes=10))
     await servers[0].heartbeat("a", beat(cpu="7"))
 
     async def reserve(server: Discovery, owner: str) -> Reservation | None:
-        try:
-            return await server.reserve("a", shape(cpu="1"), owner=owner, seconds=60)
-        except OutOfStockError:
-            return None
+        while True:
+            try:
+                return await server.reserve("a", shape(cpu="1"), owner=owner, seconds=60)
+            except OutOfStockError:
+                return None
+            except UnavailableError:
+                continue  # a SQLite file that others hold for long, on a busy machine: nothing was done
 
     results = await asyncio.gather(
         *(reserve(server, f"us/m-{number // 2}") for number in range(20) for server in servers),
@@ -69,7 +72,7 @@ async def test_tasks_of_several_servers_never_get_more_than_there_is(place: Plac
         assert {one.id for one in await server.reservations("")} == ids
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.thorough), "after"])
 async def test_killed_in_mid_reservation_it_is_there_in_full_or_not_at_all(rivals_place: Place, when: str) -> None:
     """kill -9 around the COMMIT. Whoever asks again gets the one there is, and no second one."""
     place = rivals_place

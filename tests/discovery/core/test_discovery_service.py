@@ -33,7 +33,7 @@ async def test_what_the_liqo_driver_asks_can_also_be_asked_in_process(discovery:
     assert await market.reservations("us/") == [held]
 
 
-async def test_what_was_declared_comes_back_whole_also_after_a_restart(place: Place) -> None:
+async def test_what_was_declared_comes_back_whole_also_after_a_restart(each_place: Place) -> None:
     whole = ClusterSpec(
         id="turin-1",
         display_name="Turin, größer",
@@ -52,13 +52,13 @@ async def test_what_was_declared_comes_back_whole_also_after_a_restart(place: Pl
         observed_at=datetime(2026, 1, 2, tzinfo=UTC),
         agent_version="1.2",
     )
-    first = await place.opened()
+    first = await each_place.opened()
     await first.put_cluster(whole)
     await first.set_prices("turin-1", lists)
     await first.heartbeat("turin-1", measured)
     before = await first.cluster("turin-1")
     await first.close()
-    second = await place.opened()
+    second = await each_place.opened()
     assert await second.cluster("turin-1") == before
     assert before.spec == whole
     assert before.free == measured.free
@@ -169,12 +169,12 @@ async def test_a_reservation_is_held_confirmed_and_released(discovery: Discovery
     await discovery.reserve("a", shape(cpu="8"), owner="us/m-2", seconds=60)
 
 
-async def test_the_same_owner_and_cluster_gives_the_same_reservation(place: Place) -> None:
-    discovery = await place.opened()
+async def test_the_same_owner_and_cluster_gives_the_same_reservation(each_place: Place) -> None:
+    discovery = await each_place.opened()
     await discovery.put_cluster(spec("a"))
     await discovery.put_cluster(spec("b"))
     first = await discovery.reserve("a", shape(cpu="6"), owner="us/m", seconds=60)
-    place.clock.now += 30
+    each_place.clock.now += 30
     again = await discovery.reserve("a", shape(cpu="6000m"), owner="us/m", seconds=60)
     assert again.id == first.id
     assert again.expires_at == datetime.fromtimestamp(NOON + 90, UTC)
@@ -187,20 +187,20 @@ async def test_the_same_owner_and_cluster_gives_the_same_reservation(place: Plac
     assert (await discovery.cluster("a")).nodes == 1
 
 
-async def test_a_hold_that_is_not_confirmed_in_time_makes_room(place: Place) -> None:
-    discovery = await place.opened()
+async def test_a_hold_that_is_not_confirmed_in_time_makes_room(each_place: Place) -> None:
+    discovery = await each_place.opened()
     await discovery.put_cluster(spec("a"))
     held = await discovery.reserve("a", shape(cpu="8"), owner="us/m-1", seconds=60)
-    place.clock.now += 59
+    each_place.clock.now += 59
     with pytest.raises(OutOfStockError):
         await discovery.reserve("a", shape(cpu="1"), owner="us/m-2", seconds=60)
-    place.clock.now += 1
+    each_place.clock.now += 1
     assert await discovery.reservations("") == []
     assert (await discovery.cluster("a")).reserved == {}
     with pytest.raises(NotFoundError):
         await discovery.confirm(held.id)
     await discovery.reserve("a", shape(cpu="8"), owner="us/m-2", seconds=60)
-    place.clock.now += 60
+    each_place.clock.now += 60
     assert await discovery.expire() == 1
     assert await discovery.expire() == 0
 
@@ -244,9 +244,9 @@ async def test_reservations_are_found_by_the_beginning_of_their_owner(discovery:
     assert len(await discovery.reservations("")) == 5
 
 
-async def test_what_another_server_did_is_seen_at_the_next_look(place: Place) -> None:
+async def test_what_another_server_did_is_seen_at_the_next_look(each_place: Place) -> None:
     """Two processes on one PostgreSQL, or on one SQLite file."""
-    one, other = await place.opened(), await place.opened()
+    one, other = await each_place.opened(), await each_place.opened()
     await one.put_cluster(spec("a"))
     await one.put_cluster(spec("b"))
     await one.set_prices("a", [prices("1")])

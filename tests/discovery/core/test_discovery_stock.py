@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.discovery.model import ClusterState, Heartbeat, Reservation, ReservationState
-from cloudgraft.discovery.prices import amounts_of, asking_at, hourly
+from cloudgraft.discovery.candidates import Terms
+from cloudgraft.discovery.model import ClusterState, Heartbeat, Need, Reservation, ReservationState
+from cloudgraft.discovery.prices import asking_at
 from cloudgraft.discovery.reservations import Record, cluster_of, lack_of, nanos_of, quantity_of, state_of, stock_of
 from cloudgraft.sdk.quantity import Quantity
 from tests.discovery.core.markets import NOON, STALE_AFTER, beat, prices, shape, spec
@@ -137,4 +138,5 @@ def test_without_a_valid_price_it_is_told_why() -> None:
 def test_a_shape_costs_the_fixed_part_and_each_unit(asked: dict[str, str], expected: str) -> None:
     units = {"cpu": "0.05", "memory": "0.01", "pods": "0.001", "nvidia.com/gpu": "2.5", "ephemeral-storage": "0.001"}
     asks = prices(unit={name: Decimal(price) for name, price in units.items()}, fixed_per_node=Decimal("0.1"))
-    assert hourly(asks, amounts_of(shape(**asked))) == Decimal(expected)
+    terms = Terms(Need(resources=shape(**asked), horizon_hours=Decimal(1)))
+    assert terms.cost(asks, peered=True) == Decimal(expected)

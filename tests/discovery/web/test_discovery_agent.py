@@ -214,3 +214,22 @@ async def test_an_agent_measures_by_its_rules(api: KubeApi, kube: KubeClient, co
     async with working(kube, core, replace(SETTINGS, rules=Rules(only=frozenset({"cpu"})))) as agent:
         await until(lambda: agent.heartbeats >= 1)
         assert (await core.cluster("turin")).free == {"cpu": Quantity(4)}
+
+
+async def test_credentials_that_are_refused_silence_no_heartbeat(
+    api: KubeApi, kube: KubeClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server without a vault, or a file that is gone: the cluster stays Ready, and the trouble is told once."""
+    add_node(api, "a")
+    file = tmp_path / "c"
+    file.write_text("token: nobody-is-to-see-this")
+    core = Discovery(Discovery.sqlite(tmp_path / "no-vault.db"), gather=0.0)
+    await core.open()
+    try:
+        async with working(kube, core, replace(SETTINGS, credentials_file=file)) as agent:
+            await until(lambda: agent.heartbeats >= 5)
+            warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+            assert len([message for message in warned if "vault" in message]) == 1
+            assert "nobody-is-to-see-this" not in caplog.text
+    finally:
+        await core.close()

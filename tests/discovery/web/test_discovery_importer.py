@@ -94,7 +94,7 @@ async def lacks(core: Discovery, id_: str) -> bool:
     return id_ not in await ids(core)
 
 
-async def test_the_list_is_not_frozen_when_the_api_server_ends_the_watch(
+async def test_bug_8_the_list_is_not_frozen_when_the_api_server_ends_the_watch(
     api: KubeApi, kube: KubeClient, core: Discovery
 ) -> None:
     """Bug 8 of the original: its watch was opened once; from its first end on, its list never changed again."""
@@ -220,3 +220,19 @@ def test_a_secret_without_its_keys_is_refused() -> None:
         cluster_in(SecretObject(name="a", data={"kubeconfig": b"\xff", "info": b"{}"}))
     with pytest.raises(InvalidArgumentError, match="no key info"):
         cluster_in(SecretObject(name="a", data={"kubeconfig": b"x"}))
+
+
+async def test_the_clusters_of_another_namespace_are_left_to_its_own_importer(
+    api: KubeApi, kube: KubeClient, core: Discovery
+) -> None:
+    """Two servers on one database may each import from a namespace, or a Kubernetes, of their own."""
+    theirs = {"discovery.cloudgraft.dev/imported": "elsewhere"}
+    await core.put_cluster(ClusterSpec(id="milan", labels=theirs))
+    await core.put_cluster(ClusterSpec(id="rome", labels=theirs))
+    add_secret(api, "turin")
+    add_secret(api, "rome")
+    async with importing(kube, core) as importer:
+        await until(lambda: has(core, "turin"))
+        await until(lambda: "rome" in importer.problems)
+        assert await ids(core) == {"milan", "rome", "turin"}
+        assert (await core.cluster("rome")).spec.labels == theirs

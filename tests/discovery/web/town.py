@@ -16,6 +16,7 @@ from cloudgraft.web.client import ClientTls, WebClient
 
 ROLES: Final = {"manager": "node-manager", "boss": "operator", "viewer": "read-only"}  # by certificate
 AGENTS: Final = ("turin", "milan")  # by token, each for the cluster of its name
+PATIENCE: Final = 60.0  # seconds: the machine may be busy
 STRANGER: Final = "stranger"  # has a certificate of the same authority, and is nobody's client
 
 
@@ -77,11 +78,13 @@ class Town:
     def as_(self, name: str) -> DiscoveryClient:
         """A client: an agent by its token, anybody else by certificate."""
         if name in AGENTS:
-            return DiscoveryClient(self.url, tls=self.tls(), token_file=self.directory / f"{name}.token")
-        return DiscoveryClient(self.url, tls=self.tls(name))
+            token_file = self.directory / f"{name}.token"
+            return DiscoveryClient(self.url, tls=self.tls(), token_file=token_file, timeout=PATIENCE)
+        return DiscoveryClient(self.url, tls=self.tls(name), timeout=PATIENCE)
 
     def web(self, name: str = "") -> WebClient:
         """Bare requests, also of nobody."""
         if name in AGENTS:
-            return WebClient(self.url, tls=self.tls(), token_file=self.directory / f"{name}.token")
-        return WebClient(self.url, tls=self.tls(name))
+            token_file = self.directory / f"{name}.token"
+            return WebClient(self.url, tls=self.tls(), token_file=token_file, timeout=PATIENCE)
+        return WebClient(self.url, tls=self.tls(name), timeout=PATIENCE)
