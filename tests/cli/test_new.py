@@ -63,11 +63,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 @pytest.mark.parametrize("kind", ["driver", "provider"])
+@pytest.mark.thorough
 def test_it_passes_its_own_tests(installed: Installed, kind: str) -> None:
     output = installed.run(sys.executable, "-m", "pytest", "-q", cwd=getattr(installed, kind))
     assert " passed" in output
 
 
+@pytest.mark.thorough
 def test_once_installed_it_is_listed(installed: Installed) -> None:
     found = json.loads(installed.run(sys.executable, "-m", "cloudgraft.cli", "drivers", "-o", "json"))
     listed = {entry["name"]: entry for entry in found}

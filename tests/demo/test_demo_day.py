@@ -97,6 +97,7 @@ def test_the_server_comes_back_at_the_same_address_and_no_call_fails(day: Played
     assert not any(figures.failed for figures in day.summary.calls)
 
 
+@pytest.mark.thorough
 def test_every_state_of_a_machine_is_shown_at_some_moment(day: PlayedDay) -> None:
     seen = {
         (instance.state, instance.error is not None)

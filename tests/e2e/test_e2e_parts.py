@@ -300,6 +300,7 @@ def test_the_table_names_what_passed_failed_and_was_not_built(tmp_path: Path) ->
     assert line.endswith("| 2027-01-15 |")
 
 
+@pytest.mark.thorough
 def test_scenarios_side_by_side_are_reported_in_order_and_a_lost_one_has_failed(tmp_path: Path) -> None:
     """Each process is given something that is no program: its control plane does not start."""
     cache = tmp_path / "cache" / "cloudgraft" / "e2e" / "bin"

@@ -33,6 +33,7 @@ def _driver(town: Town, world: World) -> LiqoDriver:
     return LiqoDriver(world.options(discovery=discovery))
 
 
+@pytest.mark.thorough
 async def test_reserve_act_confirm_and_release_over_https(world: World, tmp_path: Path) -> None:
     home = tmp_path / "town"
     home.mkdir()

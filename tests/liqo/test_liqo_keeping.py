@@ -18,6 +18,7 @@ QUICK_KEEPER: dict[str, Any] = {"look_every": timedelta(seconds=0.1)}
 AT_ONCE: dict[str, Any] = {**QUICK_KEEPER, "unpeer_after": timedelta(seconds=0)}
 
 
+@pytest.mark.thorough
 async def test_a_machine_is_deleting_until_its_node_is_gone(world: World) -> None:
     world.script.say(delays={"delete": 0.5})
     async with world.started() as driver:
@@ -57,6 +58,7 @@ async def test_a_peering_ends_when_its_last_slice_is_gone(world: World) -> None:
         assert world.names(plural, at="cluster-a") == []
 
 
+@pytest.mark.thorough
 async def test_a_cluster_that_is_peered_with_again_gives_nodes_that_become_ready(world: World) -> None:
     """Liqo would go on to ask it with the credentials of the first time, which are revoked, and take it for dead."""
     async with world.started(**AT_ONCE) as driver:

@@ -137,6 +137,7 @@ def check_all(schema: BaseSchema, *, examples: int) -> int:
     return count
 
 
+@pytest.mark.thorough
 def test_nothing_that_is_sent_breaks_the_manager_or_its_description(url: str) -> None:
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     assert check_all(schema, examples=2) >= 24

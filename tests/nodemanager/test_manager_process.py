@@ -101,6 +101,7 @@ async def running(place: Path) -> AsyncIterator[Manager]:
 
 
 @pytest.mark.timeout(300)  # processes are started, one after the other
+@pytest.mark.thorough
 async def test_kill_9_between_commit_and_answer_and_the_same_key_again_is_one_increase(place: Path) -> None:
     async def increase(client: WebClient) -> int:
         headers = {"Idempotency-Key": "the-one"}

@@ -29,7 +29,7 @@ async def postgres_place(postgres: PostgresServer) -> AsyncIterator[Place]:
         await place.let_go()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
 def each_place(request: pytest.FixtureRequest) -> Place:
     """For tests of what two servers do to each other, which is another matter in each database."""
     found: Place = request.getfixturevalue("sqlite_place" if request.param == "sqlite" else "postgres_place")

@@ -16,6 +16,9 @@ from cloudgraft.testing.fakeliqo.words import FOREIGN_CLUSTERS, SECRETS, SLICES
 from tests.conditions import until
 from tests.testing.fakeliqo.fakeliqo_world import HOME, REMOTE, LiqoWorld, conditions, liqo_world
 
+# The tests of the driver play with it as well: those are in `make test`.
+pytestmark = pytest.mark.thorough
+
 A, B = "cluster-a", "cluster-b"
 
 
