@@ -14,16 +14,19 @@ behind those that tell one.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal, localcontext
 from itertools import compress
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from cloudgraft.discovery.candidates import Candidate, Terms
+from cloudgraft.discovery.candidates import Candidate
+from cloudgraft.discovery.columns import Columns
 from cloudgraft.discovery.model import ClusterState, Need, Offer, PriceList, Strategy
 from cloudgraft.discovery.prices import EXACT
 from cloudgraft.discovery.reservations import UNREADY, lack_of
+from cloudgraft.discovery.terms import ROUGH, Terms
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = ["search", "why_not"]
@@ -34,7 +37,6 @@ _CENTS: Final = Decimal("1e-12")  # what a price is rounded to, for whoever read
 _PRICED: Final = (Strategy.CHEAPEST, Strategy.PREFER_PEERED)
 _MOST: Final = 1000
 
-_ROUGH: Final = 1e-9  # more than floats can be wrong by
 
 Group = tuple[bool, str]  # not peered, where that decides; the currency, where prices do
 _ALL: Final[Group] = (False, "")
@@ -50,20 +52,17 @@ class _Found(NamedTuple):
 
 
 class _Rated(NamedTuple):
-    """A group, and by what each is ranked: less is better. Of prices, roughly.
-
-    Two lists, not one of pairs: ten thousand pairs are ten thousand more things for Python's collector to look at.
-    """
+    """Clusters by their places, and by what each is ranked: less is better. Of prices, roughly."""
 
     ranks: list[float]
-    candidates: list[Candidate]
+    places: list[int]
 
 
-def search(candidates: Iterable[Candidate], need: Need) -> list[Offer]:
+def search(clusters: Columns | Iterable[Candidate], need: Need) -> list[Offer]:
     """Offers, best first, at most as many as asked for."""
-    ask = _Ask(need)
+    ask = _Ask(need, clusters if isinstance(clusters, Columns) else Columns(clusters))
     with localcontext(_DIGITS):
-        groups = ask.grouped(ask.fitting(candidates))
+        groups = ask.grouped(ask.fitting())
         best: list[_Found] = []
         # Group by group: what is peered first, what tells no price last, else the larger group.
         for group in sorted(groups, key=lambda group: (group[0], not group[1], -len(groups[group].ranks), group[1])):
@@ -77,7 +76,7 @@ def search(candidates: Iterable[Candidate], need: Need) -> list[Offer]:
 
 def why_not(candidates: Iterable[Candidate], need: Need) -> dict[str, str]:
     """Of each cluster that cannot meet the need, the reason."""
-    ask = _Ask(need)
+    ask = _Ask(need, Columns())
     with localcontext(_DIGITS):
         reasons = ((one.id, ask.refusal(one)) for one in candidates)
         return {id_: reason for id_, reason in reasons if reason}
@@ -86,9 +85,10 @@ def why_not(candidates: Iterable[Candidate], need: Need) -> dict[str, str]:
 class _Ask:
     """A need, and who asks."""
 
-    def __init__(self, need: Need) -> None:
+    def __init__(self, need: Need, columns: Columns) -> None:
         _check(need)
         self.need = need
+        self.columns = columns
         self.terms = Terms(need)
         self.only = frozenset(need.clusters)
         self.exclude = frozenset(need.exclude)
@@ -96,32 +96,30 @@ class _Ask:
         self.needs_price = need.strategy is Strategy.CHEAPEST or need.price_cap is not None or bool(need.currency)
         self._cap = None if need.price_cap is None else EXACT.multiply(need.price_cap, need.horizon_hours)
 
-    def fitting(self, candidates: Iterable[Candidate]) -> _Rated:
+    def fitting(self) -> _Rated:
         """Those that can meet it, with costs where they matter. :meth:`refusal` must come to the same, in words."""
-        found = self.terms.fitting(candidates)
+        found, columns = self.terms.fitting(self.columns), self.columns
         if self.only:
-            found = [one for one in found if one.id in self.only]
+            found = [place for place in found if columns.candidates[place].id in self.only]
         if self.exclude:
-            found = [one for one in found if one.id not in self.exclude]
+            found = [place for place in found if columns.candidates[place].id not in self.exclude]
         if currency := self.need.currency:
-            found = [one for one in found if one.currency == currency]
+            found = [place for place in found if columns.currencies[place] == currency]
         elif self.needs_price:
-            found = [one for one in found if one.currency]
+            found = [place for place in found if columns.currencies[place]]
         if self._cap is None and self.need.strategy not in _PRICED:
             return _Rated([], found)
-        rated = _Rated(self.terms.rough_costs(found, self.peered), found)
+        rated = _Rated(self.terms.rough_costs(columns, found, self.peered), found)
         return rated if self._cap is None else self._below_cap(rated, self._cap)
 
     def _below_cap(self, rated: _Rated, cap: Decimal) -> _Rated:
         """Only what is near the cap is looked at closely."""
-        surely, hardly = float(cap) * (1 - _ROUGH), float(cap) * (1 + _ROUGH)
-        if not rated.ranks or max(rated.ranks) < surely:
-            return rated
+        surely, hardly = float(cap) * (1 - ROUGH), float(cap) * (1 + ROUGH)
         good = [
-            cost < surely or (cost <= hardly and self._cost(one) <= cap)
-            for cost, one in zip(rated.ranks, rated.candidates, strict=True)
+            cost < surely or (cost <= hardly and self._cost(self.columns.candidates[place]) <= cap)
+            for cost, place in zip(*rated, strict=True)
         ]
-        return _Rated(list(compress(rated.ranks, good)), list(compress(rated.candidates, good)))
+        return _Rated(list(compress(rated.ranks, good)), list(compress(rated.places, good)))
 
     def _cost(self, one: Candidate) -> Decimal:
         return _NOTHING if one.prices is None else self.terms.cost(one.prices, peered=one.id in self.peered)
@@ -129,38 +127,38 @@ class _Ask:
     def grouped(self, priced: _Rated) -> Mapping[Group, _Rated]:
         """By group, with what each is ranked by there."""
         strategy, weights = self.need.strategy, self.need.weights
-        costs, found = priced
+        (costs, found), candidates = priced, self.columns.candidates
+        if not found:
+            return {}
         if strategy is Strategy.FIRST_FIT:
-            return {_ALL: _Rated([0.0] * len(found), found)} if found else {}
+            return {_ALL: _Rated([0.0] * len(found), found)}
         if strategy is Strategy.MOST_HEADROOM:
-            return {_ALL: _Rated(self.terms.by_headroom(found), found)} if found else {}
+            return {_ALL: _Rated(self.terms.by_headroom(self.columns, found), found)}
         if weights:
             factors = {id_: float(weight) for id_, weight in weights.items()}
-            costs = [cost * factors.get(one.id, 1.0) for cost, one in zip(costs, found, strict=True)]
-        by_peering, peered = strategy is Strategy.PREFER_PEERED, self.peered
-        if len(keys := {one.currency for one in found}) == 1 and not (by_peering and peered):
-            return {(by_peering, keys.pop()): _Rated(costs, found)}
-        groups: dict[Group, _Rated] = {}
-        for cost, one in zip(costs, found, strict=True):
-            group = by_peering and one.id not in peered, one.currency
-            if group not in groups:
-                groups[group] = _Rated([], [])
-            groups[group].ranks.append(cost)
-            groups[group].candidates.append(one)
+            costs = [cost * factors.get(candidates[place].id, 1.0) for cost, place in zip(costs, found, strict=True)]
+        by_peering, peered, currencies = strategy is Strategy.PREFER_PEERED, self.peered, self.columns.currencies
+        groups: dict[Group, _Rated] = defaultdict(lambda: _Rated([], []))
+        for cost, place in zip(costs, found, strict=True):
+            group = groups[by_peering and candidates[place].id not in peered, currencies[place]]
+            group.ranks.append(cost)
+            group.places.append(place)
         return groups
 
     def best(self, rated: _Rated, limit: int) -> list[_Found]:
         """The best of one group, ties by id."""
         if limit <= 0:
             return []
-        edge = heapq.nsmallest(limit, rated.ranks)[-1]
-        pairs = zip(rated.ranks, rated.candidates, strict=True)
+        candidates, edge = self.columns.candidates, heapq.nsmallest(limit, rated.ranks)[-1]
         if self.need.strategy in _PRICED:  # ranked roughly so far: who may be among the best is now ranked exactly
-            edge += max(abs(edge), 1.0) * _ROUGH
-            near = [(self._rank(one), one.id, one) for rank, one in pairs if rank <= edge]
-            return [self._found(one) for _, _, one in heapq.nsmallest(limit, near)]
-        better = sorted((rank, one.id, one) for rank, one in pairs if rank < edge)
-        tied = compress(rated.candidates, [rank == edge for rank in rated.ranks])  # may be all of them
+            edge += max(abs(edge), 1.0) * ROUGH
+            near = [candidates[place] for rank, place in zip(*rated, strict=True) if rank <= edge]
+            rows = heapq.nsmallest(limit, [(self._rank(one), one.id, one) for one in near])
+            return [self._found(one) for _, _, one in rows]
+        better = sorted(
+            (rank, candidates[place].id, candidates[place]) for rank, place in zip(*rated, strict=True) if rank < edge
+        )
+        tied = (candidates[place] for rank, place in zip(*rated, strict=True) if rank == edge)  # may be all of them
         last = heapq.nsmallest(limit - len(better), tied, key=attrgetter("id"))
         return [self._found(one) for one in (*(row[2] for row in better), *last)]
 
@@ -183,7 +181,7 @@ class _Ask:
             return "it is excluded"
         if one.state is not ClusterState.READY:
             return UNREADY[one.state]
-        if not all(test(one.labels) for test in self.terms.tests):
+        if not self.terms.labels.matches(one.labels):
             return "its labels do not fit"
         return lack_of(one.stock, one.record.spec, self.terms.asked) or self._bad_price(one)
 

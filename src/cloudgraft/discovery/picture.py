@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from math import inf
 
 from cloudgraft.discovery.candidates import Candidate, candidate_of
+from cloudgraft.discovery.columns import Columns
 from cloudgraft.discovery.model import Cluster, Heartbeat, Reservation
 from cloudgraft.discovery.reservations import Record, cluster_of, living
 from cloudgraft.discovery.store import EVERYTHING
@@ -23,7 +24,7 @@ class _Entry:
 
     def __init__(self, record: Record, place: int, now: float, stale_after: float) -> None:
         self.record = record
-        self.place = place  # in the list for searches
+        self.place = place  # in the columns
         self.candidate = candidate_of(record, now, stale_after)
         self.cluster: Cluster | None = None
 
@@ -54,27 +55,32 @@ class Picture:
         self.seq = EVERYTHING
         self._stale_after = stale_after
         self._entries: dict[str, _Entry] = {}
-        self._listed: list[Candidate] = []
-        self._since, self._until = -inf, inf  # between which the list is right
+        self._columns = Columns()
+        self._since, self._until = -inf, inf  # between which the columns are right
 
     def apply(self, delta: Delta, now: float) -> None:
         """Takes in what has changed. What is older than the picture is passed over: it is in it already."""
         if delta.is_whole:
-            self._entries, self._listed = {}, []
+            self._entries, self._columns = {}, Columns()
         elif delta.seq < self.seq:
             return
         self.seq = delta.seq
         for id_ in delta.removed:
-            if self._entries.pop(id_, None) is not None:
-                self._until = -inf  # the list is made anew
+            self._drop(id_)
         for record in delta.records:
             self._put(record, now)
 
+    def _drop(self, id_: str) -> None:
+        gone = self._entries.pop(id_, None)
+        moved = None if gone is None else self._columns.remove(gone.place)
+        if gone is not None and moved is not None:
+            self._entries[moved.id].place = gone.place
+
     def _put(self, record: Record, now: float) -> None:
         known = self._entries.get(record.spec.id)
-        place = len(self._listed) if known is None else known.place
+        place = len(self._columns.candidates) if known is None else known.place
         entry = self._entries[record.spec.id] = _Entry(record, place, now, self._stale_after)
-        self._listed[place : place + 1] = [entry.candidate]
+        self._columns.put(place, entry.candidate)
         self._since, self._until = max(self._since, entry.candidate.since), min(self._until, entry.candidate.until)
 
     def beat(self, beats: Mapping[str, Heartbeat], at: float, delta: Delta) -> None:
@@ -85,16 +91,25 @@ class Picture:
                     self._put(replace(self._entries[id_].record, beat=beat, beat_at=at), at)
         self.apply(delta, at)
 
-    def candidates(self, now: float) -> Sequence[Candidate]:
+    def warm(self) -> None:
+        """Prepares for the first search."""
+        self._columns.warm()
+
+    def columns(self, now: float) -> Columns:
         """All clusters, for a search."""
         if not self._since <= now < self._until:
-            stale_after = self._stale_after
-            self._listed = [entry.look(now, stale_after) for entry in self._entries.values()]
-            for place, entry in enumerate(self._entries.values()):
-                entry.place = place
-            self._since = max((one.since for one in self._listed), default=-inf)
-            self._until = min((one.until for one in self._listed), default=inf)
-        return self._listed
+            self._look_again(now)
+        return self._columns
+
+    def _look_again(self, now: float) -> None:
+        """Time alone has changed some: a hold or a price has ended, an agent is silent."""
+        since, until = -inf, inf
+        for entry in self._entries.values():
+            found = entry.look(now, self._stale_after)
+            if found is not self._columns.candidates[entry.place]:
+                self._columns.put(entry.place, found)
+            since, until = max(since, found.since), min(until, found.until)
+        self._since, self._until = since, until
 
     def clusters(self, now: float) -> list[Cluster]:
         """All clusters, by id."""

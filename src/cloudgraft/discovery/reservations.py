@@ -119,7 +119,7 @@ def state_of(record: Record, now: float, stale_after: float) -> ClusterState:
     if record.spec.cordoned:
         return ClusterState.CORDONED
     # One from the future, by a clock that was put back since, would keep a cluster Ready that nobody hears of.
-    if record.beat_at is not None and abs(now - record.beat_at) >= stale_after:
+    if record.beat_at is not None and not -stale_after <= now - record.beat_at < stale_after:
         return ClusterState.STALE
     return ClusterState.READY
 

@@ -99,6 +99,7 @@ class Discovery:
         await self._store.open(upgrade=upgrade)
         try:
             await self._refresh()
+            self._picture.warm()
         except BaseException:
             await self._store.close()
             raise
@@ -175,12 +176,12 @@ class Discovery:
     async def search(self, need: Need) -> Sequence[Offer]:
         """Offers for a need, best first; empty when nobody can meet it."""
         await self._refresh()
-        return offers.search(self._picture.candidates(self._clock()), need)
+        return offers.search(self._picture.columns(self._clock()), need)
 
     async def why_not(self, need: Need) -> Mapping[str, str]:
         """Of each cluster that cannot meet the need, the reason, for a person."""
         await self._refresh()
-        return offers.why_not(self._picture.candidates(self._clock()), need)
+        return offers.why_not(self._picture.columns(self._clock()).candidates, need)
 
     async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
         """Sets resources aside. The same owner and cluster again gives the same reservation, and a new time.
