@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,15 @@ from tests.liqo.liqo_guillotine import cut_down
 from tests.liqo.liqo_world import World, spec, world_of
 
 MOST = 90  # calls of one create, far more than there are
+
+
+@pytest.fixture(autouse=True)
+def _what_died_is_swept_up() -> Iterator[None]:
+    """A process that is killed leaves its connections to the system; a task that is cut down, to the collector."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 async def _dies_and_is_made(world: World, after: int, patch: pytest.MonkeyPatch) -> str:

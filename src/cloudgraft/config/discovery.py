@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     StrictBool,
     StrictStr,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -24,7 +22,6 @@ from cloudgraft.config.fields import (
     Duration,
     Kind,
     ListenAddress,
-    LoadContext,
     Name,
     NewFile,
     PositiveDuration,
@@ -36,7 +33,7 @@ from cloudgraft.config.own_file import load_own
 from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
 from cloudgraft.config.server import Log
-from cloudgraft.config.store import Postgresql, SslMode, Store
+from cloudgraft.config.store import DatabasePlace
 from cloudgraft.config.web_server import (
     WebClientEntry,
     WebServerTls,
@@ -55,10 +52,8 @@ __all__ = [
     "load_discovery",
 ]
 
-_DEFAULT_STORE: Final = "discovery.db"
 _EXAMPLE: Final = "the least is, in one line: listen: 127.0.0.1:9010"
 _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_DATABASE: Final = "host/database or host:port/database"
 
 
 class DiscoveryClientEntry(WebClientEntry):
@@ -72,65 +67,13 @@ class DiscoveryClientEntry(WebClientEntry):
     cluster: Text | None = Field(None, description="The id of the cluster that an `agent` speaks for.")
 
 
-def _checked_database(value: str) -> str:
-    """By the rules of the journal's store, in its words."""
-    try:
-        Store.model_validate({"postgresql": value, "user": "any"})
-    except ValidationError as error:
-        told = error.errors(include_url=False)[0].get("ctx", {})
-        raise refuse(str(told.get("message", "is not valid")), str(told.get("suggestion", ""))) from None
-    return value
-
-
-class DiscoveryStore(Section):
+class DiscoveryStore(DatabasePlace):
     """Where clusters, prices and reservations are kept: a SQLite file, or a PostgreSQL that several servers share."""
 
-    # The one that decides what the others may be comes first.
-    address: Annotated[StrictStr, AfterValidator(_checked_database), Kind(_DATABASE)] | None = Field(
-        None, alias="postgresql", description="A PostgreSQL database, instead of `path`.", examples=["db/discovery"]
-    )
+    default_file = "discovery.db"
     path: NewFile | None = Field(
-        None, validate_default=True, description=f"A SQLite file; `{_DEFAULT_STORE}` unless there is `postgresql`."
+        None, validate_default=True, description=f"A SQLite file; `{default_file}` unless there is `postgresql`."
     )
-    user: Text | None = Field(None, validate_default=True, description="Whom to log in as. Needed for `postgresql`.")
-    password_file: ReadableFile | None = Field(None, description="A file with nothing but the password.")
-    sslmode: SslMode | None = Field(
-        None, description="As in PostgreSQL's own clients; `verify-full`, or `prefer` if the database is on this host."
-    )
-    ca: ReadableFile | None = Field(None, description="The authority that signed the database's certificate.")
-
-    @field_validator("path")
-    @classmethod
-    def _check_path(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if info.data.get("address", "") is not None:  # one that is wrong is told itself
-            if value is not None:
-                raise refuse("does not go together with postgresql", "remove one of the two")
-            return None
-        if value is not None:
-            return value
-        return (info.context.base_dir if isinstance(info.context, LoadContext) else Path()) / _DEFAULT_STORE
-
-    @field_validator("user")
-    @classmethod
-    def _check_user(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("address") is not None:
-            raise refuse("is missing", "for example user: cloudgraft")
-        return value
-
-    @field_validator("user", "password_file", "sslmode", "ca")
-    @classmethod
-    def _check_belongs(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is not None and info.data.get("address", "") is None:
-            raise refuse("only goes together with postgresql", "a SQLite file needs none")
-        return value
-
-    @property
-    def postgresql(self) -> Postgresql | None:
-        """The database, when it is kept in one."""
-        if self.address is None:
-            return None
-        said = {"postgresql": self.address, "user": self.user, "passwordFile": self.password_file, "ca": self.ca}
-        return Store.model_validate({**said, "sslmode": self.sslmode}).postgresql
 
 
 class DiscoveryVault(Section):

@@ -1,4 +1,4 @@
-"""The `store` section: where the journal is kept, and for how long."""
+"""Where a database is, and the `store` section: where the journal is kept, and for how long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
@@ -14,12 +14,11 @@ from cloudgraft.config.fields import Duration, Kind, LoadContext, NewFile, Posit
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["Postgresql", "SslMode", "Store"]
+__all__ = ["DatabasePlace", "Postgresql", "Store"]
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 _DATABASE = re.compile(r"(?P<host>/.*?|\[[^\[\]]+\]|[^\s:\[\]/@]+)(?::(?P<port>[0-9]{1,5}))?/(?P<database>[^\s/?]+)")
 _PORT = 5432
-_DEFAULT = "journal.db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,6 @@ class Postgresql:
     password_file: Path | None
     sslmode: SslMode
     ca: Path | None  # who signs the server's certificate; None: an authority that the system trusts
-    lease_duration: timedelta
 
 
 def _address(value: str) -> str:
@@ -51,16 +49,16 @@ def _address(value: str) -> str:
 _Address = Annotated[StrictStr, AfterValidator(_address), Kind("host/database or host:port/database")]
 
 
-class Store(Section):
-    """Where the journal is kept: a SQLite file of one server, or a PostgreSQL database that several replicas share."""
+class DatabasePlace(Section):
+    """A SQLite file, or a PostgreSQL database."""
+
+    default_file: ClassVar[str]  # beside the configuration
 
     # Those that decide what the others may be come first.
     address: _Address | None = Field(
         None, alias="postgresql", description="A PostgreSQL database, instead of `path`.", examples=["db/cloudgraft"]
     )
-    path: NewFile | None = Field(
-        None, validate_default=True, description=f"A SQLite file; `{_DEFAULT}` unless there is `postgresql`."
-    )
+    path: NewFile | None = Field(None, validate_default=True, description="A SQLite file.")
     user: Text | None = Field(None, validate_default=True, description="Whom to log in as. Needed for `postgresql`.")
     password_file: ReadableFile | None = Field(
         None, description="A file with nothing but the password; without it, PostgreSQL must know the user otherwise."
@@ -71,6 +69,58 @@ class Store(Section):
     )
     ca: ReadableFile | None = Field(
         None, description="The authority that signed the database's certificate; by default those of the system."
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if info.data.get("address", "") is not None:  # one that is wrong is told itself
+            if value is not None:
+                raise refuse("does not go together with postgresql", "remove one of the two")
+            return None
+        if value is not None:
+            return value
+        return (info.context.base_dir if isinstance(info.context, LoadContext) else Path()) / cls.default_file
+
+    @field_validator("user")
+    @classmethod
+    def _check_user(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("address") is not None:
+            raise refuse("is missing", "for example user: cloudgraft")
+        return value
+
+    @field_validator("user", "password_file", "sslmode", "ca", "lease_duration", check_fields=False)
+    @classmethod
+    def _check_belongs(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("address", "") is None:
+            raise refuse("only goes together with postgresql", "a SQLite file needs none")
+        return value
+
+    @property
+    def postgresql(self) -> Postgresql | None:
+        """The PostgreSQL database, if it is one."""
+        match = _DATABASE.fullmatch(self.address or "")
+        if match is None or self.user is None:
+            return None
+        host = match["host"].strip("[]")
+        is_here = host.startswith("/") or is_loopback_host(host)
+        return Postgresql(
+            host=host,
+            port=int(match["port"] or _PORT),
+            database=match["database"],
+            user=self.user,
+            password_file=self.password_file,
+            sslmode=self.sslmode or ("prefer" if is_here else "verify-full"),
+            ca=self.ca,
+        )
+
+
+class Store(DatabasePlace):
+    """Where the journal is kept: a SQLite file of one server, or a PostgreSQL database that several replicas share."""
+
+    default_file = "journal.db"
+    path: NewFile | None = Field(
+        None, validate_default=True, description=f"A SQLite file; `{default_file}` unless there is `postgresql`."
     )
     lease_duration: PositiveDuration = Field(
         timedelta(seconds=15),
@@ -88,47 +138,3 @@ class Store(Section):
         if value < timedelta(days=1):
             raise refuse("must be at least a day, because guards count what was spent in one", "for example 48h")
         return value
-
-    @field_validator("path")
-    @classmethod
-    def _check_path(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if info.data.get("address", "") is not None:  # one that is wrong is told itself
-            if value is not None:
-                raise refuse("does not go together with postgresql", "remove one of the two")
-            return None
-        if value is not None:
-            return value
-        return (info.context.base_dir if isinstance(info.context, LoadContext) else Path()) / _DEFAULT
-
-    @field_validator("user")
-    @classmethod
-    def _check_user(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("address") is not None:
-            raise refuse("is missing", "for example user: cloudgraft")
-        return value
-
-    @field_validator("user", "password_file", "sslmode", "ca", "lease_duration")
-    @classmethod
-    def _check_belongs(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is not None and info.data.get("address", "") is None:
-            raise refuse("only goes together with postgresql", "a SQLite file needs none")
-        return value
-
-    @property
-    def postgresql(self) -> Postgresql | None:
-        """The database, when the journal is in one."""
-        match = _DATABASE.fullmatch(self.address or "")
-        if match is None or self.user is None:
-            return None
-        host = match["host"].strip("[]")
-        is_here = host.startswith("/") or is_loopback_host(host)
-        return Postgresql(
-            host=host,
-            port=int(match["port"] or _PORT),
-            database=match["database"],
-            user=self.user,
-            password_file=self.password_file,
-            sslmode=self.sslmode or ("prefer" if is_here else "verify-full"),
-            ca=self.ca,
-            lease_duration=self.lease_duration,
-        )

@@ -7,6 +7,7 @@ later version adds is passed over when it is read, so that going back a version 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -17,7 +18,7 @@ from cloudgraft.sdk.duration import format_duration, parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import AutoscalingOptions, NodeCondition, NodeTemplate, Taint
 
-__all__ = ["group_from_json", "group_to_json", "taints_to_json"]
+__all__ = ["group_from_json", "group_to_json", "taints_to_json", "template_from_json", "template_to_json"]
 
 _OPTIONS: Mapping[str, type] = {
     "scale_down_utilization_threshold": float,
@@ -43,7 +44,11 @@ def group_to_json(spec: GroupSpec) -> dict[str, object]:
         "min_size": spec.min_size,
         "max_size": spec.max_size,
         "machine": _plain(spec.machine, "machine"),
-        "template": _template_to_json(spec.template),
+        "template": {
+            **template_to_json(spec.template),
+            "name": spec.template.name,
+            "provider_id": spec.template.provider_id,
+        },
         "labels": dict(spec.labels),
         "taints": taints_to_json(spec.taints),
         "options": None if spec.options is None else _options_to_json(spec.options),
@@ -65,7 +70,8 @@ def _plain(value: object, path: str) -> object:
     )
 
 
-def _template_to_json(template: NodeTemplate) -> dict[str, object]:
+def template_to_json(template: NodeTemplate) -> dict[str, object]:
+    """A template, as far as it tells what a node is like: not the names that only a real one has."""
     return {
         "labels": dict(template.labels),
         "annotations": dict(template.annotations),
@@ -75,8 +81,6 @@ def _template_to_json(template: NodeTemplate) -> dict[str, object]:
         "conditions": [
             {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message} for c in template.conditions
         ],
-        "name": template.name,
-        "provider_id": template.provider_id,
         "unschedulable": template.unschedulable,
     }
 
@@ -102,7 +106,8 @@ def group_from_json(data: Mapping[str, object]) -> GroupSpec:
     """The spec that was written; InvalidArgumentError says what of it cannot be read."""
     at = At(data, f"the journal's record of the group {str(data.get('id', ''))[:80]!r}")
     options, price = at.optional("options"), at.optional("price")
-    template = _template_from_json(at.inner("template"))
+    names = at.inner("template")
+    template = replace(template_from_json(names), name=names.text("name"), provider_id=names.text("provider_id"))
     return GroupSpec(
         id=at.text("id"),
         cloud=at.text("cloud"),
@@ -118,7 +123,8 @@ def group_from_json(data: Mapping[str, object]) -> GroupSpec:
     )
 
 
-def _template_from_json(at: At) -> NodeTemplate:
+def template_from_json(at: At) -> NodeTemplate:
+    """The template that was written."""
     return NodeTemplate(
         labels=at.texts("labels"),
         annotations=at.texts("annotations"),
@@ -134,8 +140,6 @@ def _template_from_json(at: At) -> NodeTemplate:
             )
             for condition in at.each("conditions")
         ),
-        name=at.text("name"),
-        provider_id=at.text("provider_id"),
         unschedulable=at.value("unschedulable", bool),
     )
 

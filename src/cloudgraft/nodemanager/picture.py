@@ -6,7 +6,7 @@ known of it before, so that a picture may be taken in twice, and one that tells 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Context, Decimal
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cloudgraft.engine.json_at import At
 from cloudgraft.engine.prices import ReferencePrice
+from cloudgraft.engine.spec_json import template_from_json, template_to_json
 from cloudgraft.engine.specs import Money
 from cloudgraft.sdk.duration import format_duration, parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -23,10 +24,8 @@ from cloudgraft.sdk.types import (
     Instance,
     InstanceError,
     InstanceState,
-    NodeCondition,
     NodeGroup,
     NodeTemplate,
-    Taint,
 )
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "options_json",
     "picture_from_json",
     "reference_json",
-    "template_json",
 ]
 
 _WHAT: Final = "the node manager's picture"
@@ -172,7 +170,7 @@ def group_json(picture: GroupPicture) -> dict[str, object]:
         "debug": group.debug,
         "number": picture.number,
         "targetSize": picture.target,
-        "template": template_json(picture.template),
+        "template": template_to_json(picture.template),
         "options": options_json(picture.options) if picture.options is not None else None,
         "price": {"hourly": str(price.amount), "currency": price.currency} if price is not None else None,
         "isComplete": picture.is_complete,
@@ -187,25 +185,6 @@ def general_json(picture: Picture) -> dict[str, object]:
         "podPrices": reference_json(picture.reference) if picture.reference is not None else None,
         "gpu": {"label": picture.gpu_label, "types": list(picture.gpu_types)},
     }
-
-
-def template_json(template: NodeTemplate) -> dict[str, object]:
-    """A template."""
-    return {
-        "labels": dict(template.labels),
-        "annotations": dict(template.annotations),
-        "taints": _taints_json(template.taints),
-        "capacity": {name: str(amount) for name, amount in template.capacity.items()},
-        "allocatable": {name: str(amount) for name, amount in template.allocatable.items()},
-        "conditions": [
-            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message} for c in template.conditions
-        ],
-        "unschedulable": template.unschedulable,
-    }
-
-
-def _taints_json(taints: Iterable[Taint]) -> list[dict[str, str]]:
-    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in taints]
 
 
 def options_json(options: AutoscalingOptions) -> dict[str, object]:
@@ -274,7 +253,7 @@ def group_from_json(data: object, machines: Sequence[Known]) -> GroupPicture:
         ),
         number=at.value("number", int),
         target=at.value("targetSize", int),
-        template=_template_from(at.inner("template")),
+        template=template_from_json(at.inner("template")),
         options=_options_from(options) if options is not None else None,
         price=Money(amount=price.parsed("hourly", _amount), currency=price.text("currency")) if price else None,
         machines=machines,
@@ -299,23 +278,6 @@ def picture_from_json(data: object, groups: Sequence[GroupPicture]) -> Picture:
         reference=_reference_from(prices) if prices is not None else None,
         gpu_label=gpu.text("label"),
         gpu_types=types,
-    )
-
-
-def _template_from(at: At) -> NodeTemplate:
-    return NodeTemplate(
-        labels=at.texts("labels"),
-        annotations=at.texts("annotations"),
-        taints=at.taints("taints"),
-        capacity=at.amounts("capacity"),
-        allocatable=at.amounts("allocatable"),
-        conditions=tuple(
-            NodeCondition(
-                type=c.text("type"), status=c.text("status"), reason=c.text("reason"), message=c.text("message")
-            )
-            for c in at.each("conditions")
-        ),
-        unschedulable=at.value("unschedulable", bool),
     )
 
 

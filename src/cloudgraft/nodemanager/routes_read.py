@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query
 
 from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.spec_json import template_to_json
 from cloudgraft.engine.states import SHOWN
 from cloudgraft.nodemanager import schemas
 from cloudgraft.nodemanager.manager import Manager, at
 from cloudgraft.nodemanager.operations import Operation
-from cloudgraft.nodemanager.picture import options_json, template_json
+from cloudgraft.nodemanager.picture import options_json
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import ErrorRecord, Event, MachineRecord, State
@@ -73,7 +74,7 @@ def _groups(router: APIRouter, manager: Manager) -> None:
     @router.get("/nodegroups/{group:path}/template", operation_id="getTemplate")
     async def template(_: Reader, group: GroupId) -> schemas.TemplateModel:
         """What a new node of a group will be."""
-        return schemas.TemplateModel.model_validate(template_json(manager.group(group).spec.template))
+        return schemas.TemplateModel.model_validate(template_to_json(manager.group(group).spec.template))
 
     @router.get("/nodegroups/{group:path}/options", operation_id="getOptions", response_model_exclude_none=True)
     async def options(_: Reader, group: GroupId) -> schemas.Options:

@@ -98,6 +98,10 @@ class AllMachinesInEveryGroup(SoundServer):
 class StateThatIsNone(SoundServer):
     """Reports machines in a state of its own, which no autoscaler knows."""
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.boot_seconds = FOREVER  # so that nobody can be too late to see it
+
     async def nodes(self, request: pb.NodeGroupNodesRequest) -> pb.NodeGroupNodesResponse:
         answer = await super().nodes(request)
         for instance in answer.instances:

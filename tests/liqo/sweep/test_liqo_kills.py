@@ -39,6 +39,7 @@ SHRINKING = (
     "home delete resourceslices",
     "discovery release",
     "home delete secrets",
+    "home patch foreignclusters",
     "discovery credentials",
     "berlin delete tenants",
     "berlin delete rolebindings",
