@@ -79,7 +79,9 @@ class Grants:
             "ca.crt": self._cluster.client.authority,
         }
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in filled.items()}
-        await self._cluster.change(SECRETS, secret, {"data": encoded})
+        # Only as it was seen: where the cluster's own controller was faster, its token is in use already.
+        patch = {"metadata": {"resourceVersion": secret.version}, "data": encoded}
+        await self._cluster.change(SECRETS, secret, patch)
 
     async def _judge(self, found: CustomObject) -> None:
         spec = spec_of(found)
