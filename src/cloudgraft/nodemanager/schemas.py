@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 from pydantic.alias_generators import to_camel
 
 from cloudgraft.sdk.quantity import Quantity
@@ -53,6 +53,15 @@ def _quantity(value: str) -> str:
 
 Amount = Annotated[str, Field(max_length=64), AfterValidator(_quantity)]
 Id = Annotated[str, Field(max_length=_LONGEST)]
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str):  # numbers would be taken for seconds since some epoch
+        raise ValueError("must be a time such as 2026-01-31T12:00:00Z")  # noqa: TRY004 - what pydantic understands
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
 
 
 class Model(BaseModel):
@@ -266,8 +275,8 @@ class Lookup(Model):
 
 
 class _Period(Asking):
-    start: AwareDatetime
-    end: AwareDatetime
+    start: Moment
+    end: Moment
 
 
 class NodePriceRequest(_Period):
