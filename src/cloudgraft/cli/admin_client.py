@@ -19,19 +19,10 @@ from cloudgraft.config import ConfigError, parse
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-__all__ = ["Admin", "options", "output_option"]
+__all__ = ["Admin", "options"]
 
 _DEFAULT: Final = Path("cloudgraft.yaml")
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - where a server may listen
-
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or programs.",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

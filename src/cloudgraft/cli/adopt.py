@@ -7,6 +7,7 @@ import click
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import print_result
+from cloudgraft.cli.output_option import output_option
 
 __all__ = ["command"]
 
@@ -23,7 +24,7 @@ Examples:
 @click.option("--all-matching", "prefix", default="", metavar="PREFIX", help="All whose names begin so.")
 @click.option("--yes", is_flag=True, help="Do it. Otherwise it is only shown what would be done.")
 @admin_client.options
-@admin_client.output_option
+@output_option
 def command(group: str, machine_ids: tuple[str, ...], prefix: str, admin: Admin, output: str, *, yes: bool) -> None:
     """Take machines that are running already into a node group.
 

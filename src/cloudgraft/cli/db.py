@@ -15,6 +15,7 @@ import click
 
 from cloudgraft.cli.admin_output import console, table
 from cloudgraft.cli.journals import database_at, database_from
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
 from cloudgraft.store.check import Report, check_journal
@@ -52,16 +53,6 @@ def _where(function: F) -> F:
     return store(config(function))
 
 
-_output = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or programs.",
-)
-
-
 @click.group(
     "db",
     epilog=_example(
@@ -80,7 +71,7 @@ def command() -> None:
 
 @command.command("check", epilog=_example("check --store journal.db", "check --config cloudgraft.yaml -o json"))
 @_where
-@_output
+@output_option
 @click.pass_context
 def _check(context: click.Context, store: str, config_file: Path | None, output: str) -> None:
     """Read all of the journal, and tell whether it is sound and what is in it.
@@ -99,7 +90,7 @@ def _check(context: click.Context, store: str, config_file: Path | None, output:
 
 @command.command("upgrade", epilog=_example("upgrade --config cloudgraft.yaml"))
 @_where
-@_output
+@output_option
 def _upgrade(store: str, config_file: Path | None, output: str) -> None:
     """Bring the journal's schema up to date with this release.
 
@@ -136,7 +127,7 @@ def _export(store: str, config_file: Path | None, target: str) -> None:
 @command.command("import", epilog=_example("import journal.jsonl --config cloudgraft.yaml"))
 @click.argument("source", type=click.File(encoding="utf-8"), metavar="FILE")
 @_where
-@_output
+@output_option
 def _import(source: IO[str], store: str, config_file: Path | None, output: str) -> None:
     """Fill a new or empty journal with an export: all of it or nothing.
 

@@ -14,7 +14,8 @@ import click
 from pydantic import ValidationError
 
 from cloudgraft.cli.admin_output import ago, console, print_json, table
-from cloudgraft.cli.discovery_remote import Remote, options, output_option
+from cloudgraft.cli.discovery_remote import Remote, options
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.config.document import read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.problems import ConfigError, Problem

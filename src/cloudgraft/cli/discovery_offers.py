@@ -8,7 +8,8 @@ import click
 
 from cloudgraft.cli.admin_output import console, print_json, table
 from cloudgraft.cli.call_output import clean
-from cloudgraft.cli.discovery_remote import Remote, options, output_option
+from cloudgraft.cli.discovery_remote import Remote, options
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.discovery.model import Need, Offer, Strategy
 from cloudgraft.discovery.schemas_market import OfferView
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity

@@ -17,7 +17,7 @@ from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.web.client import ClientTls
 
-__all__ = ["Remote", "options", "output_option"]
+__all__ = ["Remote", "options"]
 
 T = TypeVar("T")
 _file: Final = click.Path(path_type=Path, dir_okay=False)
@@ -37,14 +37,6 @@ _OPTIONS: Final = (
     click.option("--cert", type=_file, metavar="FILE", help="Your certificate."),
     click.option("--key", type=_file, metavar="FILE", help="Its private key."),
     click.option("--token-file", type=_file, metavar="FILE", help="A file with your token, instead or beside."),
-)
-output_option: Final = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or programs.",
 )
 
 

@@ -17,6 +17,7 @@ from cloudgraft.cli.admin_output import ago, console, print_json, table
 from cloudgraft.cli.dock_alone import DockAlone
 from cloudgraft.cli.dock_connect import command as connect_command
 from cloudgraft.cli.dock_wiring import DockLink
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.cli.watched_file import signature
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.dock import Dock
@@ -122,7 +123,7 @@ async def _serve(link: DockLink, config: Config, alone: DockAlone) -> None:
 
 @command.command("drivers", epilog="\b\nExamples:\n  cloudgraft dock drivers\n  cloudgraft dock drivers -o json")
 @admin_client.options
-@admin_client.output_option
+@output_option
 def drivers(admin: Admin, output: str) -> None:
     """Show the drivers that are connected: since when, which versions, what they work on, and their last error.
 

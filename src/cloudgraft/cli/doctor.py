@@ -19,6 +19,7 @@ from cloudgraft.admin.client import AdminClient
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import console, print_json, text
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.doctor.examine import examine
 from cloudgraft.doctor.findings import Finding, Severity, exit_code
 from cloudgraft.doctor.gather.everything import Sources, gather
@@ -65,7 +66,7 @@ def _autoscaler(_context: click.Context, _option: click.Parameter, value: str) -
     "--cloud-config", type=_file, metavar="FILE", help="The autoscaler's cloud-config, to try its calls from here."
 )
 @admin_client.options
-@admin_client.output_option
+@output_option
 def command(
     kubeconfig: Path | None,
     autoscaler: tuple[str, str] | None,

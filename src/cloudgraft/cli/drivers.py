@@ -8,20 +8,14 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.plugins.registry import Listing, list_all
 
 __all__ = ["command"]
 
 
 @click.command("drivers", epilog="\b\nExample:\n  cloudgraft drivers\n  cloudgraft drivers -o json")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or programs.",
-)
+@output_option
 def command(output: str) -> None:
     """List the drivers and providers that installed Python packages offer.
 

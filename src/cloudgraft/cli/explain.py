@@ -11,6 +11,7 @@ from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import ago, console, print_json, table
 from cloudgraft.cli.call_output import clean
+from cloudgraft.cli.output_option import output_option
 
 __all__ = ["command"]
 
@@ -22,7 +23,7 @@ __all__ = ["command"]
 @click.argument("subject", metavar="GROUP|MACHINE")
 @click.option("--limit", type=click.IntRange(1, 1000), default=30, show_default=True, help="How many events to show.")
 @admin_client.options
-@admin_client.output_option
+@output_option
 def command(subject: str, limit: int, admin: Admin, output: str) -> None:
     """Explain why a node group did or did not scale, or what happened to a machine.
 

@@ -7,6 +7,7 @@ import click
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import console, print_json, print_result, table
+from cloudgraft.cli.output_option import output_option
 
 __all__ = ["command"]
 
@@ -28,7 +29,7 @@ def command() -> None:
 
 @command.command("list", epilog=_examples("list", "list -o json"))
 @admin_client.options
-@admin_client.output_option
+@output_option
 def _list(admin: Admin, output: str) -> None:
     """List what is in a cloud and not in the journal, or in the journal and in trouble.
 
@@ -64,7 +65,7 @@ def _list(admin: Admin, output: str) -> None:
 @_cloud
 @_yes
 @admin_client.options
-@admin_client.output_option
+@output_option
 def _adopt(
     machine_ids: tuple[str, ...], group: str, cloud: str, admin: Admin, output: str, *, everything: bool, yes: bool
 ) -> None:
@@ -90,7 +91,7 @@ def _adopt(
 @click.option("--group", default="", metavar="GROUP", help="All machines of a group that is draining.")
 @_yes
 @admin_client.options
-@admin_client.output_option
+@output_option
 def _release(machines: tuple[str, ...], group: str, admin: Admin, output: str, *, yes: bool) -> None:
     """Take machines out of the journal and leave them in their cloud.
 
@@ -111,7 +112,7 @@ def _release(machines: tuple[str, ...], group: str, admin: Admin, output: str, *
 @_cloud
 @_yes
 @admin_client.options
-@admin_client.output_option
+@output_option
 def _delete(machine_ids: tuple[str, ...], cloud: str, admin: Admin, output: str, *, force: bool, yes: bool) -> None:
     """Delete orphans in their cloud."""
     request = {"machineIds": list(machine_ids), "cloud": cloud, "force": force, "dryRun": not yes}

@@ -8,6 +8,7 @@ from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import print_json
 from cloudgraft.cli.call_output import clean
+from cloudgraft.cli.output_option import output_option
 
 __all__ = ["command", "subject"]
 
@@ -27,7 +28,7 @@ def subject(group: str | None, cloud: str) -> dict[str, object]:
 @click.option("--cloud", default="", metavar="CLOUD", help="Pause all groups of this cloud instead.")
 @click.option("--reason", default="", help="Shown in status, in explain, and to the autoscaler.")
 @admin_client.options
-@admin_client.output_option
+@output_option
 def command(group: str | None, cloud: str, reason: str, admin: Admin, output: str) -> None:
     """Pause a node group, or all of a cloud: nothing is created or deleted there any more.
 

@@ -8,6 +8,7 @@ from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import print_json
 from cloudgraft.cli.call_output import clean
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.cli.pause import subject
 
 __all__ = ["command"]
@@ -17,7 +18,7 @@ __all__ = ["command"]
 @click.argument("group", required=False)
 @click.option("--cloud", default="", metavar="CLOUD", help="Resume this cloud instead.")
 @admin_client.options
-@admin_client.output_option
+@output_option
 def command(group: str | None, cloud: str, admin: Admin, output: str) -> None:
     """Resume a node group or a cloud that was paused."""
     result = admin.call("Resume", subject(group, cloud))

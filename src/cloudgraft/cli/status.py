@@ -15,6 +15,7 @@ from rich.text import Text
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.admin_output import console, print_json, text
+from cloudgraft.cli.output_option import output_option
 from cloudgraft.cli.status_view import view
 from cloudgraft.sdk.errors import CloudgraftError
 
@@ -36,7 +37,7 @@ Examples:
     "--interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks with --watch."
 )
 @admin_client.options
-@admin_client.output_option
+@output_option
 def command(group: str, interval: float, admin: Admin, output: str, *, machines: bool, is_watching: bool) -> None:
     """Show how the running server stands: groups, machines, clouds, guards.
 

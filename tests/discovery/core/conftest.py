@@ -11,7 +11,7 @@ from cloudgraft.discovery.service import Discovery
 from tests.discovery.core.markets import Place
 from tests.postgres import PostgresServer, postgres
 
-__all__ = ["discovery", "each_place", "place", "postgres", "postgres_place", "rivals_place", "sqlite_place"]
+__all__ = ["discovery", "each_place", "place", "postgres", "postgres_place", "sqlite_place"]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def postgres_place(postgres: PostgresServer) -> AsyncIterator[Place]:
         await place.let_go()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def each_place(request: pytest.FixtureRequest) -> Place:
     """For tests of what two servers do to each other, which is another matter in each database."""
     found: Place = request.getfixturevalue("sqlite_place" if request.param == "sqlite" else "postgres_place")
@@ -38,13 +38,6 @@ def each_place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
 def place(request: pytest.FixtureRequest) -> Place:
-    found: Place = request.getfixturevalue("sqlite_place" if request.param == "sqlite" else "postgres_place")
-    return found
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
-def rivals_place(request: pytest.FixtureRequest) -> Place:
-    """For tests that start processes, which takes seconds."""
     found: Place = request.getfixturevalue("sqlite_place" if request.param == "sqlite" else "postgres_place")
     return found
 

@@ -29,8 +29,7 @@ def _rival(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-async def test_two_processes_never_get_more_than_there_is(rivals_place: Place) -> None:
-    place = rivals_place
+async def test_two_processes_never_get_more_than_there_is(place: Place) -> None:
     discovery = await place.opened()
     await discovery.put_cluster(spec("a", capacity=shape(cpu="9")))
     rivals = [_rival("race", place.where, name, 8) for name in ("x", "y")]
@@ -73,9 +72,8 @@ async def test_tasks_of_several_servers_never_get_more_than_there_is(each_place:
 
 
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.thorough), "after"])
-async def test_killed_in_mid_reservation_it_is_there_in_full_or_not_at_all(rivals_place: Place, when: str) -> None:
+async def test_killed_in_mid_reservation_it_is_there_in_full_or_not_at_all(place: Place, when: str) -> None:
     """kill -9 around the COMMIT. Whoever asks again gets the one there is, and no second one."""
-    place = rivals_place
     discovery = await place.opened()
     place.clock.now = 4_000_000_000.0  # the other one's clock is the real one: a hold of its own is long over
     await discovery.put_cluster(spec("a", capacity=shape(cpu="1")))
