@@ -148,6 +148,17 @@ class HubProcess:
             if word in line:
                 return line[word]
 
+    async def names(self) -> list[str]:
+        """What its driver has, asked again while it says that none is there: it may be between two sessions."""
+        while True:
+            self.order("list")
+            while not {"listed", "list failed"} & (line := await asyncio.to_thread(self.hear)).keys():
+                pass
+            if "listed" in line:
+                names: list[str] = line["listed"]
+                return names
+            assert line["list failed"] in {"unavailable", "deadline"}, line
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
@@ -175,7 +186,7 @@ async def _obey(own: Dock, order: list[str]) -> None:
         else:
             _say(listed=await own.names())
     except CloudgraftError as error:
-        _say(failed=error.slug)
+        _say(**{f"{order[0]} failed": error.slug})
 
 
 def _say(**what: object) -> None:
