@@ -34,6 +34,7 @@ FULL = Machine(
     created_at=datetime(2026, 1, 31, 12, tzinfo=UTC),
     reason="somebody pulled the plug",
     addresses=("10.0.0.7", "pool-1.lab"),
+    failure="out_of_stock",
 )
 
 

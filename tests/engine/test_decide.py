@@ -256,6 +256,26 @@ def test_a_call_to_create_is_waited_for_even_past_the_deadline() -> None:
     assert (failed.record.state, failed.record.presence) == (State.FAILED, Presence.UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("word", "code", "error_class"),
+    [
+        ("out_of_stock", "out_of_stock", ErrorClass.OUT_OF_RESOURCES),
+        ("unauthenticated", "unauthenticated", ErrorClass.OTHER),
+        ("", "boot_failed", ErrorClass.OTHER),
+        ("a word of a newer driver", "boot_failed", ErrorClass.OTHER),
+    ],
+)
+def test_r35_a_machine_that_failed_after_it_was_accepted_is_told_in_its_drivers_words(
+    word: str, code: str, error_class: ErrorClass
+) -> None:
+    """Law 7: many a cloud finds out that it is full only after it has accepted."""
+    seen = replace(a_machine(), state=MachineState.FAILED, failure=word, reason="No valid host was found")
+    found = decide(a_record(state=State.BOOTING, presence=Presence.PRESENT), a_sight(machine=seen, is_ours=True), AT)
+    assert isinstance(found, Move)
+    assert found.record.state is State.FAILED
+    assert found.record.error == failure(code, "No valid host was found", error_class)
+
+
 def test_a_failed_machine_is_cleared_at_once_and_kept_in_the_list() -> None:
     record = a_record(state=State.FAILED, presence=Presence.PRESENT)
     assert decide(record, a_sight(machine=a_machine(), is_ours=True), AT) == Delete(a_machine())

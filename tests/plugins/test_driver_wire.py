@@ -64,6 +64,7 @@ def test_a_spec_survives_and_its_whole_numbers_stay_whole(spec: MachineSpec) -> 
         created_at=st.none() | times,
         reason=texts,
         addresses=st.lists(texts, max_size=3).map(tuple),
+        failure=texts,
     )
 )
 def test_a_machine_survives_and_no_provider_id_is_not_an_empty_one(machine: Machine) -> None:

@@ -65,6 +65,7 @@ def machine_to_json(machine: Machine) -> Json:
         "createdAt": machine.created_at.isoformat() if machine.created_at else None,
         "reason": machine.reason,
         "addresses": list(machine.addresses),
+        "failure": machine.failure,
     }
 
 
@@ -131,6 +132,7 @@ def machine_from_json(data: object, where: str = "machine") -> Machine:
         created_at=_time(fields),
         reason=fields.optional_text("reason") or "",
         addresses=fields.list_of_texts("addresses"),
+        failure=fields.optional_text("failure") or "",
     )
     fields.end()
     return machine

@@ -14,7 +14,7 @@ from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import LOST, amend, is_lost, is_released, move, was_found
 from cloudgraft.sdk.driver import Machine, MachineState
-from cloudgraft.sdk.errors import ErrorClass
+from cloudgraft.sdk.errors import ErrorClass, error_from_slug
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
 __all__ = ["JOIN_DEADLINE", "Create", "Decision", "Delete", "Move", "Situation", "Stay", "decide", "failure"]
@@ -151,7 +151,7 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
             return Move(move(record, State.RUNNING, at.now, **news), "the cloud says that it runs")
         if seen.state in (MachineState.FAILED, MachineState.DELETING):
             why = seen.reason or f"the cloud reports it as {seen.state.value} before it ran"
-            return _failed(record, at, failure("boot_failed", why), **news)
+            return _failed(record, at, _boot_failure(seen, why), **news)
         if news:
             return Move(amend(record, **news), "the cloud tells more of it", kind=None)
     elif sight.is_absent:
@@ -162,6 +162,12 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         state = f", the cloud reports it as {seen.state.value}" if seen else ""
         return _failed(record, at, failure("deadline", f"it did not run in time{state}"))
     return Stay(deadline)
+
+
+def _boot_failure(seen: Machine, why: str) -> ErrorRecord:
+    """In the words of its driver, where that knows: many a cloud finds out that it is full after it has accepted."""
+    known = error_from_slug(seen.failure) if seen.state is MachineState.FAILED else None
+    return failure("boot_failed", why) if known is None else failure(known.slug, why, known.error_class)
 
 
 def _running(record: MachineRecord, sight: Sight, at: Situation) -> Decision:

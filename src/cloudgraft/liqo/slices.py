@@ -18,7 +18,14 @@ from cloudgraft.liqo.manifests import SHAPE, TAGS
 from cloudgraft.liqo.present import find, name_of, steps
 from cloudgraft.liqo.shapes import is_enough
 from cloudgraft.sdk.driver import Machine, MachineState
-from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, DeadlineError, NotFoundError, PermissionDeniedError
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    OutOfStockError,
+    PermissionDeniedError,
+)
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 
 if TYPE_CHECKING:  # an extra, and slow to import
@@ -78,6 +85,7 @@ class Slice:
             created_at=datetime.fromtimestamp(self.created_at, UTC) if self.created_at else None,
             reason=f"cluster {self.cluster}" + (f": {self.verdict.why}" if self.verdict.why else ""),
             addresses=(self.name,),
+            failure=OutOfStockError.slug if self.verdict.answer is Answer.REFUSED else "",
         )
 
     def _state(self) -> MachineState:

@@ -117,6 +117,9 @@ class Machine:
     created_at: datetime | None = None
     reason: str = ""  # why it is in this state, for a person
     addresses: Sequence[str] = ()  # under which its node may be known: IP addresses and host names
+    # Of a machine that FAILED: the name of the error that says best why, such as "out_of_stock" where a cloud first
+    # accepts and then finds no room (see `slug` in sdk.errors). The autoscaler is told its class.
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

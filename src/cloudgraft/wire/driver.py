@@ -162,6 +162,7 @@ def machine_to_pb(machine: Machine) -> pb.Machine:
         created_at=_timestamp(machine.created_at),
         reason=machine.reason,
         addresses=machine.addresses,
+        failure=machine.failure,
     )
 
 
@@ -178,6 +179,7 @@ def machine_from_pb(message: pb.Machine) -> Machine:
         created_at=_time(message.created_at) if message.HasField("created_at") else None,
         reason=message.reason,
         addresses=tuple(message.addresses),
+        failure=message.failure,
     )
 
 

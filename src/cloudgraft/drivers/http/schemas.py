@@ -79,6 +79,7 @@ _MACHINE: Final = _answer(
             "items": {"type": "string"},
             "description": "Addresses and host names under which its node may be known.",
         },
+        "failure": _text("Of one that failed: the name of the error that says best why, such as `out_of_stock`."),
     },
     ["name", "machineID"],
     "A machine as you show it.",

@@ -241,6 +241,7 @@ class Machine(google.protobuf.message.Message):
     CREATED_AT_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     ADDRESSES_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
     name: builtins.str
     machine_id: builtins.str
     provider_id: builtins.str
@@ -249,6 +250,8 @@ class Machine(google.protobuf.message.Message):
     """"pending", "running", "stopped", "deleting" or "failed" """
     reason: builtins.str
     """why it is in this state, for a person"""
+    failure: builtins.str
+    """when it failed: the name of the error that says best why, such as "out_of_stock" """
     @property
     def tags(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -268,9 +271,10 @@ class Machine(google.protobuf.message.Message):
         created_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         reason: builtins.str = ...,
         addresses: collections.abc.Iterable[builtins.str] | None = ...,
+        failure: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_provider_id", b"_provider_id", "created_at", b"created_at", "provider_id", b"provider_id"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_provider_id", b"_provider_id", "addresses", b"addresses", "created_at", b"created_at", "machine_id", b"machine_id", "name", b"name", "provider_id", b"provider_id", "reason", b"reason", "state", b"state", "tags", b"tags"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_provider_id", b"_provider_id", "addresses", b"addresses", "created_at", b"created_at", "failure", b"failure", "machine_id", b"machine_id", "name", b"name", "provider_id", b"provider_id", "reason", b"reason", "state", b"state", "tags", b"tags"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_provider_id", b"_provider_id"]) -> typing.Literal["provider_id"] | None: ...
 
 Global___Machine: typing_extensions.TypeAlias = Machine
