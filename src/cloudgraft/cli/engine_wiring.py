@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.config import Config, ConfigError, Problem, Where, machine_settings, missing_prices, parse_options
@@ -26,6 +26,8 @@ from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["blueprint", "plugin_spec"]
+
+_LOOKS: Final = 4  # calls that only look, beside all that change something: those may hang, and a list tells of them
 
 
 def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
@@ -118,11 +120,12 @@ def _installed(
         given = (_placed(parse_options(options_type, cloud.options, where), config, name),)
     if issubclass(cls, DockDriver):
         given = (*given, *_docked(config, name, given[0], dock))
+    threads = cloud.engine.max_calls + _LOOKS
     try:
-        _made(cls, *given)  # a mistake that only the driver can see is told now, with its place
+        _made(cls, given, threads)  # a mistake that only the driver can see is told now, with its place
     except CloudgraftError as error:
         raise _refused(where, error) from error
-    return lambda: _made(cls, *given)
+    return lambda: _made(cls, given, threads)
 
 
 def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> tuple[object, ...]:
@@ -136,8 +139,8 @@ def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> t
     return (dock.hub, dock.classes) if dock is not None else ()
 
 
-def _made(cls: type[Driver | BlockingDriver], *options: object) -> Driver:
-    return as_driver(cls(*options))
+def _made(cls: type[Driver | BlockingDriver], options: tuple[object, ...], threads: int) -> Driver:
+    return as_driver(cls(*options), threads=threads)
 
 
 def _placed(options: Any, config: Config, name: str) -> Any:

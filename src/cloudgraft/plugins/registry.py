@@ -86,7 +86,8 @@ class Extension:
         try:
             found = self.entry_point.load()
         except (Exception, SystemExit) as error:  # whatever a module may do when it is imported
-            raise PreconditionError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error
+            message = f"{what} cannot be imported: {type(error).__name__}: {error}"
+            raise PreconditionError(f"{message}{self._installation(error)}") from error
         if not (isinstance(found, type) and issubclass(found, self.kind.classes)):
             wanted = " or ".join(f"cloudgraft.sdk.{cls.__name__}" for cls in self.kind.classes)
             raise PreconditionError(f"{what} is {self.entry_point.value}, which is not derived from {wanted}")
@@ -94,6 +95,13 @@ class Extension:
             missing = getattr(found, "__abstractmethods__", ())
             raise PreconditionError(f"{what} lacks the methods {', '.join(sorted(missing))}")
         return found
+
+    def _installation(self, error: BaseException) -> str:
+        """How to get what it needs, where its entry point says so: ``name = "module:Class [extra]"``."""
+        dist, extras = self.entry_point.dist, self.entry_point.extras
+        if not (isinstance(error, ImportError) and dist and extras):
+            return ""
+        return f"; pip install '{dist.name}[{','.join(extras)}]'"
 
     def listing(self) -> Listing:
         """Everything there is to show; imports the class, and never raises."""
