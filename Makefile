@@ -4,6 +4,7 @@
 #   make test-thorough  long ones, and those of which make test has a sample
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write, around every cloud call, at every step of a peering; minutes
+#   make test-clouds  each driver of a cloud against a real server, where this machine can have one
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make check    ruff, mypy, import-linter, generated code is current
@@ -21,7 +22,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test test-thorough test-docs test-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-clouds e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -46,6 +47,9 @@ test-crash: $(DEV)
 	else echo "strace is not installed: that the disk has a change before it is answered was not watched" >&2; fi
 	@$(BIN)/python -m tests.crash $(ARGS_CRASH)
 	@$(BIN)/python -m pytest -n auto -m exhaustive $(ARGS_TEST)
+
+test-clouds: $(DEV)
+	@$(BIN)/python -m clouds $(ARGS_CLOUDS)
 
 e2e: $(DEV)
 	@$(BIN)/python -m e2e $(ARGS_E2E)

@@ -12,7 +12,7 @@ from cloudgraft.sdk.secrecy import hide
 
 __all__ = ["SecretFile", "Stamp", "stamp"]
 
-log: Final = logging.getLogger("cloudgraft.drivers.http")
+log: Final = logging.getLogger("cloudgraft.drivers")
 
 Stamp = tuple[tuple[int, int, int], ...]
 

@@ -18,7 +18,7 @@ from cloudgraft.drivers.http.failures import failure
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.drivers.http.progress import Progress
 from cloudgraft.drivers.http.refusals import SUCCESSES, refusal
-from cloudgraft.drivers.http.secret_files import SecretFile
+from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,

@@ -7,7 +7,7 @@ import ssl
 from typing import Final
 
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.drivers.http.secret_files import Stamp, stamp
+from cloudgraft.drivers.secret_files import Stamp, stamp
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 
 __all__ = ["Tls"]

@@ -1,0 +1,119 @@
+"""What a cloud's own errors mean to us: a table for each cloud, which its driver uses and its reference page shows.
+
+What no row names is told by its HTTP status. Where a change may have been carried out all the same, the outcome is
+unknown, and a list settles it (law 3): a server that failed in the middle has not said that it did nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+__all__ = ["ErrorTable", "Known", "error_of_status", "retry_after"]
+
+_BY_STATUS: Final[Mapping[int, type[CloudgraftError]]] = {
+    400: InvalidArgumentError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    405: UnsupportedError,
+    409: ConflictError,
+    413: InvalidArgumentError,
+    422: InvalidArgumentError,
+    429: RateLimitedError,
+    501: UnsupportedError,
+}
+_TIMED_OUT: Final = 408
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One error of a cloud. All that is said of it must fit: its code, a part of its text, its HTTP status."""
+
+    error: type[CloudgraftError]
+    code: str = ""
+    text: str = ""  # a part of what it says, whatever the case of its letters
+    status: int | None = None
+    fix: str = ""  # what a person can do about it
+
+    def fits(self, status: int | None, code: str, text: str) -> bool:
+        """Whether this is the error."""
+        return (
+            (not self.code or self.code == code)
+            and (self.status is None or self.status == status)
+            and (not self.text or self.text.lower() in text.lower())
+        )
+
+
+class ErrorTable:
+    """The errors of one cloud; the first row that fits is taken."""
+
+    def __init__(self, *rows: Known) -> None:
+        self.rows = rows
+
+    def find(self, *, status: int | None = None, code: str = "", text: str = "") -> Known | None:
+        """The row for an error, if there is one."""
+        return next((row for row in self.rows if row.fits(status, code, text)), None)
+
+    def error(
+        self,
+        message: str,
+        *,
+        is_change: bool,
+        status: int | None = None,
+        code: str = "",
+        retry_after: float | None = None,
+    ) -> CloudgraftError:
+        """What to raise for an error of the cloud.
+
+        ``is_change`` tells whether the call would have changed something: then what nobody knows is unknown.
+        """
+        row = self.find(status=status, code=code, text=message)
+        if row is not None:
+            return row.error(f"{message}; {row.fix}" if row.fix else message, retry_after=retry_after)
+        return error_of_status(status, message, is_change=is_change, retry_after=retry_after)
+
+
+def error_of_status(
+    status: int | None, message: str, *, is_change: bool, retry_after: float | None = None
+) -> CloudgraftError:
+    """What to raise for an HTTP status that no table names; None when the answer had none."""
+    known = _BY_STATUS.get(status or 0)
+    if known is None and status is not None and 400 <= status < 500 and status != _TIMED_OUT:
+        known = InvalidArgumentError
+    if known is None and status is not None and status < 400:
+        known = InternalError  # an answer that makes no sense
+    if known is None:
+        known = DeadlineError if is_change else UnavailableError
+    return known(message, retry_after=retry_after)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from the header Retry-After: a number or a date; None when it says nothing that can be used."""
+    value = next((value for key, value in headers.items() if key.lower() == "retry-after"), "").strip()
+    try:
+        seconds = float(value) if value.replace(".", "", 1).isdigit() else _until(value)
+    except ValueError:
+        return None
+    return max(0.0, seconds)
+
+
+def _until(date: str) -> float:
+    return parsedate_to_datetime(date).timestamp() - time.time()
