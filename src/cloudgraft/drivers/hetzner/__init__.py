@@ -1,0 +1,5 @@
+"""Servers of Hetzner Cloud."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

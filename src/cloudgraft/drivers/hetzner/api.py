@@ -1,0 +1,127 @@
+"""Calls of Hetzner's API, through its own Python client.
+
+That client is used for its requests only. By itself it repeats whatever timed out or met a conflict, a create too,
+which would hide what is not known; so it gets a session that makes each request once, and that raises our errors, which
+it hands on. Its models are left aside: to make one changes the process-wide filters of ``warnings``, which threads must
+not do, and one that is incomplete makes further calls when it is looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import requests
+from hcloud import APIException, Client
+
+from cloudgraft.drivers.hetzner.errors import error_of_answer
+from cloudgraft.drivers.hetzner.options import HetznerOptions
+from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.drivers.secret_files import SecretFile
+from cloudgraft.sdk.errors import DeadlineError, InternalError, PreconditionError, UnavailableError
+
+__all__ = ["Api", "Json"]
+
+Json = dict[str, Any]
+_SHORTEST_TOKEN: Final = 16  # characters
+
+
+class Api:
+    """One project. Calls may be made by several threads at once."""
+
+    def __init__(self, options: HetznerOptions) -> None:
+        self._endpoint = options.endpoint.rstrip("/")
+        self._timeout = (options.connect_timeout.total_seconds(), options.timeout.total_seconds())
+        self._token = SecretFile(path=options.token_file, option="tokenFile", shortest=_SHORTEST_TOKEN)
+        self._sessions = _OnceEach()
+        self._lock = threading.Lock()
+        self._made: tuple[str, Client] | None = None  # with which token
+
+    def start(self) -> None:
+        """Looks whether there is a token; no call is made."""
+        self._client()
+
+    def close(self) -> None:
+        """Closes the connections that nobody uses."""
+        self._sessions.close()
+
+    def get(self, path: str, what: str, **query: object) -> Json:
+        """Reads something."""
+        return self._call("GET", path, what, params=query)
+
+    def post(self, path: str, what: str, body: Mapping[str, object]) -> Json:
+        """Makes something, or raises; DeadlineError when nobody knows whether it was made."""
+        return self._call("POST", path, what, json=body)
+
+    def delete(self, path: str, what: str) -> Json:
+        """Deletes something; raises NotFoundError when it is not there."""
+        return self._call("DELETE", path, what)
+
+    def _call(self, method: str, path: str, what: str, **more: object) -> Json:
+        try:
+            answer = self._client().request(method, path, what=what, **more)
+        except APIException as error:  # an answer that is not JSON; all else is raised by the session
+            why = f"{what}: what was answered is not JSON: {error.message}"
+            raise (UnavailableError if method == "GET" else DeadlineError)(why) from None
+        if not isinstance(answer, dict):
+            raise InternalError(f"{what}: what was answered is no JSON object")
+        return answer
+
+    def _client(self) -> Client:
+        """Made anew when the file has another token."""
+        with self._lock:
+            token = self._token.read()
+            if self._made is None or self._made[0] != token:
+                self._made = token, self._new_client(token)
+            return self._made[1]
+
+    def _new_client(self, token: str) -> Client:
+        client = Client(token, self._endpoint, application_name="cloudgraft", timeout=self._timeout)
+        base = client._client  # noqa: SLF001 - there is no public way to turn the repetitions off
+        if not isinstance(getattr(base, "_session", None), requests.Session):
+            raise PreconditionError(
+                "this release of hcloud is not known: its requests cannot be kept from being repeated"
+            )
+        base._session = self._sessions  # type: ignore[assignment]  # noqa: SLF001 - it only ever calls request()
+        return client
+
+
+class _OnceEach:
+    """In the place of a session of requests: one for each thread, since they are not made to be shared."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._all: list[requests.Session] = []
+
+    def request(self, method: str, url: str, *, what: str, **more: Any) -> requests.Response:
+        """Makes the request once; raises our own errors for whatever is not a success."""
+        is_change = method != "GET"
+        try:
+            response = self._session().request(method, url, allow_redirects=False, **more)
+        except requests.RequestException as error:
+            raise error_of_request(error, what, is_change=is_change) from None
+        if not 200 <= response.status_code < 300:
+            status, headers, body = response.status_code, response.headers, response.content
+            raise error_of_answer(what, status, headers, body, is_change=is_change)
+        return response
+
+    def close(self) -> None:
+        with self._lock:
+            for session in self._all:
+                session.close()
+
+    def _session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._own, "session", None)
+        if session is None:
+            session = self._own.session = requests.Session()
+            session.auth = _as_it_is
+            with self._lock:
+                self._all.append(session)
+        return session
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Without it, an entry of ~/.netrc would take the place of the token."""
+    return request

@@ -1,0 +1,150 @@
+"""Servers of one project of Hetzner Cloud.
+
+A create is one request, which makes the server with its addresses, its labels and whatever it is attached to: there
+are no steps between which it could be left half made. Names are unique in a project, so a second create of a name is
+refused (``uniqueness_error``). The addresses that were made for a server go with it; networks, firewalls and placement
+groups are the project's own, and stay.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from cloudgraft.drivers.hetzner.api import Api
+from cloudgraft.drivers.hetzner.catalog import Names, prices_of, shapes_of
+from cloudgraft.drivers.hetzner.options import MARK, USER_DATA_LIMIT, HetznerOptions, MachineSettings
+from cloudgraft.drivers.hetzner.servers import listed, machine_of
+from cloudgraft.drivers.label_text import HETZNER
+from cloudgraft.drivers.section import read_section
+from cloudgraft.drivers.user_data import error_without
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
+
+__all__ = ["HetznerDriver"]
+
+T = TypeVar("T")
+_OURS: Final = f"{MARK}cluster-id"  # the label that every server of cloudgraft has
+_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?")
+
+
+class HetznerDriver(BlockingDriver):
+    """A project of Hetzner Cloud."""
+
+    Options = HetznerOptions
+    MachineSettings = MachineSettings
+
+    def __init__(self, options: HetznerOptions) -> None:
+        """No call is made, and no file is read, before they are needed."""
+        self.traits = DriverTraits(
+            idempotency=Idempotency.UNIQUE_NAME,
+            list_delay=options.list_delay,
+            provider_id_by=options.providerIDBy,
+            user_data_limit=USER_DATA_LIMIT,
+        )
+        self._options = options
+        self._api = Api(options)
+        self._names = Names(self._api)
+
+    def start(self) -> None:
+        """Looks whether there is a token."""
+        self._api.start()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._api.close()
+
+    def create(self, spec: MachineSpec) -> Machine:
+        """Orders a server; it is started by itself."""
+        what = f"create of {spec.name}"
+        try:
+            answer = self._api.post("/servers", what, self._order(spec))
+        except NotFoundError as error:  # not the server: something that it was to have
+            self._names.forget()
+            raise error_without(InvalidArgumentError(error.message), spec.user_data) from None
+        except InvalidArgumentError as error:
+            self._names.forget()
+            raise error_without(error, spec.user_data) from None
+        except CloudgraftError as error:
+            raise error_without(error, spec.user_data) from None
+        try:
+            return machine_of(answer["server"])
+        except (KeyError, InternalError) as error:
+            raise DeadlineError(
+                f"{what}: the answer shows no server: {error}; whether it was made is not known"
+            ) from None
+
+    def delete(self, machine: Machine) -> None:
+        """Deletes the server. Numbers are never given away again, so it is this one."""
+        if not machine.machine_id.isdecimal():
+            return  # no server has such an id
+        try:
+            self._api.delete(f"/servers/{machine.machine_id}", f"delete of {machine.name or machine.machine_id}")
+        except NotFoundError:
+            return
+
+    def list(self) -> Sequence[Machine]:
+        """Every server with our marks, of whichever cluster."""
+        until = time.monotonic() + self._options.list_timeout.total_seconds()
+        servers = listed(self._api, "/servers", "servers", "list", until, label_selector=_OURS, sort="id:desc")
+        try:
+            return [machine_of(server) for server in servers.values()]
+        except InternalError as error:
+            raise UnavailableError(f"list: {error.message}") from None
+
+    def shapes(self) -> Sequence[Shape]:
+        """The server types."""
+        return _understood("server types", lambda: shapes_of(self._api, self._options.location))
+
+    def prices(self) -> Sequence[Price]:
+        """What they cost in the cloud's location, net."""
+        return _understood("prices", lambda: prices_of(self._api, self._options.location))
+
+    def _order(self, spec: MachineSpec) -> dict[str, object]:
+        if not _NAME.fullmatch(spec.name):
+            raise InvalidArgumentError(
+                f"the name {spec.name!r} is no host name of at most 63 letters, digits and dashes"
+            )
+        size = len(spec.user_data.encode("utf-8", "replace"))
+        if size > USER_DATA_LIMIT:
+            raise InvalidArgumentError(f"the user data has {size} bytes; Hetzner takes {USER_DATA_LIMIT} at most")
+        wanted = read_section(MachineSettings, spec.settings)
+        marks = {key: HETZNER.encode(value, f"the mark {key}") for key, value in spec.tags.items()}
+        order: dict[str, object] = {
+            "name": spec.name,
+            "server_type": wanted.shape,
+            "image": self._names.image(wanted.image, wanted.shape),
+            "location": wanted.location or self._options.location,
+            "labels": {**wanted.labels, **marks},
+            "start_after_create": True,
+            "public_net": {"enable_ipv4": wanted.public_ipv4, "enable_ipv6": wanted.public_ipv6},
+        }
+        return order | _attachments(wanted, self._names) | ({"user_data": spec.user_data} if spec.user_data else {})
+
+
+def _attachments(wanted: MachineSettings, names: Names) -> dict[str, object]:
+    found: dict[str, object] = {
+        "networks": [names.number("/networks", one, "machine.networks") for one in wanted.networks],
+        "firewalls": [{"firewall": names.number("/firewalls", one, "machine.firewalls")} for one in wanted.firewalls],
+        "ssh_keys": list(wanted.ssh_keys),
+    }
+    if wanted.placement_group is not None:
+        found["placement_group"] = names.number("/placement_groups", wanted.placement_group, "machine.placementGroup")
+    return {key: value for key, value in found.items() if value}
+
+
+def _understood(what: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise InternalError(f"{what}: the API's answer makes no sense: {type(error).__name__} {error}") from None
