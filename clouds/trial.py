@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from clouds.judge import Case, Judge, Tell
 from e2e.cloudgraft_process import CloudgraftServer
 from e2e.waiting import until
 
-__all__ = ["Check", "Trial", "try_driver"]
+__all__ = ["Check", "Trial", "document", "try_driver"]
 
 _MACHINES: Final = 2
 
@@ -105,7 +105,7 @@ def _conformance(case: Case, directory: Path, tell: Tell) -> Check:
 def _maker(case: Case, directory: Path) -> Callable[[], Driver]:
     """Drivers from a configuration file, as a user has them."""
     file = directory / "conformance.yaml"
-    file.write_text(yaml.safe_dump(_document(case)), "utf-8")
+    file.write_text(yaml.safe_dump(document(case)), "utf-8")
     return blueprint(load(file)).clouds["judged"].make
 
 
@@ -119,20 +119,23 @@ def _summary(report: Report) -> str:
 # -- the engine --------------------------------------------------------------------------------------------------------
 
 
-def _document(case: Case) -> dict[str, Any]:
-    group: dict[str, Any] = {"id": "judged", "cloud": "judged", "minSize": 0, "maxSize": _MACHINES}
+def document(
+    case: Case, *, cluster: str = "judged", engine: Mapping[str, Any] | None = None, most: int = _MACHINES
+) -> dict[str, Any]:
+    """A configuration file with this cloud, and one group of its machines."""
+    group: dict[str, Any] = {"id": "judged", "cloud": "judged", "minSize": 0, "maxSize": most}
     group["machine"] = dict(case.settings.machine)
     if case.capacity is not None:
         group["template"] = {"capacity": dict(case.capacity)}
-    cloud = {**case.cloud, "engine": {"observeEvery": "1s", **case.cloud.get("engine", {})}}
-    return {"cluster": "judged", "clouds": {**case.others, "judged": cloud}, "nodeGroups": [group]}
+    cloud = {**case.cloud, "engine": {"observeEvery": "1s", **case.cloud.get("engine", {}), **(engine or {})}}
+    return {"cluster": cluster, "clouds": {**case.others, "judged": cloud}, "nodeGroups": [group]}
 
 
 def _scale(case: Case, directory: Path) -> None:
     """Up by the autoscaler's call, down by its other one; the cloud itself is asked what there is."""
     home = directory / "engine"
     home.mkdir()
-    server = CloudgraftServer(home, _document(case))
+    server = CloudgraftServer(home, document(case))
     server.start()
     seconds = case.boot_time.total_seconds()
     try:

@@ -21,6 +21,7 @@ class Kind(enum.Enum):
     DELETE = "delete"
     LIST = "list"
     CATALOG = "catalog"  # shapes and prices
+    REQUEST = "request"  # one of those that a call is made of, where the cloud is a real one
 
 
 class When(enum.Enum):

@@ -90,7 +90,7 @@ def _of(kind: Any, value: object, where: str) -> object:
     if origin is not None and issubclass(origin, Sequence):
         if not isinstance(value, list | tuple):
             raise InvalidArgumentError(f"{where} must be a list")
-        return tuple(_value(args[0], one, f"{where}[{index}]") for index, one in enumerate(value))
+        return [_value(args[0], one, f"{where}[{index}]") for index, one in enumerate(value)]
     return _plain(kind, value, where)
 
 

@@ -1,0 +1,196 @@
+"""Machines as domains of one host with libvirt.
+
+The domain is defined first, with its marks and without being started; then its disk and its seed are made, under names
+that come from the machine's; then it is started. So everything hangs on the domain from the first moment: volumes carry
+no marks, and without their domain nobody could tell whose they are. Deleting goes the other way round, the domain last.
+Whatever dies in the middle, by a kill -9 of this program or of libvirt's daemon, leaves a domain that never ran. For as
+long as a create may take, list() does not have it: what a list has is taken as accepted, and nobody would repeat the
+create that finishes it. It makes the volumes anew and starts the domain. One that nobody came back for is then listed
+as FAILED, so that it is removed. A create that fails removes what it made before it says so.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from cloudgraft.drivers.libvirt.admission import check_room
+from cloudgraft.drivers.libvirt.connection import Connection
+from cloudgraft.drivers.libvirt.domain_xml import disk_volume, domain_xml, seed_volume
+from cloudgraft.drivers.libvirt.host import Host, Seen
+from cloudgraft.drivers.libvirt.marks import Marks, may_be_ours, uuid_of
+from cloudgraft.drivers.libvirt.options import LibvirtOptions
+from cloudgraft.drivers.libvirt.order import Order, order_of, wish_of
+from cloudgraft.drivers.libvirt.settings import MachineSettings
+from cloudgraft.drivers.libvirt.states import has_run, is_active, is_being_made, machine_of
+from cloudgraft.drivers.libvirt.turns import Turns
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Machine, MachineSpec, Shape
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    DeadlineError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+
+__all__ = ["LibvirtDriver"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # it is a host name too
+_LONGEST_TURN: Final = timedelta(seconds=60)
+
+
+class LibvirtDriver(BlockingDriver):
+    """Virtual machines of one host."""
+
+    Options = LibvirtOptions
+    MachineSettings = MachineSettings
+
+    def __init__(self, options: LibvirtOptions) -> None:
+        self._options = options
+        self.traits = options.traits()
+        self._connection = Connection(options)
+        self._host = Host(options, self._connection)
+        self._turns = Turns(_LONGEST_TURN)
+        self._admission = threading.Lock()  # from counting to the definition, which counts for the next one
+
+    def start(self) -> None:
+        """Connects to nothing yet: a host that is away keeps no other cloud from starting."""
+        self._connection.open()
+
+    def close(self) -> None:
+        """Lets the connection go."""
+        self._connection.close()
+
+    def shapes(self) -> Sequence[Shape]:
+        """Those of the options: libvirt itself has none."""
+        return self._options.offers()
+
+    def list(self) -> Sequence[Machine]:
+        """All domains of ours in one call, and one more for the marks of each. Domains of others are not looked at."""
+        machines = (self._listed(seen) for seen in self._host.domains() if may_be_ours(seen.id))
+        return [machine for machine in machines if machine is not None]
+
+    def create(self, spec: MachineSpec) -> Machine:
+        """Makes and starts it; one that has run already is answered as it is."""
+        if not _NAME.fullmatch(spec.name):
+            raise InvalidArgumentError(f"{spec.name!r} cannot be the name of a machine: it is a host name too")
+        wish = wish_of(spec, self._options)
+        with self._turns.take(spec.name):
+            found = self._host.find(uuid_of(spec.name))
+            known = self._own_marks(found, spec) if found is not None else None
+            if found is not None and has_run(found.state, found.reason):
+                return self._machine(found, known)
+            # Anew, also for one that is half made: its time to be made begins now.
+            marks = Marks.of(spec, known.pool if known is not None else self._options.pool)
+            return self._made(order_of(wish, marks, self._host, self._options), is_new=found is None)
+
+    def delete(self, machine: Machine) -> None:
+        """Switches it off and removes it with its volumes, the domain last; what is gone is skipped."""
+        if not _is_uuid(machine.machine_id) or not may_be_ours(machine.machine_id):
+            return  # never made by us
+        with self._turns.take(machine.name):
+            found = self._host.find(machine.machine_id)
+            if found is None:
+                self._remove_leftovers(machine)
+                return
+            try:
+                marks = self._host.marks(found)
+            except NotFoundError:
+                return
+            if marks is None:
+                raise PreconditionError(
+                    f"the domain {found.name} has lost the marks of cloudgraft, so it is not touched; "
+                    f"`virsh undefine {found.name}` removes it"
+                )
+            self._remove(found, marks.pool, marks.name)
+
+    # -- making --------------------------------------------------------------------------------------------------------
+
+    def _own_marks(self, found: Seen, spec: MachineSpec) -> Marks:
+        """Of the domain that is there already; raises AlreadyExistsError when it was not made for this very order."""
+        marks = self._host.marks(found)
+        if marks is None or marks.tags != spec.tags:
+            raise AlreadyExistsError(
+                f"the domain {found.name} is there already, and does not have the marks of {spec.name}"
+            )
+        return marks
+
+    def _made(self, order: Order, *, is_new: bool) -> Machine:
+        name = order.plan.marks.name
+        is_defined = is_ours = False
+        try:
+            with self._admission:
+                if is_new:
+                    check_room(self._host, self._options, order.plan.memory)
+                domain = self._host.define(domain_xml(order.plan, self._options), name)
+            is_defined = True
+            is_ours = not self._host.is_running(domain, name)  # a program that was thought dead may have been quicker
+            if is_ours:
+                self._host.make_disk(order.plan.marks.pool, disk_volume(name), order)
+                self._host.make_seed(order.plan.marks.pool, seed_volume(name), order.seed)
+                self._host.start(domain, name)
+        except CloudgraftError as error:
+            raise self._undone(error, order.plan.marks, is_defined=is_defined, is_ours=is_ours) from None
+        seen = Seen(domain=domain, id=uuid_of(name), name=name, state=1, reason=0)
+        return self._machine(seen, order.plan.marks)
+
+    def _undone(self, error: CloudgraftError, marks: Marks, *, is_defined: bool, is_ours: bool) -> CloudgraftError:
+        """Removes what was made before the error; what to raise then. Until it is removed, nothing else is certain.
+
+        One that runs and was not started by this call (``is_ours``) is left: a list will tell of it.
+        """
+        try:
+            found = self._host.find(uuid_of(marks.name))
+            if found is not None and is_active(found.state) and not is_ours:
+                return DeadlineError(f"{error.message}; and another has started it meanwhile")
+            if found is not None:
+                self._remove(found, marks.pool, marks.name)
+            elif is_defined:  # another deleted it meanwhile
+                self._host.remove_volumes(marks.pool, disk_volume(marks.name), seed_volume(marks.name))
+        except CloudgraftError as second:
+            return DeadlineError(f"{error.message}; and what was made could not be removed: {second.message}")
+        if isinstance(error, DeadlineError):
+            return UnavailableError(f"{error.message}; what there was of it has been removed")
+        return error
+
+    # -- removing ------------------------------------------------------------------------------------------------------
+
+    def _remove(self, found: Seen, pool: str, name: str) -> None:
+        self._host.stop(found.domain, found.name)
+        self._host.remove_volumes(pool, disk_volume(name), seed_volume(name))
+        self._host.undefine(found.domain, found.name)
+
+    def _remove_leftovers(self, machine: Machine) -> None:
+        """Volumes of a domain that was undefined by hand: its id proves that the name is one of our machines'."""
+        if machine.machine_id == uuid_of(machine.name):
+            self._host.remove_volumes(self._options.pool, disk_volume(machine.name), seed_volume(machine.name))
+
+    # -- showing -------------------------------------------------------------------------------------------------------
+
+    def _listed(self, seen: Seen) -> Machine | None:
+        try:
+            marks = self._host.marks(seen)
+        except NotFoundError:
+            return None  # gone since the list was made
+        if marks is None and seen.id != uuid_of(seen.name):
+            return None  # another's, who makes ids as we do
+        if is_being_made(marks, seen.state, seen.reason, self._options.create_timeout):
+            return None
+        return self._machine(seen, marks)
+
+    def _machine(self, seen: Seen, marks: Marks | None) -> Machine:
+        return machine_of(seen.id, seen.name, marks, seen.state, seen.reason)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False

@@ -1,0 +1,196 @@
+"""What a configuration file may say about a host with libvirt."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, Shape
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.quantity import Quantity
+
+__all__ = ["DomainType", "Firmware", "LibvirtOptions", "Network", "SeedBus", "ShapeOptions", "amount"]
+
+_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]*")
+_LEAST_MEMORY: Final = Quantity("16Mi")
+_MOST_CPUS: Final = 4096
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}  # as Kubernetes calls them
+
+
+class DomainType(enum.Enum):
+    """What runs the machines."""
+
+    KVM = "kvm"
+    QEMU = "qemu"  # in software: slow, but it works everywhere
+
+
+class Firmware(enum.Enum):
+    """What a machine boots with."""
+
+    BIOS = "bios"
+    EFI = "efi"
+
+
+class SeedBus(enum.Enum):
+    """How the CD with the user data is attached. Kernels for clouds often know no SATA and no IDE."""
+
+    SCSI = "scsi"
+    SATA = "sata"
+    IDE = "ide"
+    VIRTIO = "virtio"  # as a disk that cannot be written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """One network card: in a network of libvirt, or on a bridge of the host."""
+
+    network: str = ""
+    bridge: str = ""
+    model: str = "virtio"
+
+    def __post_init__(self) -> None:
+        """Refuses what says nothing, or two things."""
+        if bool(self.network) == bool(self.bridge):
+            raise InvalidArgumentError("a network needs either network, the name of one of libvirt's, or bridge")
+        if not _WORD.fullmatch(self.model):
+            raise InvalidArgumentError(f"{self.model!r} is no model of a network card, such as virtio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeOptions:
+    """A machine type. Amounts are written as Kubernetes writes them."""
+
+    cpu: int
+    memory: str | int
+    disk: str | int = ""  # how large its disk is, unless the group says; empty: as large as the image
+    pods: int = 110
+
+    def __post_init__(self) -> None:
+        """Refuses what no machine can be."""
+        if not 1 <= self.cpu <= _MOST_CPUS:
+            raise InvalidArgumentError(f"cpu must be a whole number from 1 to {_MOST_CPUS}")
+        if amount("memory", self.memory) < _LEAST_MEMORY:
+            raise InvalidArgumentError(f"memory must be {_LEAST_MEMORY} or more, such as 4Gi")
+        if self.disk != "":
+            amount("disk", self.disk)
+        if self.pods < 0:
+            raise InvalidArgumentError("pods must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibvirtOptions:
+    """One host, or one user's machines on it."""
+
+    uri: str = "qemu:///system"
+    shapes: Mapping[str, ShapeOptions]
+    pool: str = "default"  # where disks are made, and where images are looked for
+    image: str = ""  # the volume that disks are made from, unless the group says
+    image_pool: str = ""  # where that is, if not in `pool`
+    networks: Sequence[Network] = (Network(network="default"),)
+    username: str = ""  # for SASL; with ssh and TLS the address and the certificates say who we are
+    password_file: Path | None = None
+    domain_type: DomainType | None = None  # None: KVM where the host offers it
+    arch: str = ""  # empty: the host's
+    machine_type: str = ""  # empty: q35 on x86_64, virt on aarch64
+    cpu_mode: str = ""  # empty: host-passthrough with KVM, else what QEMU takes
+    firmware: Firmware = Firmware.BIOS
+    seed_bus: SeedBus = SeedBus.SCSI
+    console_log_directory: str = ""  # on the host: what machines write to their serial console is kept there
+    max_machines: int | None = None  # of cloudgraft on this host; None: no limit
+    host_memory_reserve: str | int = ""  # memory of the host that no machine is given; empty: nobody counts
+    pool_reserve: str | int = ""  # room in the pool below which no machine is made; empty: nobody looks
+    connect_timeout: timedelta = timedelta(seconds=20)
+    keepalive: timedelta = timedelta(seconds=5)  # a host that is silent for four times as long is away
+    create_timeout: timedelta = timedelta(minutes=5)  # in which a machine, with a copy of its image, is made at most
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        _check_uri(self.uri)
+        if not self.shapes:
+            raise InvalidArgumentError("shapes must say which machine types there are: {small: {cpu: 2, memory: 4Gi}}")
+        if not self.pool:
+            raise InvalidArgumentError("pool must name a storage pool of the host")
+        if bool(self.username) != (self.password_file is not None):
+            raise InvalidArgumentError("username and passwordFile belong together")
+        for key, value in {"arch": self.arch, "machineType": self.machine_type, "cpuMode": self.cpu_mode}.items():
+            if value and not _WORD.fullmatch(value):
+                raise InvalidArgumentError(f"{key}: {value!r} is not a name that libvirt knows")
+        if self.console_log_directory and not self.console_log_directory.startswith("/"):
+            raise InvalidArgumentError("consoleLogDirectory must begin with /: it is a directory of the host")
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        if self.max_machines is not None and self.max_machines < 0:
+            raise InvalidArgumentError("maxMachines must not be negative")
+        for key, value in {"hostMemoryReserve": self.host_memory_reserve, "poolReserve": self.pool_reserve}.items():
+            if value != "":
+                amount(key, value)
+        if min(self.connect_timeout, self.create_timeout) <= timedelta(0):
+            raise InvalidArgumentError("connectTimeout and createTimeout must be more than zero")
+        if self.keepalive < timedelta(seconds=1):
+            raise InvalidArgumentError("keepalive must be 1s or more")
+
+    @property
+    def address(self) -> str:
+        """The URI to open. A program asks nobody for a password: ssh is told so, or it would wait for ever."""
+        parts = urlsplit(self.uri)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if not parts.scheme.endswith("+ssh") or "no_tty" in query:
+            return self.uri
+        return urlunsplit(parts._replace(query=urlencode({**query, "no_tty": "1"}, safe="/")))
+
+    def traits(self) -> DriverTraits:
+        """A machine's id is made from its name, so that libvirt itself keeps a second one from being defined."""
+        return DriverTraits(
+            ownership=Ownership.TAGS,
+            idempotency=Idempotency.TOKEN,
+            provider_id_by=ProviderIdBy.CLOUDGRAFT,
+            create_timeout=self.create_timeout,
+        )
+
+    def offers(self) -> list[Shape]:
+        """The machine types as the engine knows them."""
+        return [_shape(name, shape, self.arch) for name, shape in self.shapes.items()]
+
+
+def amount(key: str, value: str | int) -> Quantity:
+    """A quantity of the file, which must not be negative; the error names its key."""
+    try:
+        quantity = Quantity(value)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{key}: {error.message}") from None
+    if quantity < Quantity(0):
+        raise InvalidArgumentError(f"{key} must not be negative")
+    return quantity
+
+
+def _shape(name: str, options: ShapeOptions, arch: str) -> Shape:
+    capacity = {
+        "cpu": Quantity(options.cpu),
+        "memory": amount("memory", options.memory),
+        "pods": Quantity(options.pods),
+    }
+    if options.disk != "":
+        capacity["ephemeral-storage"] = amount("disk", options.disk)
+    labels = {"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": name}
+    labels["kubernetes.io/arch"] = _ARCHITECTURES.get(arch or "x86_64", arch)
+    return Shape(name=name, capacity=capacity, labels=labels)
+
+
+def _check_uri(uri: str) -> None:
+    example = "write it like qemu:///system, or qemu+ssh://root@kvm1.example/system"
+    try:
+        parts = urlsplit(uri)
+        password = parts.password
+    except ValueError:
+        raise InvalidArgumentError(f"uri is not an address; {example}") from None
+    if parts.scheme.partition("+")[0] != "qemu" or not parts.path.strip("/"):
+        raise InvalidArgumentError(f"uri is not one of QEMU by libvirt; {example}")
+    if password:
+        raise InvalidArgumentError("uri must not hold a password; use username and passwordFile")

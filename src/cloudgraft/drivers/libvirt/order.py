@@ -1,0 +1,96 @@
+"""From what a group says to all that is needed to make one of its machines; nothing is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cloudgraft.drivers.libvirt.domain_xml import Plan
+from cloudgraft.drivers.libvirt.marks import Marks
+from cloudgraft.drivers.libvirt.options import LibvirtOptions, Network, ShapeOptions, amount
+from cloudgraft.drivers.libvirt.settings import Disk, MachineSettings
+from cloudgraft.drivers.libvirt.volume_xml import OVERLAY_FORMAT, Image, Offer
+from cloudgraft.drivers.section import read_section
+from cloudgraft.drivers.seed_iso import seed_iso
+from cloudgraft.sdk.driver import MachineSpec
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["Order", "Wish", "order_of", "wish_of"]
+
+
+class _Asked(Protocol):
+    """What a host can tell; each raises when it has no such thing."""
+
+    def image(self, name: str) -> tuple[Any, Image]: ...
+
+    def check_networks(self, networks: Sequence[Network]) -> None: ...
+
+    def offer(self) -> Offer: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a group asks for, without a look at the host."""
+
+    spec: MachineSpec
+    settings: MachineSettings
+    shape: ShapeOptions
+    image: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One machine, with all that is needed to make it."""
+
+    plan: Plan
+    size: int  # of the disk, in bytes
+    source: tuple[Any, Image]
+    is_clone: bool
+    seed: bytes = field(repr=False)  # holds secrets
+
+
+def wish_of(spec: MachineSpec, options: LibvirtOptions) -> Wish:
+    """Raises InvalidArgumentError for what can never be made."""
+    settings = read_section(MachineSettings, spec.settings)
+    shape = options.shapes.get(settings.shape)
+    if shape is None:
+        known = ", ".join(options.shapes)
+        raise InvalidArgumentError(f"shape: there is no {settings.shape!r} in the cloud's shapes; there is: {known}")
+    image = settings.image or options.image
+    if not image:
+        raise InvalidArgumentError("image is missing: name a volume, in the group's machine or in the cloud")
+    return Wish(spec=spec, settings=settings, shape=shape, image=image)
+
+
+def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) -> Order:
+    """Looks whether all is on the host that the machine needs."""
+    settings = wish.settings
+    source = host.image(wish.image)
+    is_clone = settings.disk is Disk.CLONE
+    networks = options.networks if settings.networks is None else settings.networks
+    host.check_networks(networks)
+    arch = options.arch or host.offer().arch
+    plan = Plan(
+        marks=marks,
+        cpu=wish.shape.cpu,
+        memory=int(amount("memory", wish.shape.memory).value),
+        domain_type=options.domain_type or host.offer().best(arch),
+        arch=arch,
+        disk_format=source[1].clone_format if is_clone else OVERLAY_FORMAT,
+        networks=networks,
+        boot=settings.boot,
+    )
+    config = settings.network_config or None
+    seed = seed_iso(name=wish.spec.name, user_data=wish.spec.user_data, network_config=config)
+    return Order(plan=plan, size=_size(wish, source[1]), source=source, is_clone=is_clone, seed=seed)
+
+
+def _size(wish: Wish, image: Image) -> int:
+    wanted = wish.settings.size if wish.settings.size != "" else wish.shape.disk
+    if wanted == "":
+        return image.capacity
+    size = int(amount("size", wanted).value)
+    if size < image.capacity:
+        raise InvalidArgumentError(f"size: {wanted} is less than the image has, which is {image.capacity} bytes")
+    return size
