@@ -64,6 +64,9 @@ class Runner:
             binary = given or self._binaries(release)["cluster-autoscaler"]
         except CannotBuildError as error:
             return self._result(release, scenario, Outcome.NOT_RUN, message=str(error))
+        if why := scenario.missing():
+            self._tell(f"scenario {scenario.number} is not run: {why}")
+            return self._result(release, scenario, Outcome.NOT_RUN, message=why)
         result = self._play(planes, binary, release, scenario)
         took = f" ({result.seconds:.0f} s)" if result.seconds else ""
         why = f": {result.message}" if result.message else ""

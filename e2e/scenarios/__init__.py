@@ -12,6 +12,8 @@ from e2e.scenarios import (
     deployed,
     dial_in,
     expanders,
+    into_ec2,
+    into_libvirt,
     mutual_tls,
     never_joins,
     options,
@@ -47,5 +49,7 @@ SCENARIOS: Final = {
         deployed,
         dial_in,
         remote_clusters,
+        into_ec2,
+        into_libvirt,
     )
 }

@@ -10,6 +10,10 @@ from e2e.stage import Stage
 __all__ = ["Scenario"]
 
 
+def _nothing() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A story with asserts. ``run`` raises AssertionError when something is not as it must be."""
@@ -18,3 +22,4 @@ class Scenario:
     seconds: int  # that it takes, roughly: the long ones are begun first
     title: str
     run: Callable[[Stage], None]
+    missing: Callable[[], str] = _nothing  # why it cannot be run on this machine, and what to install; empty: it can

@@ -1,0 +1,198 @@
+"""The driver ``ec2``: one instance for each machine.
+
+An instance, its volumes and its marks come from one request, and go with one. There is nothing to clean up when the
+program is killed between two steps: there are no two. The machine's name is the client token, by which EC2 answers a
+repeated request with the instance of the first one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from cloudgraft.drivers.ec2 import settings as schema
+from cloudgraft.drivers.ec2.catalog import read_shapes, read_spot_prices
+from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, told
+from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, machine_of
+from cloudgraft.drivers.ec2.launch import Request, check_spec, launch_request
+from cloudgraft.drivers.ec2.marks import MACHINE_TAG
+from cloudgraft.drivers.ec2.options import Ec2Options
+from cloudgraft.drivers.ec2.places import Places
+from cloudgraft.drivers.ec2.session import Clients, pages
+from cloudgraft.drivers.section import read_section
+from cloudgraft.drivers.user_data import error_without
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    DeadlineError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+__all__ = ["Ec2Driver"]
+
+_LIST_TIME: Final = 55.0  # seconds for all pages: less than the engine waits
+_MOST_REMEMBERED: Final = 10_000  # failed launches that were deleted; EC2 shows them for an hour
+
+
+class Ec2Driver(BlockingDriver):
+    """Instances of Amazon EC2, or of another cloud that speaks its API."""
+
+    Options = Ec2Options
+    MachineSettings = schema.MachineSettings
+
+    def __init__(self, options: Ec2Options) -> None:
+        """No call is made, and no file is read, before they are needed."""
+        self._options = options
+        self.traits = options.traits()
+        self._clients = Clients(options)
+        self._places = Places(self._clients)
+        self._failed: frozenset[str] = frozenset()  # launches that failed, by the last list
+        self._deleted: dict[str, None] = {}  # those of them that were deleted, in their order
+
+    def start(self) -> None:
+        """Looks for the credentials; a cloud that is not there is met by the first call."""
+        with told("start"):
+            self._clients.open()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._clients.close()
+
+    # -- create --------------------------------------------------------------------------------------------------------
+
+    def create(self, spec: MachineSpec) -> Machine:
+        """Runs one instance; a second call of that name is answered with the first one's."""
+        try:
+            return self._create(spec)
+        except CloudgraftError as error:
+            raise error_without(error, spec.user_data) from None
+
+    def _create(self, spec: MachineSpec) -> Machine:
+        settings = read_section(schema.MachineSettings, spec.settings)
+        check_spec(spec, settings)
+        what = f"create of {spec.name}"
+        with told(what):  # nothing is changed yet
+            device = self._places.root_device(settings)
+            subnets = self._places.subnets(settings)
+            self._clients.client()  # made now: what is wrong with the credentials' files is no unknown outcome
+        requests = [launch_request(spec, settings, subnet=subnet, device=device) for subnet in subnets]
+        try:
+            with told(what, is_change=True):
+                instance = self._run(spec, requests)
+        except AlreadyExistsError as error:
+            instance = self._made_before(spec, error)
+        machine = dataclasses.replace(machine_of(instance), name=spec.name)
+        if instance.get("State", {}).get("Name") in ("shutting-down", "terminated"):
+            raise PreconditionError(
+                f"{what}: {machine.machine_id} was made for this name before, and has been terminated since"
+                f"{': ' if machine.reason else ''}{machine.reason}"
+            )
+        return machine
+
+    def _run(self, spec: MachineSpec, requests: Sequence[Request]) -> Mapping[str, Any]:
+        """In the first subnet that has an address left. All are in one zone, within which a token holds."""
+        for request in requests[:-1]:
+            try:
+                return self._sent(spec, request)
+            except ClientError as error:
+                if code_of(error) != NO_ADDRESS:
+                    raise
+        return self._sent(spec, requests[-1])
+
+    def _sent(self, spec: MachineSpec, request: Request) -> Mapping[str, Any]:
+        answer = self._clients.client().run_instances(**request)
+        instances = answer.get("Instances") or []
+        if len(instances) != 1 or "InstanceId" not in instances[0]:
+            raise DeadlineError(f"create of {spec.name}: the answer makes no sense; whether it was done is not known")
+        found: Mapping[str, Any] = instances[0]
+        return found
+
+    def _made_before(self, spec: MachineSpec, error: AlreadyExistsError) -> Mapping[str, Any]:
+        """The instance of this name, for which other words were used then: other user data, or another subnet.
+
+        While it cannot be seen yet, the error says so, and a later list will show it.
+        """
+        mine = [{"Name": f"tag:{MACHINE_TAG}", "Values": [spec.name]}, *LIVING]
+        try:
+            with told(f"create of {spec.name}"):
+                found = list(self._described(mine, time.monotonic() + self._options.timeout.total_seconds()))
+        except CloudgraftError:
+            raise error from None  # that it cannot be seen now does not say that it is not there
+        same = [i for i in found if spec.tags.items() <= machine_of(i).tags.items()]
+        if len(same) != 1:
+            raise error
+        return same[0]
+
+    # -- delete --------------------------------------------------------------------------------------------------------
+
+    def delete(self, machine: Machine) -> None:
+        """Terminates the instance; its volumes go with it. One that is gone is not an error: ids are never used again.
+
+        One that is so new that EC2 says it was not there is seen in a list later, and is deleted then.
+        """
+        if not machine.machine_id:
+            raise PreconditionError(f"the machine {machine.name!r} has no id: it cannot be deleted")
+        try:
+            with told(f"delete of {machine.name or machine.machine_id}", is_change=True):
+                self._clients.client().terminate_instances(InstanceIds=[machine.machine_id])
+        except NotFoundError:
+            return
+        if machine.machine_id in self._failed:
+            self._forget(machine.machine_id)
+
+    def _forget(self, machine_id: str) -> None:
+        """A failed launch is terminated already, and stays on EC2's list for a while: not on ours."""
+        self._deleted[machine_id] = None
+        while len(self._deleted) > _MOST_REMEMBERED:
+            self._deleted.pop(next(iter(self._deleted)), None)
+
+    # -- list ----------------------------------------------------------------------------------------------------------
+
+    def list(self) -> Sequence[Machine]:
+        """Every instance with a mark of cloudgraft's that is not gone, and those that failed to start."""
+        until = time.monotonic() + _LIST_TIME
+        with told("list"):
+            instances = [*self._described(LIVING, until), *self._described(FAILED_LAUNCHES, until)]
+        # An instance may have failed between the two; what was read last is true.
+        found = {machine.machine_id: machine for machine in map(machine_of, instances)}
+        self._failed = frozenset(one.machine_id for one in found.values() if one.state is MachineState.FAILED)
+        return [machine for machine in found.values() if machine.machine_id not in self._deleted]
+
+    def _described(self, filters: Sequence[Mapping[str, object]], until: float) -> Iterator[Mapping[str, Any]]:
+        asked: dict[str, Any] = {"Filters": list(filters), "MaxResults": self._options.page_size}
+        for page in pages(self._clients.client().describe_instances, asked):
+            if "Reservations" not in page:
+                raise UnavailableError("list: the answer is not a list of instances")
+            for reservation in page["Reservations"]:
+                yield from reservation.get("Instances", ())
+            if time.monotonic() > until:
+                raise UnavailableError(f"list: not all pages could be read within {_LIST_TIME:g} s")
+
+    # -- offers --------------------------------------------------------------------------------------------------------
+
+    def shapes(self) -> Sequence[Shape]:
+        """The instance types of the options, or all of the current generation."""
+        with told("shapes"):
+            return read_shapes(self._clients.client(), self._options.shapes, self._options.region)
+
+    def prices(self) -> Sequence[Price]:
+        """As the options say, and as the spot market says if that is wanted; AWS's price list is not read."""
+        known = {
+            name: Price(shape=name, hourly=hourly, currency=self._options.currency)
+            for name, hourly in self._options.prices.items()
+        }
+        if self._options.spot_prices:
+            with told("prices"):
+                known |= read_spot_prices(self._clients.client(), self._options.shapes)
+        if not known:
+            raise UnsupportedError("no prices are known: write them under `prices`, or say `spotPrices: true`")
+        return tuple(known.values())
