@@ -1,0 +1,161 @@
+"""Clones under way: machines that a list of virtual machines does not show yet, or never will.
+
+A clone may take minutes, and vCenter shows the new virtual machine late, without its marks at first. Those that this
+process has begun are remembered, with their marks. Those that another has begun, such as this process before it was
+killed, are found among vCenter's tasks; the names are in its events. They are shown without marks, which is enough to
+keep the engine from making them again: the marks come with the virtual machine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from cloudgraft.drivers.vsphere.api import Data, Reference, vim, vmodl
+from cloudgraft.drivers.vsphere.errors import error_of_fault
+from cloudgraft.drivers.vsphere.marks import instance_uuid
+from cloudgraft.drivers.vsphere.properties import authenticated
+from cloudgraft.drivers.vsphere.session import Session
+from cloudgraft.drivers.vsphere.tasks import STATE, is_over, outcome
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["Clone", "Clones", "clone_tasks", "names_under_way"]
+
+_COLLECTOR: Final = vmodl.query.PropertyCollector
+_KIND: Final = "VirtualMachine.clone"  # how the kind of such a task begins
+_EARLIER: Final = timedelta(minutes=1)  # an event may be a little older than its task
+_TASK: Final = (STATE, "info.key", "info.descriptionId", "info.queueTime", "info.eventChainId")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone:
+    """One that this process has begun."""
+
+    name: str
+    tags: Mapping[str, str]
+    task: Reference
+    began: datetime
+    failure: CloudgraftError | None = None
+
+    def machine(self) -> Machine:
+        """What it is while no virtual machine is there."""
+        state, reason, slug = MachineState.PENDING, "it is being cloned", ""
+        if self.failure is not None:
+            state, reason, slug = MachineState.FAILED, self.failure.message, self.failure.slug
+        return Machine(
+            name=self.name,
+            machine_id=instance_uuid(self.name),
+            state=state,
+            tags=self.tags,
+            reason=reason,
+            failure=slug,
+        )
+
+
+class Clones:
+    """Those that this process has begun and that are not known to be virtual machines yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clones: dict[str, Clone] = {}
+
+    def begin(self, name: str, tags: Mapping[str, str], task: Reference) -> Clone:
+        """Remembers one that vCenter has accepted."""
+        clone = Clone(name=name, tags=dict(tags), task=task, began=datetime.now(UTC))
+        with self._lock:
+            self._clones[_key(task)] = clone
+        return clone
+
+    def end(self, clone: Clone) -> None:
+        """It is a virtual machine, or nothing."""
+        with self._lock:
+            self._clones.pop(_key(clone.task), None)
+
+    def fail(self, clone: Clone, error: CloudgraftError) -> None:
+        """It failed after its create was answered: it is shown so until it is deleted."""
+        with self._lock:
+            if _key(clone.task) in self._clones:
+                self._clones[_key(clone.task)] = replace(clone, failure=error)
+
+    def of(self, name: str) -> Sequence[Clone]:
+        """Those of that name."""
+        return [clone for clone in self.all() if clone.name == name]
+
+    def all(self) -> Sequence[Clone]:
+        """All of them."""
+        with self._lock:
+            return list(self._clones.values())
+
+    def take_in(self, session: Session, tasks: Mapping[str, Mapping[str, Data]], clones: Sequence[Clone]) -> set[str]:
+        """Brings them up to date; the names of those that are over, and so have their virtual machine or none."""
+        over = set()
+        for clone in clones:
+            if not is_over(tasks.get(_key(clone.task), {STATE: "success"})):
+                continue
+            over.add(clone.name)
+            if clone.failure is None:
+                state = outcome(session, clone.task, f"clone of {clone.name}")
+                if state.fault is None:
+                    self.end(clone)
+                else:
+                    self.fail(clone, error_of_fault(state.fault, f"clone of {clone.name}", is_change=False))
+        return over
+
+
+def _key(task: Reference) -> str:
+    return str(task._moId)  # noqa: SLF001 - pyVmomi has no other way to tell an object's id
+
+
+def clone_tasks(session: Session) -> Mapping[str, Mapping[str, Data]]:
+    """The clone tasks that vCenter remembers, by id: those under way, and those that ended some minutes ago."""
+    step = _COLLECTOR.TraversalSpec(type=vim.TaskManager, path="recentTask", skip=False)
+    wanted = _COLLECTOR.PropertySpec(type=vim.Task, pathSet=list(_TASK), all=False)
+
+    def ask(content: Data) -> Data:
+        start = _COLLECTOR.ObjectSpec(obj=content.taskManager, skip=True, selectSet=[step])
+        spec = _COLLECTOR.FilterSpec(objectSet=[start], propSet=[wanted])
+        return authenticated(content.propertyCollector.RetrieveContents([spec]))
+
+    found = session.read("list of tasks", ask)
+    shown = [{prop.name: prop.val for prop in one.propSet or ()} for one in found or ()]
+    clones = [one for one in shown if str(one.get("info.descriptionId", "")).startswith(_KIND)]
+    return {str(one["info.key"]): one for one in clones}
+
+
+def names_under_way(
+    session: Session, folder: Reference, tasks: Mapping[str, Mapping[str, Data]], own: Sequence[Clone]
+) -> Sequence[str]:
+    """The names of clones into the folder that run, and that this process knows nothing of."""
+    known = {_key(clone.task) for clone in own}
+    strange = [one for key, one in tasks.items() if key not in known and not is_over(one)]
+    if not strange:
+        return ()
+    begin = min(one["info.queueTime"] for one in strange) - _EARLIER
+    spec = vim.event.EventFilterSpec(
+        eventTypeId=["VmBeingClonedEvent"], time=vim.event.EventFilterSpec.ByTime(beginTime=begin)
+    )
+    events = session.read("list of clones", lambda content: content.eventManager.QueryEvents(spec)) or ()
+    into = [one for one in events if one.destFolder.folder == folder]
+    own_names = {clone.name for clone in own}
+    return sorted(set(_names_of(strange, into)) - own_names)
+
+
+def _names_of(tasks: Sequence[Mapping[str, Data]], events: Sequence[Data]) -> Iterator[str]:
+    """The names of the clones: an event is of the same chain as its task, or else of the same moment."""
+    left = list(events)
+    for task in tasks:
+        if not left:
+            return
+        chain, queued = task.get("info.eventChainId"), task["info.queueTime"]
+        event = min(left, key=partial(_distance, chain, queued))
+        left.remove(event)
+        yield str(event.destName)
+
+
+def _distance(chain: int | None, queued: datetime, event: Data) -> tuple[bool, timedelta]:
+    return event.chainId != chain, abs(event.createdTime - queued)
