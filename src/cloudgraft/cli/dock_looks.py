@@ -8,6 +8,7 @@ from typing import Final
 from cloudgraft.dock.bridge import DockDriver
 from cloudgraft.dock.messages import Key
 from cloudgraft.engine.engine import Engine
+from cloudgraft.router.driver import drivers_within
 
 __all__ = ["Looks"]
 
@@ -37,5 +38,5 @@ class Looks:
 
     def _look(self, key: Key) -> None:
         for worker in self._engine.workers.values():
-            if isinstance(worker.driver, DockDriver) and worker.driver.key == key:
+            if any(isinstance(one, DockDriver) and one.key == key for one in drivers_within(worker.driver)):
                 worker.nudge()

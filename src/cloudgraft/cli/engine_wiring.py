@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgraft.cli.dock_wiring import DockLink
+from cloudgraft.cli.router_wiring import Routing, given_to_nodes, is_router
 from cloudgraft.config import Config, ConfigError, Problem, Where, machine_settings, missing_prices, parse_options
-from cloudgraft.config.clouds import CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.clouds import EntryPointCloud, PluginCloud
 from cloudgraft.config.groups import Group, Template
 from cloudgraft.config.guards import Guards
 from cloudgraft.config.process import PluginProcess
-from cloudgraft.config.schema import keys_of
 from cloudgraft.dock.bridge import DockDriver
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
@@ -41,13 +41,20 @@ def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
     for name, cloud in config.clouds.items():
         try:
             classes[name] = _driver_class(config, name, cloud)
-            clouds[name] = _cloud(config, name, cloud, classes[name], dock)
+            if not is_router(classes[name]):
+                clouds[name] = _cloud(config, name, cloud, classes[name], dock)
         except ConfigError as error:
             problems += error.problems
+    routing = Routing(config, classes, clouds)  # those that use other clouds, once these are known
+    problems += routing.problems
+    for name, router in routing.routers.items():
+        settings = _cloud_settings(name, config.clouds[name])
+        clouds[name] = CloudDeclaration(settings=settings, make=router.make, fingerprint=router.fingerprint)
     groups: list[GroupDeclaration] = []
     for group in config.groups():
         try:
             groups.append(_group(config, group, classes.get(group.cloud)))
+            routing.check(group)
         except ConfigError as error:
             problems += error.problems
     unpriced = [g.id for g in groups if g.price is None and _knows_no_price(classes.get(g.cloud))]
@@ -74,7 +81,7 @@ def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginClou
 def _cloud(
     config: Config, name: str, cloud: EntryPointCloud | PluginCloud, cls: type | None, dock: DockLink | None
 ) -> CloudDeclaration:
-    settings = dataclasses.replace(_cloud_settings(name, cloud.engine), driver=cloud.driver)
+    settings = _cloud_settings(name, cloud)
     if isinstance(cloud, PluginCloud):
         fingerprint: object = cloud.model_dump(exclude={"engine"})
         return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
@@ -154,9 +161,11 @@ def _placed(options: Any, config: Config, name: str) -> Any:
     return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked
 
 
-def _cloud_settings(name: str, engine: CloudEngine) -> CloudSettings:
+def _cloud_settings(name: str, cloud: EntryPointCloud | PluginCloud) -> CloudSettings:
+    engine = cloud.engine
     return CloudSettings(
         name=name,
+        driver=cloud.driver,
         observe_every=engine.observe_every,
         list_timeout=engine.list_timeout,
         create_timeout=engine.create_timeout,
@@ -189,9 +198,8 @@ def _knows_no_price(cls: type | None) -> bool:
 def _group(config: Config, group: Group, cls: type | None) -> GroupDeclaration:
     schema = getattr(cls, "MachineSettings", None)
     machine = machine_settings(schema, group, config.where("nodeGroups", group.index))
-    known = keys_of(schema) if schema else ()
     for key, value in (("labels", dict(group.template.labels)), ("taints", _taints(group.template))):
-        if value and key in known:  # a driver that labels its nodes itself makes them what the template promises (R69)
+        if value and key in given_to_nodes(cls):  # such a driver makes nodes what the template promises (R69)
             machine.setdefault(key, value)
     return GroupDeclaration(
         id=group.id,

@@ -24,7 +24,7 @@ from cloudgraft.config.secrecy import hide_secrets
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
 
-__all__ = ["machine_settings", "parse_options"]
+__all__ = ["checked_section", "machine_settings", "parse_options"]
 
 T = TypeVar("T")
 
@@ -68,14 +68,22 @@ def machine_settings(settings_type: type | None, group: Group, where: Where) -> 
         for key in strange
     ]
     own = {key: value for key, value in group.machine.items() if key not in strange}
-    place = dataclasses.replace(where, path=(*where.path, "machine"))
+    absolute: dict[str, object] = {}
     try:
-        parse_options(settings_type, own, place)
+        absolute = checked_section(settings_type, own, dataclasses.replace(where, path=(*where.path, "machine")))
     except ConfigError as error:
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    absolute: dict[str, object] = _with_absolute_paths(settings_type, own, where.base_dir)
+    return absolute
+
+
+def checked_section(settings_type: type | None, section: Mapping[str, Any], where: Where) -> dict[str, object]:
+    """A section that stands at ``where``, checked by a type, as it is in the file but with absolute paths."""
+    if settings_type is None:
+        return dict(section)
+    parse_options(settings_type, section, where)
+    absolute: dict[str, object] = _with_absolute_paths(settings_type, dict(section), where.base_dir)
     return absolute
 
 

@@ -12,6 +12,7 @@ from cloudgraft.engine.facts import Facts
 from cloudgraft.engine.prices import group_price
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GroupSpec, Money
 from cloudgraft.engine.templates import TemplateDeclaration, build_template, given_labels
+from cloudgraft.engine.variants import check_variants
 from cloudgraft.sdk.driver import Driver, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import AutoscalingOptions
@@ -100,6 +101,8 @@ def complete(
         raise InvalidArgumentError(
             f"cloud {declared.cloud} has no machine type {declared.shape!r}; there is: {offered[:500]}"
         )
+    if shape is not None:
+        check_variants(declared.template, shape, zone=declared.zone, region=declared.region)
     price = group_price(declared.price, declared.shape, catalog.prices)
     if price is None and needs_price:
         raise InvalidArgumentError(

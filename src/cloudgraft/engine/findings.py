@@ -110,8 +110,9 @@ def _kind_of(worker: Worker, record: MachineRecord, sight: Sight, now: float) ->
         return FindingKind.STUCK if is_late or sight.failures >= _STUCK_FAILURES else None
     listing = worker.observer.listing
     seen_by = record.state_since + worker.driver.traits.list_delay.total_seconds()
-    is_expected = record.presence is Presence.PRESENT and listing is not None and listing.began >= seen_by
-    return FindingKind.MISSING if is_expected and sight.machine is None else None
+    if record.presence is not Presence.PRESENT or listing is None or not listing.tells_of(record):
+        return None
+    return FindingKind.MISSING if listing.began >= seen_by and sight.machine is None else None
 
 
 def _recorded(kind: FindingKind, record: MachineRecord, sight: Sight, worker: Worker) -> Finding:

@@ -211,7 +211,15 @@ class Observer:
         return Change(machines=tuple(records.values()), events=events, clouds=ready)
 
     def _why_not_ours(self, listing: Listing) -> str:
-        """A lost journal, or two clusters of one name: only a person can tell, so nothing is done until one does."""
+        """Why nothing may be taken in from this list.
+
+        A lost journal, or two clusters of one name: only a person can tell, so nothing is done until one does.
+        """
+        if not listing.is_whole:
+            return (
+                f"a part of cloud {self.name} cannot be listed: nothing is created before all of its machines that "
+                "are ours are known"
+            )
         identity = self._around.identity
         others = strangers(listing, identity)
         if identity.is_certain or not others or any(map(identity.looks_ours, listing.machines)):

@@ -15,7 +15,7 @@ from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.sight import Listing
 from cloudgraft.engine.states import is_released
 from cloudgraft.sdk.driver import Machine, Ownership
-from cloudgraft.store.records import State
+from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["Orphan", "OrphanKind", "find_orphans", "strangers", "strays"]
 
@@ -68,12 +68,23 @@ def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bo
         if record is None or is_released(record):
             continue
         if record.cloud != cloud:  # two clouds of the configuration may show the same account
-            if is_proven and record.state is not State.GONE and record.machine_id == machine.machine_id:
+            if is_proven and record.state is not State.GONE and _is_shown_by_both(cloud, machine, record):
                 return True
             continue
         if record.state is not State.GONE or is_proven:
             return True
     return False
+
+
+def _is_shown_by_both(cloud: str, machine: Machine, record: MachineRecord) -> bool:
+    """Whether a machine is that of another cloud's record. A router names a machine ``cloud/id`` by whose it is.
+
+    One that is just being made has no id yet; its name is nobody else's.
+    """
+    if not record.machine_id:
+        return record.name == machine.name
+    theirs = (machine.machine_id, f"{cloud}/{machine.machine_id}")
+    return record.machine_id in theirs or machine.machine_id == f"{record.cloud}/{record.machine_id}"
 
 
 def strays(orphans: Iterable[Orphan], prices: Mapping[str, float], now: float) -> list[Stray]:

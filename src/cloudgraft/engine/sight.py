@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import CloudSettings, create_limit
 from cloudgraft.kube.objects import Node
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
 
 __all__ = ["Listing", "Looker", "Sight", "believable_from", "look"]
@@ -44,6 +44,15 @@ class Listing:
                 if counted[machine.name] > 1:
                     twins.setdefault(machine.name, []).append(machine)
         return Listing(began=began, machines=machines, by_name=by_name, by_id=by_id, twins=twins)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every machine that there is must be in it."""
+        return not isinstance(self.machines, PartialList) or self.machines.is_whole
+
+    def tells_of(self, record: MachineRecord) -> bool:
+        """Whether this machine would be in it if it existed; a driver of several clouds may miss one of them."""
+        return not isinstance(self.machines, PartialList) or self.machines.tells_of(record.machine_id)
 
     def named(self, name: str) -> Sequence[Machine]:
         """All machines of that name."""
@@ -128,9 +137,11 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     A machine under the id that the journal has is this one, marks or not; but only what proves to be ours may be
     deleted (law 4), and under another id only that is taken for ours at all.
     """
+    found = _candidates(record, listing, looker.identity)
+    if not found and not listing.tells_of(record):
+        return  # what was seen before still counts
     if sight.deleted_at is not None and listing.began >= sight.deleted_at:
         sight.deleted_at = None
-    found = _candidates(record, listing, looker.identity)
     proven = [m for m in found if looker.identity.is_proven(m, looker.traits.ownership, record)]
     ours = [m for m in found if m in proven or m.machine_id == record.machine_id]
     sight.unproven = next((m for m in found if m not in proven), None)

@@ -22,7 +22,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import NodeTemplate, Taint
 
-__all__ = ["TemplateDeclaration", "build_template", "given_labels"]
+__all__ = ["TemplateDeclaration", "build_template", "expected_labels", "given_labels"]
 
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
@@ -30,7 +30,7 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 
-_DEFAULT_PODS = Quantity(110)  # a kubelet's own
+DEFAULT_PODS = Quantity(110)  # a kubelet's own
 _NOTHING = Quantity(0)
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -67,7 +67,7 @@ def build_template(
     name nor providerID: the autoscaler puts in its own (R70).
     """
     real = facts or Facts()
-    expected = {"pods": _DEFAULT_PODS, **(shape.capacity if shape else {})} if not real.is_settled else {}
+    expected = {"pods": DEFAULT_PODS, **(shape.capacity if shape else {})} if not real.is_settled else {}
     capacity = {**expected, **real.capacity, **declaration.capacity}
     computed = _allocatable(capacity, declaration)
     allocatable = {**computed, **_real_allocatable(real, declaration), **declaration.allocatable}
@@ -92,15 +92,17 @@ def _labels(
     declaration: TemplateDeclaration, shape: Shape | None, zone: str, region: str, real: Facts
 ) -> dict[str, str]:
     """R69: those that a kubelet and a cloud put on a node, then the shape's, then real nodes', then the group's own."""
-    labels = {} if real.is_settled else _expected_labels(shape)
+    labels = {} if real.is_settled else expected_labels(shape)
     labels.update(real.labels)
     labels.update({key: value for key, value in ((ZONE, zone), (REGION, region)) if value})
     return {**labels, **declaration.labels}
 
 
-def _expected_labels(shape: Shape | None) -> dict[str, str]:
+def expected_labels(shape: Shape | None) -> dict[str, str]:
+    """R69: those that a kubelet and a cloud put on a node of this shape by themselves."""
     labels = {ARCH: "amd64", OS: "linux"}
-    if shape and _LABEL_VALUE.fullmatch(shape.name):  # no node can carry any other name as a label
+    # No node can carry any other name as a label; nor one that its cloud does not know it by.
+    if shape and not shape.variants and _LABEL_VALUE.fullmatch(shape.name):
         labels[INSTANCE_TYPE] = shape.name
     labels.update(shape.labels if shape else {})
     return labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,6 +21,7 @@ __all__ = [
     "MachineSpec",
     "MachineState",
     "Ownership",
+    "PartialList",
     "Price",
     "ProviderIdBy",
     "Shape",
@@ -122,6 +123,26 @@ class Machine:
     failure: str = ""
 
 
+class PartialList(list[Machine]):
+    """A list() that is not known to have every machine, of a driver that knows what it is complete for.
+
+    ``complete_for`` are beginnings of machine ids: a machine whose id begins with none of them may be there although
+    it is not in the list. ``is_whole``: every place was asked in which a machine can be made now, so that one whose id
+    is not known, and that is not in the list, does not exist.
+    """
+
+    __slots__ = ("complete_for", "is_whole")
+
+    def __init__(self, machines: Iterable[Machine], *, complete_for: Iterable[str], is_whole: bool) -> None:
+        """The machines that are known to be there, and what their list is complete for."""
+        super().__init__(machines)
+        self.complete_for, self.is_whole = tuple(complete_for), is_whole
+
+    def tells_of(self, machine_id: str) -> bool:
+        """Whether a machine of this id, or of none that is known, would be in the list if it existed."""
+        return machine_id.startswith(self.complete_for) if machine_id else self.is_whole
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """A machine type: what a machine of that name holds."""
@@ -130,6 +151,10 @@ class Shape:
     capacity: Mapping[str, Quantity]
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Taint] = ()  # that every node of it has by itself
+    # What a machine of it may turn out to be, where that is not certain: a group is only served when its template is
+    # true of each of them. What is said above is then what they have in common.
+    variants: Sequence[Shape] = ()
+    problem: str = ""  # why no machine of it can be had, for a person; a group that wants one is not served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +192,11 @@ class Driver(ABC):
 
     @abstractmethod
     async def list(self) -> Sequence[Machine]:
-        """Every machine in the account that may be ours, all pages. Raise rather than answer with a part."""
+        """Every machine in the account that may be ours, all pages. Raise rather than answer with a part.
+
+        A driver of several places that can tell which of them a machine is in, by its id, may answer with a
+        :class:`PartialList` when one of them is away.
+        """
 
     async def shapes(self) -> Sequence[Shape]:
         """The machine types on offer."""

@@ -1,0 +1,1 @@
+"""The driver ``router``: several clouds behind one node group."""

@@ -1,0 +1,65 @@
+"""Which refusals of one backend let the next one be asked, and what is said when all of them refused.
+
+Only an error that says for certain that nothing was done may be followed by a call to another cloud (law 3). Of those:
+
+- out of stock, over quota, away, credentials or rights refused, not in this state: the next backend is asked;
+- a rate limit or a conflict passes in a moment: the engine makes the call again, and no dearer cloud is used for it;
+- a request that makes no sense, or a name that is taken: a person has to look, and the next cloud would hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    ErrorClass,
+    InternalError,
+    OutOfStockError,
+    PermissionDeniedError,
+    PreconditionError,
+    QuotaExceededError,
+    UnavailableError,
+    error_from_slug,
+)
+
+__all__ = ["PASSED_ON", "located", "refused_by_all"]
+
+PASSED_ON: Final = (
+    OutOfStockError,
+    QuotaExceededError,
+    UnavailableError,
+    AuthenticationError,
+    PermissionDeniedError,
+    PreconditionError,
+)
+
+
+def located(error: CloudgraftError, cloud: str) -> CloudgraftError:
+    """The same error, which says in which cloud it happened."""
+    return _class_of(error)(f"{cloud}: {error.message}", retry_after=error.retry_after)
+
+
+def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
+    """The one error that stands for all of them: the class is the one that helps most, the text has every reason.
+
+    Where any cloud is out of stock or quota, that is what the autoscaler is told, so that it tries another group at
+    once. Else what passes by itself comes before what a person must put right.
+    """
+    message = "; ".join(f"{cloud}: {error.message}" for cloud, error in refusals.items())
+    errors = list(refusals.values())
+    waits = [error.retry_after for error in errors if error.retry_after is not None]
+    wait = min(waits, default=None)
+    if any(error.error_class is ErrorClass.OUT_OF_RESOURCES for error in errors):
+        is_quota = all(isinstance(error, QuotaExceededError) for error in errors)
+        return (QuotaExceededError if is_quota else OutOfStockError)(message, retry_after=wait)
+    if any(isinstance(error, UnavailableError) for error in errors):
+        return UnavailableError(message, retry_after=wait)
+    return _class_of(errors[0])(message, retry_after=wait)
+
+
+def _class_of(error: CloudgraftError) -> type[CloudgraftError]:
+    """The class of ours that it counts as: an author's own may want more than a message."""
+    return error_from_slug(error.slug) or InternalError

@@ -1,0 +1,87 @@
+"""What a configuration file may say: about a router, and about the machines of a group that it serves."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.types import Taint
+
+__all__ = ["BackendOptions", "BackendPrice", "MachineSettings", "Order", "RouterOptions"]
+
+
+class Order(enum.Enum):
+    """Which backend is asked first."""
+
+    LISTED = "listed"  # as they stand in the file
+    CHEAPEST = "cheapest"  # by price; those without one last, and equal ones as they stand in the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendPrice:
+    """What an hour of a machine costs, where its cloud does not tell it."""
+
+    hourly: Decimal
+    currency: str
+
+    def __post_init__(self) -> None:
+        """Refuses what is no price. A machine that one owns already may cost nothing."""
+        if not self.hourly.is_finite() or self.hourly < 0:
+            raise InvalidArgumentError("price.hourly must be a number, and not negative")
+        if not self.currency:
+            raise InvalidArgumentError("price.currency must not be empty; write it like EUR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
+    """One cloud in which a machine of a shape may be made, and how it is made there."""
+
+    cloud: str  # one of the `clouds` of this file
+    machine: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as a group of that cloud would have it
+    price: BackendPrice | None = None  # instead of what the cloud tells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterOptions:
+    """Several clouds as one."""
+
+    shapes: Mapping[str, Sequence[BackendOptions]]  # by a name of your choice: where such a machine may be made
+    order: Order = Order.LISTED
+    cool_down: timedelta = timedelta(minutes=1)  # a backend that refused is asked after the others for so long
+    list_timeout: timedelta = timedelta(seconds=30)  # a backend that does not list within this is away
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if not self.shapes:
+            raise InvalidArgumentError("shapes must not be empty: name at least one, with the clouds that can make it")
+        if self.cool_down < timedelta(0) or self.list_timeout <= timedelta(0):
+            raise InvalidArgumentError("coolDown must not be negative, and listTimeout must be more than zero")
+        for name, backends in self.shapes.items():
+            clouds = [backend.cloud for backend in backends]
+            if not clouds:
+                raise InvalidArgumentError(f"shapes.{name} names no cloud in which it can be made")
+            twice = next((cloud for cloud in clouds if clouds.count(cloud) > 1), None)
+            if twice is not None:
+                raise InvalidArgumentError(f"shapes.{name} names the cloud {twice} twice; each is asked once")
+
+    @property
+    def clouds(self) -> tuple[str, ...]:
+        """All clouds that it uses, each once, in the order in which they are first named."""
+        return tuple(dict.fromkeys(backend.cloud for backends in self.shapes.values() for backend in backends))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """The ``machine:`` section of a group: only which of the router's shapes. The rest is said there, for each cloud.
+
+    Labels and taints are filled in from the group's template, for clouds that put them on their nodes themselves.
+    """
+
+    shape: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
