@@ -22,7 +22,7 @@ from clouds.judge import Case, Judge, Tell
 from e2e.cloudgraft_process import CloudgraftServer
 from e2e.waiting import until
 
-__all__ = ["Check", "Trial", "document", "try_driver"]
+__all__ = ["Check", "Trial", "document", "is_served", "try_driver"]
 
 _MACHINES: Final = 2
 
@@ -131,6 +131,12 @@ def document(
     return {"cluster": cluster, "clouds": {**case.others, "judged": cloud}, "nodeGroups": [group]}
 
 
+def is_served(server: CloudgraftServer) -> bool:
+    """Whether the autoscaler is told of the group, which it is from a Refresh after the cloud's first lists on."""
+    server.call("Refresh", {})
+    return any(group["served"] for group in server.groups().values())
+
+
 def _scale(case: Case, directory: Path) -> None:
     """Up by the autoscaler's call, down by its other one; the cloud itself is asked what there is."""
     home = directory / "engine"
@@ -139,6 +145,7 @@ def _scale(case: Case, directory: Path) -> None:
     server.start()
     seconds = case.boot_time.total_seconds()
     try:
+        until(lambda: is_served(server), "the group is served", seconds=seconds, check=server.check)
         server.call("NodeGroupIncreaseSize", {"id": "judged", "delta": _MACHINES})
         wanted = {"judged": {"running": _MACHINES}}
         until(lambda: server.states() == wanted, "the machines run", seconds=seconds, check=server.check)

@@ -18,6 +18,7 @@ from clouds.judge import Case, Judge, Tell
 from clouds.servers.aws_cloud import AwsCloud, tags_of
 from clouds.servers.aws_proxy import Fault, Kind
 from clouds.servers.moto_server import IMAGE
+from clouds.trial import is_served
 from e2e.cloudgraft_process import CloudgraftServer
 from e2e.waiting import until
 
@@ -170,17 +171,11 @@ class _Engine:
         self._cloud.proxy.lag = _LAG
         server.start()
         try:
-            until(lambda: self._is_served(server), "the group is served", seconds=_SECONDS, check=server.check)
+            until(lambda: is_served(server), "the group is served", seconds=_SECONDS, check=server.check)
             yield server
         finally:
             server.stop()
             self._cloud.proxy.clear()
-
-    @staticmethod
-    def _is_served(server: CloudgraftServer) -> bool:
-        """After the first list, which the engine waits for, and a refresh."""
-        server.call("Refresh", {})
-        return bool(server.groups()["judged"]["served"])
 
     @staticmethod
     def _machines(server: CloudgraftServer) -> list[dict[str, Any]]:

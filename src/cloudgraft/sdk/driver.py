@@ -194,6 +194,10 @@ class Driver(ABC):
     async def list(self) -> Sequence[Machine]:
         """Every machine in the account that may be ours, all pages. Raise rather than answer with a part.
 
+        What is listed is taken as accepted: it comes up by itself, or fails. Where a create takes several steps of
+        yours, leave a machine out while it is half made, so that a create that died is called again and finishes it;
+        and list it as FAILED when nobody has come back for it, so that it is removed.
+
         A driver of several places that can tell which of them a machine is in, by its id, may answer with a
         :class:`PartialList` when one of them is away.
         """
