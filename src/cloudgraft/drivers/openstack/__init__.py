@@ -1,0 +1,1 @@
+"""OpenStack: servers of Nova, by openstacksdk."""

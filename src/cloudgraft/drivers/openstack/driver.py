@@ -1,0 +1,130 @@
+"""Servers of Nova. To create one is one call, which makes its volume and its ports too; they go when it goes.
+
+- Nova takes no token, and its names are not unique: what became of a call without an answer is seen in a list.
+- Our marks are the server's metadata. Nova cannot filter by them, and is asked for no filter and no page size at all:
+  only then does it show the servers of a cell that is down, as unknown, where it else leaves them out without a word.
+  So a list is one pass over the project's servers, on pages as long as the cloud makes them (1,000 by default).
+- A server that is deleted while Nova looks for its host is shown as building for a moment more, before it goes. So what
+  Nova has agreed to delete is shown as deleting for half a minute, whatever it says.
+- Nova accepts a server first and looks for a host later. One that finds none is listed as failed, with the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from cloudgraft.drivers.openstack.lookups import Lookups, flavors, pages, shape_of
+from cloudgraft.drivers.openstack.options import OpenstackOptions
+from cloudgraft.drivers.openstack.servers import machine_of, order_of, provider_id
+from cloudgraft.drivers.openstack.session import Cloud
+from cloudgraft.drivers.openstack.settings import MachineSettings, settings_of
+from cloudgraft.drivers.user_data import error_without
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
+from cloudgraft.sdk.errors import CloudgraftError, ConflictError, DeadlineError, InvalidArgumentError, NotFoundError
+
+__all__ = ["OpenstackDriver"]
+
+_TRIES: Final = 3  # of a list
+_LINGERS: Final = 30.0  # seconds for which a deletion is believed to be under way
+
+
+class OpenstackDriver(BlockingDriver):
+    """Machines in one project of an OpenStack cloud."""
+
+    Options = OpenstackOptions
+    MachineSettings = MachineSettings
+
+    def __init__(self, options: OpenstackOptions) -> None:
+        """Asks nothing yet."""
+        self.traits = options.traits()
+        self._cloud = Cloud(options)
+        self._lookups = Lookups()
+        self._gpus = options.gpus
+        self._region = options.region
+        self._deleted = _Deleted()
+        self._provider_region = options.region if options.regionalProviderID else ""
+
+    def start(self) -> None:
+        """Reads who we are; the cloud is not asked."""
+        self._cloud.check()
+
+    def close(self) -> None:
+        """Ends idle connections."""
+        self._cloud.close()
+
+    def create(self, spec: MachineSpec) -> Machine:
+        """Orders a server. It is accepted when this returns; whether a host has room is seen later."""
+        settings = settings_of(spec.settings)
+        call = self._cloud.call()
+        order = order_of(spec, settings, self._lookups.find(call, settings))
+        try:
+            answer = call.post("compute", "/servers", f"create the server {spec.name}", order)
+        except CloudgraftError as error:
+            if isinstance(error, InvalidArgumentError):
+                self._lookups.forget()
+            raise error_without(error, spec.user_data) from None
+        server = answer.get("server")
+        if not isinstance(server, dict) or not server.get("id"):
+            raise DeadlineError(f"create the server {spec.name}: the answer does not tell its id")
+        return Machine(
+            name=spec.name,
+            machine_id=str(server["id"]),
+            provider_id=provider_id(str(server["id"]), self._provider_region),
+            state=MachineState.PENDING,
+            tags=dict(spec.tags),
+        )
+
+    def delete(self, machine: Machine) -> None:
+        """Deletes the server; Nova removes its ports, and its volume unless that was to stay."""
+        path = f"/servers/{quote(machine.machine_id, safe='')}"
+        try:
+            self._cloud.call().delete("compute", path, f"delete the server {machine.name}")
+        except NotFoundError:
+            return
+        self._deleted.add(machine.machine_id)
+
+    def list(self) -> Sequence[Machine]:
+        """The project's servers."""
+        servers = self._servers()
+        found = {str(server.get("id")): machine_of(server, self._provider_region) for server in servers}
+        return [self._deleted.shown(machine) for machine in found.values() if machine is not None]
+
+    def _servers(self) -> Sequence[dict[str, Any]]:
+        """All of them. When the last one of a page goes before the next page is asked for, it begins anew."""
+        call = self._cloud.call()
+        for _ in range(_TRIES - 1):
+            with suppress(ConflictError):
+                return pages(call, "/servers/detail", "servers", "list the servers", is_changing=True)
+        return pages(call, "/servers/detail", "servers", "list the servers", is_changing=True)
+
+    def shapes(self) -> Sequence[Shape]:
+        """The flavours that the project may use."""
+        return [shape_of(flavor, self._gpus, self._region) for flavor in flavors(self._cloud.call())]
+
+
+class _Deleted:
+    """The servers whose deletion Nova has accepted of late. Their ids are never given away again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until: dict[str, float] = {}
+
+    def add(self, server: str) -> None:
+        """It was accepted just now."""
+        now = time.monotonic()
+        with self._lock:
+            self._until = {id_: until for id_, until in self._until.items() if now < until}
+            self._until[server] = now + _LINGERS
+
+    def shown(self, machine: Machine) -> Machine:
+        """As it is to be listed."""
+        with self._lock:
+            is_going = time.monotonic() < self._until.get(machine.machine_id, 0.0)
+        return replace(machine, state=MachineState.DELETING, reason="", failure="") if is_going else machine

@@ -1,0 +1,150 @@
+"""What OpenStack's errors mean, by their HTTP status and their text: it has no codes.
+
+The same rows tell what became of a server that Nova accepted and then could not build: see ``failure_of``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import requests
+from keystoneauth1 import exceptions as keystone
+
+from cloudgraft.drivers.error_table import ErrorTable, Known, error_of_status, retry_after
+from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InvalidArgumentError,
+    OutOfStockError,
+    PermissionDeniedError,
+    PreconditionError,
+    QuotaExceededError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+__all__ = ["ERRORS", "error_of_answer", "error_of_library", "failure_of"]
+
+_QUOTA: Final = "raise the project's quota, or let go of something else"
+_NO_ROOM: Final = "no host has room for this flavour now, or none has what it asks for (zone, server group, GPU)"
+_ADDRESSES: Final = "the network has no free addresses; give it another subnet"
+_LONGEST: Final = 600  # characters of what the cloud says that a message repeats
+
+ERRORS: Final = ErrorTable(
+    Known(text="quota exceeded", error=QuotaExceededError, fix=_QUOTA),
+    Known(text="quota_exceeded", error=QuotaExceededError, fix=_QUOTA),
+    Known(text="maximum number of ports exceeded", error=QuotaExceededError, fix=_QUOTA),
+    Known(text="maximum number of volumes", error=QuotaExceededError, fix=_QUOTA),
+    Known(text="VolumeLimitExceeded", error=QuotaExceededError, fix=_QUOTA),
+    Known(text="VolumeSizeExceedsAvailableQuota", error=QuotaExceededError, fix=_QUOTA),
+    Known(text="No valid host was found", error=OutOfStockError, fix=_NO_ROOM),
+    Known(text="Exhausted all hosts available", error=OutOfStockError, fix=_NO_ROOM),
+    Known(text="Insufficient compute resources", error=OutOfStockError, fix=_NO_ROOM),
+    Known(text="No more IP addresses", error=OutOfStockError, fix=_ADDRESSES),
+    Known(text="No fixed IP addresses available", error=OutOfStockError, fix=_ADDRESSES),
+    Known(status=413, error=RateLimitedError),
+    Known(status=429, error=RateLimitedError),
+    Known(
+        status=401,
+        error=AuthenticationError,
+        fix="look at the user's name, its password or application credential, and the project",
+    ),
+    Known(
+        status=403,
+        text="Policy doesn't allow",
+        error=PermissionDeniedError,
+        fix="give the user the role `member` in the project",
+    ),
+    Known(
+        status=403,
+        text="Only volume-backed servers are allowed",
+        error=InvalidArgumentError,
+        fix="this flavour has no disk: give machine.bootVolume",
+    ),
+    Known(
+        status=406,
+        text="not supported by the API",
+        error=UnsupportedError,
+        fix="this driver needs the compute API 2.69, which came with the release Stein (2019)",
+    ),
+    Known(status=400, text="Can not find requested image", error=InvalidArgumentError, fix="look at machine.image"),
+    Known(status=400, text="image", error=InvalidArgumentError, fix="look at machine.image and machine.bootVolume"),
+    Known(status=400, text="Flavor", error=InvalidArgumentError, fix="look at machine.shape"),
+    Known(status=400, text="key_name", error=InvalidArgumentError, fix="look at machine.keyPair"),
+    Known(status=400, text="Security group", error=InvalidArgumentError, fix="look at machine.securityGroups"),
+    Known(status=409, text="security_groups found", error=InvalidArgumentError, fix="name it by its id"),
+    Known(status=404, text="Security group", error=InvalidArgumentError, fix="look at machine.securityGroups"),
+    Known(status=400, text="availability zone", error=InvalidArgumentError, fix="look at machine.zone"),
+    Known(status=400, text="server group", error=InvalidArgumentError, fix="look at machine.serverGroup"),
+    Known(status=400, text="volume type", error=InvalidArgumentError, fix="look at machine.bootVolume.type"),
+    Known(status=400, text="network", error=InvalidArgumentError, fix="look at machine.networks"),
+    Known(
+        status=409,
+        text="Multiple possible networks",
+        error=InvalidArgumentError,
+        fix="say in machine.networks which ones",
+    ),
+    Known(status=400, text="marker", error=ConflictError),  # the last server of a page is gone: list anew
+    Known(status=409, text="is locked", error=PreconditionError, fix="somebody locked it: unlock it in the cloud"),
+)
+
+
+def error_of_answer(response: requests.Response, what: str, *, is_change: bool) -> CloudgraftError:
+    """What to raise for an answer that is a refusal."""
+    said, after = _said(response)[:_LONGEST], retry_after(response.headers)
+    return _error(response.status_code, said, what, is_change=is_change, after=after)
+
+
+def error_of_library(error: keystone.ClientException, what: str, *, is_change: bool) -> CloudgraftError:
+    """What to raise for a call that keystoneauth gave up. It wraps the errors of requests, and calls all timeouts
+    those of a connection: what really happened is in their context.
+    """
+    if isinstance(error, keystone.HttpError):  # of Keystone, when it was asked for a token
+        after = float(error.retry_after) or None
+        return _error(error.http_status, str(error.message)[:_LONGEST], what, is_change=is_change, after=after)
+    if isinstance(error.__context__, requests.RequestException):
+        return error_of_request(error.__context__, what, is_change=is_change)
+    if isinstance(error, (keystone.EndpointNotFound, keystone.DiscoveryFailure)):
+        return PreconditionError(f"{what}: {error}; look at region, interface and authUrl")
+    if isinstance(error, keystone.AuthorizationFailure):
+        return AuthenticationError(f"{what}: {error}")
+    return DeadlineError(f"{what}: {error}") if is_change else UnavailableError(f"{what}: {error}")
+
+
+def _error(status: int, said: str, what: str, *, is_change: bool, after: float | None) -> CloudgraftError:
+    """By what the cloud said alone: in ``what`` is a server's name, and in that the id of a group, which may be any."""
+    row, message = ERRORS.find(status=status, text=said), f"{what}: {said} (HTTP {status})"
+    if row is None:
+        return error_of_status(status, message, is_change=is_change, retry_after=after)
+    return row.error(f"{message}; {row.fix}" if row.fix else message, retry_after=after)
+
+
+def failure_of(text: str) -> str:
+    """The name of the error that a server failed with; empty when the table does not know it."""
+    row = ERRORS.find(text=text)
+    return row.error.slug if row is not None else ""
+
+
+def _said(response: requests.Response) -> str:
+    """The message in an answer. Every service wraps it in a key of its own; proxies answer with a page."""
+    try:
+        body = json.loads(response.content)
+    except ValueError:
+        return " ".join(response.text.split()) or str(response.reason)
+    found = _message(body)
+    return found or str(response.reason)
+
+
+def _message(body: object) -> str:
+    if not isinstance(body, Mapping):
+        return ""
+    for value in (body, *body.values()):
+        if isinstance(value, Mapping) and isinstance(value.get("message"), str):
+            return str(value["message"])
+    return ""

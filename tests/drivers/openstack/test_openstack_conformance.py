@@ -1,0 +1,56 @@
+"""The kit's rules for drivers on `openstack`, over a real socket, with the fake OpenStack behind it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.drivers.openstack.driver import OpenstackDriver
+from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack, Fault
+from clouds.servers.openstack_fake_state import Project
+from tests.conformance.test_driver_processes import NO_PROCESS, passed
+from tests.drivers.openstack.openstack_clouds import MACHINE, SDK_NOISE, driver
+
+pytestmark = pytest.mark.filterwarnings(SDK_NOISE)
+# Nova's create is not idempotent, which three of the checks are about; it tells no prices.
+SKIPPED = (
+    NO_PROCESS,
+    "a_second_create_adds_nothing",
+    "a_second_create_is_answered_as_declared",
+    "two_creates_of_one_name_at_once",
+    "prices_are_sane",
+)
+
+
+async def test_openstack_keeps_every_rule_for_drivers(tmp_path: Path) -> None:
+    full = Fault(method="POST", path="/servers", status=403, message="Quota exceeded for instances: already used 10")
+    busy = Fault(method="POST", path="/servers", status=429, headers={"Retry-After": "7"})
+    with FakeOpenstack(Project(page=6)) as cloud, FakeOpenstack() as troubled_cloud:
+
+        def troubled(trouble: Trouble) -> OpenstackDriver | None:
+            faults = {Trouble.QUOTA: [full], Trouble.RATE_LIMIT: [busy]}
+            troubled_cloud.faults[:] = faults.get(trouble, [])
+            match trouble:
+                case Trouble.QUOTA | Trouble.RATE_LIMIT:
+                    return driver(troubled_cloud, tmp_path)
+                case Trouble.AUTHENTICATION:
+                    return driver(troubled_cloud, tmp_path, password="a-wrong-one")
+                case Trouble.AWAY:
+                    return driver(cloud, tmp_path, auth_url="http://127.0.0.1:9/v3")
+            return None
+
+        settings = DriverSettings(
+            machine=MACHINE,
+            at_once=3,
+            page_size=6,
+            interruptions=2,
+            late=timedelta(seconds=0.2),
+            secrets=(PASSWORD,),
+            troubled=troubled,
+        )
+        report = await judge_driver(lambda: driver(cloud, tmp_path), settings)
+        assert not cloud.project.servers
+    passed(report, *SKIPPED)

@@ -1,0 +1,306 @@
+"""What goes wrong in an OpenStack cloud, and what the driver makes of it: over real sockets, with faults on command."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.drivers.openstack.options import USER_DATA_LIMIT
+from cloudgraft.sdk.driver import MachineState
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    QuotaExceededError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+)
+from clouds.servers.openstack_fake import FakeOpenstack
+from clouds.servers.openstack_fake_state import Project
+from tests.drivers.openstack.openstack_clouds import SDK_NOISE, driver, spec
+
+pytestmark = pytest.mark.filterwarnings(SDK_NOISE)
+SERVERS = "/compute/v2.1/servers"
+DATA = "#cloud-config\ntoken: abcdef.0123456789abcdef\n"
+
+
+@pytest.fixture
+def cloud() -> Iterator[FakeOpenstack]:
+    with FakeOpenstack() as fake:
+        yield fake
+
+
+def test_wrong_credentials_are_told_as_such_and_nothing_is_listed(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    with pytest.raises(AuthenticationError, match="password") as refused:
+        driver(cloud, tmp_path, password="a-wrong-password").list()
+    assert "a-wrong-password" not in str(refused.value)
+    with pytest.raises(AuthenticationError):
+        driver(cloud, tmp_path, password="a-wrong-password").create(spec())
+    assert not cloud.project.servers
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "error", "told"),
+    [
+        (403, "Quota exceeded for cores: Requested 8, but already used 20 of 20 cores", QuotaExceededError, "raise"),
+        (403, "Maximum number of ports exceeded", QuotaExceededError, "quota"),
+        (403, "Policy doesn't allow os_compute_api:servers:create to be performed.", PermissionDeniedError, "member"),
+        (400, "Can not find requested image 4711", InvalidArgumentError, "machine.image"),
+        (400, "Flavor 99 could not be found.", InvalidArgumentError, "machine.shape"),
+        (400, "Invalid key_name provided.", InvalidArgumentError, "machine.keyPair"),
+        (400, "The requested availability zone is not available", InvalidArgumentError, "machine.zone"),
+        (409, "Multiple possible networks found, use a Network ID", InvalidArgumentError, "machine.networks"),
+        (409, "something else changed", ConflictError, "something"),
+        (403, "Only volume-backed servers are allowed for flavors with zero disk.", InvalidArgumentError, "bootVolume"),
+        (406, "Version 2.69 is not supported by the API. Minimum is 2.1", UnsupportedError, "Stein"),
+        (404, "The resource could not be found.", NotFoundError, "found"),
+    ],
+)
+def test_a_refused_create_has_the_class_of_its_cause_and_says_what_to_do(
+    cloud: FakeOpenstack, tmp_path: Path, status: int, message: str, error: type[CloudgraftError], told: str
+) -> None:
+    trouble = cloud.trouble(method="POST", path=SERVERS, status=status, message=message)
+    with trouble, pytest.raises(CloudgraftError, match=told) as refused:
+        driver(cloud, tmp_path).create(spec())
+    assert type(refused.value) is error
+    assert message in refused.value.message
+
+
+def test_a_refusal_is_not_told_by_the_name_of_its_server(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    trouble = cloud.trouble(method="POST", path=SERVERS, status=400, message="Invalid input")
+    with trouble, pytest.raises(InvalidArgumentError):
+        driver(cloud, tmp_path).create(spec("prod-marker-pool"))
+
+
+@pytest.mark.parametrize("status", [413, 429])
+def test_a_rate_limit_says_when_to_come_again(cloud: FakeOpenstack, tmp_path: Path, status: int) -> None:
+    trouble = cloud.trouble(method="POST", path=SERVERS, status=status, headers={"Retry-After": "42"})
+    with trouble as fault, pytest.raises(RateLimitedError) as refused:
+        driver(cloud, tmp_path).create(spec())
+    assert refused.value.retry_after == 42
+    assert fault.times == 999_999, "it was sent once"
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_create_that_a_server_failed_at_is_unknown_and_is_sent_once(
+    cloud: FakeOpenstack, tmp_path: Path, status: int
+) -> None:
+    with cloud.trouble(method="POST", path=SERVERS, status=status) as fault:
+        with pytest.raises(DeadlineError):
+            driver(cloud, tmp_path).create(spec())
+        assert fault.times == 999_999
+    with cloud.trouble(method="GET", path=SERVERS, status=status), pytest.raises(UnavailableError):
+        driver(cloud, tmp_path).list()
+
+
+def test_a_connection_that_breaks_after_the_request_was_sent_leaves_the_outcome_open(
+    cloud: FakeOpenstack, tmp_path: Path
+) -> None:
+    one = driver(cloud, tmp_path)
+    with cloud.trouble(method="POST", path=SERVERS, is_reset=True), pytest.raises(DeadlineError):
+        one.create(spec())
+    assert [machine.name for machine in one.list()] == ["one"], "it was made, and a list settles it"
+    with cloud.trouble(method="POST", path=SERVERS, is_half=True), pytest.raises(DeadlineError):
+        one.create(spec("two"))
+    assert len(one.list()) == 2
+
+
+@pytest.mark.parametrize("what", ["is_half", "is_reset"])
+def test_half_a_page_is_no_list(cloud: FakeOpenstack, tmp_path: Path, what: str) -> None:
+    cloud.project.page = 2
+    one = driver(cloud, tmp_path)
+    for number in range(5):
+        one.create(spec(f"m{number}"))
+    assert len(one.list()) == 5
+    trouble = cloud.trouble(method="GET", path="marker=", **{what: True})
+    with trouble, pytest.raises((UnavailableError, InternalError)):
+        one.list()
+
+
+def test_a_page_that_is_too_short_while_servers_are_built_is_not_taken_for_the_last(
+    cloud: FakeOpenstack, tmp_path: Path
+) -> None:
+    cloud.project.page, cloud.project.is_short = 4, True
+    one = driver(cloud, tmp_path)
+    for number in range(5):
+        one.create(spec(f"m{number}"))
+    assert len(one.list()) == 5
+
+
+def test_a_page_that_comes_once_more_while_servers_are_built_is_no_end_and_no_error(
+    cloud: FakeOpenstack, tmp_path: Path
+) -> None:
+    cloud.project.page, cloud.project.repeats = 2, 2
+    one = driver(cloud, tmp_path)
+    for number in range(5):
+        one.create(spec(f"m{number}"))
+    assert sorted(machine.name for machine in one.list()) == [f"m{number}" for number in range(5)]
+    cloud.project.repeats = 1000
+    with pytest.raises(InternalError, match="page"):
+        one.list()
+
+
+def test_a_list_whose_cell_is_down_raises_instead_of_missing_machines(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path)
+    one.create(spec())
+    cloud.project.is_cell_down = True
+    with pytest.raises(UnavailableError, match="cell"):
+        one.list()
+
+
+def test_a_list_begins_anew_when_its_marker_went_between_two_pages(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path)
+    one.create(spec())
+    message = "marker [4711] not found"
+    with cloud.trouble(method="GET", path="marker=", status=400, message=message, times=2):
+        assert len(one.list()) == 1
+    with cloud.trouble(method="GET", path="marker=", status=400, message=message), pytest.raises(ConflictError):
+        one.list()
+
+
+def test_a_cloud_that_hangs_is_given_up(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path, timeout=timedelta(seconds=0.3))
+    one.list()
+    with cloud.trouble(method="POST", path=SERVERS, hold=threading.Event()), pytest.raises(DeadlineError):
+        one.create(spec())
+    with cloud.trouble(method="GET", path=SERVERS, hold=threading.Event()), pytest.raises(UnavailableError):
+        one.list()
+
+
+def test_keystone_that_hangs_or_fails_means_that_nothing_was_done(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    with cloud.trouble(method="POST", path="/auth/tokens", status=500), pytest.raises(UnavailableError):
+        driver(cloud, tmp_path).create(spec())
+    with cloud.trouble(method="POST", path="/auth/tokens", hold=threading.Event()), pytest.raises(UnavailableError):
+        driver(cloud, tmp_path, timeout=timedelta(seconds=0.3)).create(spec())
+    assert not cloud.project.servers
+
+
+def test_a_token_that_expired_is_replaced_and_the_create_is_done_once(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path)
+    one.list()
+    cloud.tokens.clear()  # as when Keystone's clock is ahead of ours, or somebody revoked it
+    one.create(spec())
+    assert len(cloud.project.servers) == 1
+    assert cloud.logins == 2
+
+
+def test_threads_share_one_token(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: one.create(spec(f"m{number}")), range(8)))
+        assert len({machine.machine_id for machine in made}) == 8
+    assert len(one.list()) == 8
+    assert cloud.logins == 1
+    one.close()
+
+
+def test_a_flavour_that_no_host_can_hold_is_out_of_stock(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path)
+    one.create(spec(shape="m1.huge"))
+    (machine,) = one.list()
+    assert machine.state is MachineState.FAILED
+    assert "No valid host" in machine.reason
+    assert machine.failure == "out_of_stock"
+
+
+def test_what_was_renamed_or_deleted_by_hand_is_shown_as_it_is(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path)
+    made = one.create(spec())
+    cloud.project.servers[made.machine_id].name = "renamed"
+    (machine,) = one.list()
+    assert (machine.name, machine.tags) == ("renamed", spec().tags)
+    cloud.project.servers.clear()
+    assert one.list() == []
+    one.delete(made)
+
+
+def test_an_unknown_state_does_not_break_the_list_and_what_is_gone_is_left_out(
+    cloud: FakeOpenstack, tmp_path: Path
+) -> None:
+    one = driver(cloud, tmp_path)
+    states = {"NEW_IN_2031": "pending", "SHUTOFF": "stopped", "DELETED": "", "SOFT_DELETED": "", "REBOOT": "running"}
+    for status in states:
+        cloud.project.servers[one.create(spec(status)).machine_id].status = status
+    cloud.project.servers[one.create(spec("going")).machine_id].task = "deleting"
+    seen = {machine.name: machine.state.value for machine in one.list()}
+    assert seen == {**{name: state for name, state in states.items() if state}, "going": "deleting"}
+
+
+def test_what_nova_has_agreed_to_delete_is_going_although_it_is_still_shown(
+    cloud: FakeOpenstack, tmp_path: Path
+) -> None:
+    one = driver(cloud, tmp_path)
+    going, staying = one.create(spec("going")), one.create(spec("staying"))
+    cloud.project.is_slow_to_delete = True
+    one.delete(going)
+    cloud.project.servers[staying.machine_id].status = "ACTIVE"
+    seen = {machine.name: machine.state for machine in one.list()}
+    assert seen == {"going": MachineState.DELETING, "staying": MachineState.RUNNING}
+
+
+def test_what_nova_cannot_keep_is_refused_before_it_is_asked(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    one = driver(cloud, tmp_path)
+    refused = {
+        "1 to 255": spec("n" * 256),
+        "user data": spec(user_data="x" * (USER_DATA_LIMIT + 1)),
+        "255 at most": spec(tags={"cloudgraft-group": "g" * 256}),
+        "cannot keep": spec(tags={"cloudgraft-group": "\N{HONEYBEE}"}),
+        "no key": spec(tags={"a/b": "c"}),
+        "machine.image": spec(image="no-such"),
+        "machine.shape": spec(shape="no-such"),
+        "machine.networks": spec(networks=["no-such"]),
+        "machine.serverGroup": spec(serverGroup="no-such"),
+        "not known": spec(flavour="m1"),
+    }
+    for told, order in refused.items():
+        with pytest.raises(InvalidArgumentError, match=told):
+            one.create(order)
+    assert not cloud.project.servers
+    one.create(spec(user_data="x" * USER_DATA_LIMIT))  # exactly so much is taken
+
+
+def test_two_images_of_one_name_are_told_and_a_new_one_is_found_after_the_old_one_went(
+    cloud: FakeOpenstack, tmp_path: Path
+) -> None:
+    one = driver(cloud, tmp_path)
+    one.create(spec())
+    new, other = "6f0f2c0e-6e57-4b62-a4f6-8a4a37f3a0aa", "6f0f2c0e-6e57-4b62-a4f6-8a4a37f3a0ab"
+    cloud.project.images = {new: "cirros"}
+    with pytest.raises(InvalidArgumentError, match=r"machine\.image"):
+        one.create(spec("two"))  # the id of the old one was still believed
+    one.create(spec("two"))
+    cloud.project.images = {new: "cirros", other: "cirros"}
+    with pytest.raises(InvalidArgumentError, match="2 are named"):
+        driver(cloud, tmp_path).create(spec("three"))
+
+
+def test_user_data_and_secrets_are_in_no_error(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    message = f"Invalid input: {DATA.splitlines()[1]}"
+    trouble = cloud.trouble(method="POST", path=SERVERS, status=400, message=message)
+    with trouble, pytest.raises(InvalidArgumentError) as refused:
+        driver(cloud, tmp_path).create(spec(user_data=DATA))
+    assert "0123456789abcdef" not in str(refused.value)
+
+
+def test_a_service_that_the_catalogue_does_not_have_is_told_with_what_to_look_at(
+    cloud: FakeOpenstack, tmp_path: Path
+) -> None:
+    with pytest.raises(PreconditionError, match="region"):
+        driver(cloud, tmp_path, region="elsewhere").list()
+
+
+def test_a_page_that_leads_nowhere_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:
+    with FakeOpenstack(Project(page=0)) as cloud, pytest.raises(InternalError, match="page"):
+        driver(cloud, tmp_path).list()
