@@ -1,0 +1,225 @@
+"""What one cloud of libcloud's wants to be told, and how its answers are read. One subclass for each.
+
+Everything is passed by name and nothing is passed that the cloud's driver in libcloud does not know; what a cloud does
+not take is refused. An adapter is made once for a cloud and used by many threads; what it calls is of one thread.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, ClassVar, Final
+from urllib.parse import parse_qs, urlsplit
+
+import requests
+from libcloud.compute.base import Node, NodeImage, NodeLocation, NodeSize
+from libcloud.compute.types import NodeState
+
+from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
+from cloudgraft.drivers.libcloud.wire import Wire
+from cloudgraft.drivers.secret_files import SecretFile
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Price, Shape
+from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.quantity import Quantity
+
+__all__ = ["Adapter", "States", "moment", "price_of", "query_of", "shape_of"]
+
+_STATES: Final[Mapping[str, MachineState]] = {
+    NodeState.RUNNING: MachineState.RUNNING,
+    NodeState.REBOOTING: MachineState.RUNNING,
+    NodeState.MIGRATING: MachineState.RUNNING,
+    NodeState.UPDATING: MachineState.RUNNING,
+    NodeState.RECONFIGURING: MachineState.RUNNING,
+    NodeState.STOPPED: MachineState.STOPPED,
+    NodeState.STOPPING: MachineState.STOPPED,
+    NodeState.PAUSED: MachineState.STOPPED,
+    NodeState.SUSPENDED: MachineState.STOPPED,
+    NodeState.TERMINATED: MachineState.DELETING,
+    NodeState.ERROR: MachineState.FAILED,
+}
+
+
+class States(dict[str, Any]):
+    """A cloud's words for states, in the place of libcloud's table: there one word that it does not know breaks the
+    whole list.
+    """
+
+    def __missing__(self, key: str) -> Any:
+        return NodeState.UNKNOWN
+
+
+class Adapter(ABC):
+    """One cloud."""
+
+    traits: ClassVar[DriverTraits] = DriverTraits()
+    needs: ClassVar[frozenset[str]] = frozenset()  # options that must be said, beside secretFile
+    may: ClassVar[frozenset[str]] = frozenset()  # options that can be said beside them
+    takes: ClassVar[frozenset[str]] = frozenset()  # settings of a machine, beside shape and image
+    is_routed: ClassVar[bool] = True  # whether `endpoint` stands for every host, or libcloud is told about it
+    has_prices: ClassVar[bool] = False
+    names: ClassVar[str] = r"[a-z0-9][a-z0-9-]{0,62}"  # that a machine may have
+    create_limit: ClassVar[timedelta] = timedelta(seconds=110)  # the engine waits two minutes
+    provider_id: ClassVar[str] = ""  # such as "acme://{id}"
+
+    def __init__(self, options: LibcloudOptions) -> None:
+        """Refuses options that this cloud has no use for, and asks for those that it needs."""
+        self.options = options
+        said = {key for key in ("key", "region", "project", "domain", "endpoint") if getattr(options, key)}
+        problems = [f"{key} is missing" for key in sorted(self.needs - said)]
+        problems += [f"{key} is of no use" for key in sorted(said - self.needs - self.may - {"endpoint"})]
+        if problems:
+            raise InvalidArgumentError(f"{options.provider}: {'; '.join(problems)}")
+
+    def secret_file(self) -> SecretFile:
+        """Where the secret is."""
+        return SecretFile(path=self.options.secret_file, option="secretFile")
+
+    def checked(self, spec: MachineSpec) -> MachineSettings:
+        """The settings of a machine; raises InvalidArgumentError for what this cloud cannot do."""
+        settings = MachineSettings.read(spec.settings)
+        strange = [key for key in settings.given() if key not in self.takes]
+        if strange:
+            raise InvalidArgumentError(f"{self.options.provider} takes no machine.{strange[0]}; leave it out")
+        if not re.fullmatch(self.names, spec.name):
+            raise InvalidArgumentError(f"{self.options.provider} does not take the name {spec.name!r} for a machine")
+        limit, size = self.traits.user_data_limit, len(spec.user_data.encode())
+        if limit is not None and size > limit:
+            raise InvalidArgumentError(
+                f"user data has {size} bytes, and {self.options.provider} takes {limit} through libcloud"
+            )
+        return settings
+
+    def place(self, settings: MachineSettings) -> str:
+        """The zone of a machine, or the cloud's region."""
+        found = settings.zone or self.options.region
+        if not found:
+            raise InvalidArgumentError("say where machines are made: machine.zone, or the cloud's region")
+        return found
+
+    def is_change(self, request: requests.PreparedRequest) -> bool:
+        """Whether a request makes or deletes something; one for a token does not."""
+        path = urlsplit(request.url or "").path
+        return request.method not in ("GET", "HEAD") and not path.endswith(("/token", "/tokens"))
+
+    @abstractmethod
+    def connect(self, wire: Wire, secret: str) -> Any:
+        """Libcloud's driver, for one thread. May ask the cloud."""
+
+    @abstractmethod
+    def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
+        """Orders one machine."""
+
+    def nodes(self, cloud: Any) -> Iterable[Node]:
+        """All of libcloud's nodes, all pages; a pass and no more."""
+        found: Iterable[Node] = cloud.list_nodes()
+        return found
+
+    def delete(self, cloud: Any, machine: Machine) -> None:
+        """Deletes; raises what libcloud raises when it is gone."""
+        cloud.destroy_node(self.node(cloud, machine))
+
+    def sizes(self, cloud: Any) -> Iterable[NodeSize]:
+        """All of libcloud's sizes."""
+        found: Iterable[NodeSize] = cloud.list_sizes()
+        return found
+
+    def shape(self, size: Any) -> Shape:
+        """One of them as a shape."""
+        raise UnsupportedError(f"{self.options.provider} does not tell its machine types through libcloud")
+
+    def price(self, size: Any) -> Price | None:
+        """What it costs; None when that is not told."""
+        raise UnsupportedError(f"{self.options.provider} does not tell its prices through libcloud")
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def tags(self, node: Any) -> Mapping[str, str]:
+        """Our marks."""
+        return {}
+
+    def state(self, node: Any) -> MachineState:
+        """Of a node. A word that nobody knows is no reason to think that a machine is gone."""
+        return _STATES.get(node.state, MachineState.PENDING)
+
+    def created(self, node: Any) -> object:
+        """When it was made, in any form."""
+        return node.created_at or node.extra.get("created_at")
+
+    def id_of(self, node: Any) -> str:
+        """What its node's providerID will be."""
+        return self.provider_id.format(id=node.id)
+
+    def machine(self, node: Any) -> Machine:
+        """One of libcloud's nodes in our words."""
+        state = self.state(node)
+        return Machine(
+            name=str(node.name or ""),
+            machine_id=str(node.id),
+            provider_id=self.id_of(node) or None,
+            state=state,
+            tags=self.tags(node),
+            created_at=moment(self.created(node)),
+            addresses=tuple(str(address) for address in (*node.private_ips, *node.public_ips) if address),
+        )
+
+    # -- what libcloud wants for arguments -----------------------------------------------------------------------------
+
+    def node(self, cloud: Any, machine: Machine) -> Node:
+        """A node to hand to libcloud, without asking for it."""
+        return Node(machine.machine_id, machine.name, NodeState.UNKNOWN, [], [], cloud)
+
+    def size(self, cloud: Any, name: str) -> NodeSize:
+        """Likewise."""
+        return NodeSize(name, name, 0, 0, 0, 0, cloud)
+
+    def size_by_name(self, cloud: Any, name: str) -> NodeSize:
+        """Of a cloud that wants the id of a size, where people know its name."""
+        for size in self.sizes(cloud):
+            if name in (size.name, size.id):
+                return size
+        raise InvalidArgumentError(f"{self.options.provider} has no machine type {name!r}; look at machine.shape")
+
+    def image(self, cloud: Any, name: str) -> NodeImage:
+        """Likewise."""
+        return NodeImage(name, name, cloud)
+
+    def location(self, cloud: Any, name: str) -> NodeLocation:
+        """Likewise."""
+        return NodeLocation(name, name, "", cloud)
+
+
+def moment(value: object) -> datetime | None:
+    """A point in time, whatever libcloud makes of it; without a zone it is in UTC."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if not isinstance(found, datetime):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def shape_of(
+    name: str, cpu: object, ram: object, disk_gib: float = 0, labels: Mapping[str, str] | None = None
+) -> Shape:
+    """A shape of what libcloud tells: RAM is in MiB."""
+    capacity = {"cpu": Quantity(str(cpu)), "memory": Quantity(f"{int(float(str(ram)))}Mi")}
+    if disk_gib > 0:
+        capacity["ephemeral-storage"] = Quantity(f"{int(disk_gib)}Gi")
+    return Shape(name=name, capacity=capacity, labels={"node.kubernetes.io/instance-type": name, **(labels or {})})
+
+
+def price_of(name: str, hourly: object) -> Price | None:
+    """In dollars. None and nothing are libcloud's words for what it does not know."""
+    if not isinstance(hourly, int | float | str) or not Decimal(str(hourly)):
+        return None
+    return Price(shape=name, hourly=Decimal(str(hourly)), currency="USD")
+
+
+def query_of(request: requests.PreparedRequest, key: str) -> Sequence[str]:
+    """A parameter of a request, in its URL or in its body."""
+    body = request.body if isinstance(request.body, str) else ""
+    return parse_qs(f"{urlsplit(request.url or '').query}&{body}").get(key, [])

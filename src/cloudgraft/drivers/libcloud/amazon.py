@@ -1,0 +1,201 @@
+"""EC2, and the clouds that speak like it: Eucalyptus and Outscale.
+
+Libcloud sends everything in the URL of a GET, user data too, where any proxy writes it to its log. To EC2 it is sent as
+the body of a POST instead. The others sign in the old way, which is for GET only: what is longer than a request line of
+8 KiB may be refused on the way, so their user data is limited to what fits for certain. A list is read page by page,
+which libcloud does not do by itself, and without the second call that it makes for elastic addresses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, ClassVar, Final
+from urllib.parse import urlencode, urlsplit
+
+import requests
+from libcloud.compute.base import Node
+from libcloud.compute.types import NodeState
+
+from cloudgraft.drivers.libcloud.adapter import Adapter, States, query_of, shape_of
+from cloudgraft.drivers.libcloud.options import MachineSettings
+from cloudgraft.drivers.libcloud.wire import Wire, wired
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Shape
+from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["Ec2", "Eucalyptus", "OutscaleInc", "OutscaleSas"]
+
+# Libcloud is typed in part only.
+_ec2: Any = import_module("libcloud.compute.drivers.ec2")
+_xml: Any = import_module("libcloud.utils.xml")
+
+_MARK: Final = "cloudgraft-cluster-id"
+_ALIVE: Final = ("pending", "running", "shutting-down", "stopping", "stopped")
+_PAGE: Final = 1000
+_MOST_PAGES: Final = 1000
+_STATES: Final = States(
+    {
+        "pending": NodeState.PENDING,
+        "running": NodeState.RUNNING,
+        "shutting-down": NodeState.TERMINATED,
+        "terminated": NodeState.TERMINATED,
+        "stopping": NodeState.STOPPED,
+        "stopped": NodeState.STOPPED,
+    }
+)
+
+
+class Ec2(Adapter):
+    """Amazon's own."""
+
+    traits = DriverTraits(idempotency=Idempotency.TOKEN, list_delay=timedelta(seconds=10), user_data_limit=16 * 1024)
+    needs: ClassVar[frozenset[str]] = frozenset({"key", "region"})
+    takes = frozenset({"zone", "networks", "securityGroups", "sshKeys"})  # a disk's device is the image's own affair
+    is_routed = False
+    library: ClassVar[Any] = _ec2.EC2NodeDriver
+
+    def connect(self, wire: Wire, secret: str) -> Any:
+        """Asks nothing."""
+        where: dict[str, Any] = {"region": self.options.region, "signature_version": "4"}
+        return self._made(wire, secret, where, connectionCls=_Posting)
+
+    def _made(self, wire: Wire, secret: str, where: Mapping[str, Any], **parts: Any) -> Any:
+        endpoint = urlsplit(self.options.endpoint)
+        if self.options.endpoint:
+            is_secure = endpoint.scheme == "https"
+            port = endpoint.port or (443 if is_secure else 80)
+            where = {**where, "host": endpoint.hostname, "port": port, "secure": is_secure}
+        try:
+            library = type(self.library.__name__, (self.library,), parts)
+            return wired(library, wire, NODE_STATE_MAP=_STATES)(self.options.key, secret, **where)
+        except ValueError as error:
+            raise InvalidArgumentError(f"{self.options.provider}: {error}") from None
+
+    def is_change(self, request: requests.PreparedRequest) -> bool:
+        """By the action: the others change things by GET, and EC2 lists by POST."""
+        return query_of(request, "Action") in (["RunInstances"], ["TerminateInstances"])
+
+    def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
+        """One call; the name is the token."""
+        if len(settings.networks) > 1 or len(settings.ssh_keys) > 1:
+            raise InvalidArgumentError(f"{self.options.provider} takes one of networks and one of sshKeys")
+        node = cloud.create_node(
+            name=spec.name,
+            size=self.size(cloud, settings.shape),
+            image=self.image(cloud, settings.image),
+            ex_userdata=spec.user_data or None,
+            ex_metadata=dict(spec.tags),
+            ex_clienttoken=spec.name,
+            **self._where(cloud, settings),
+        )
+        return self.machine(node)
+
+    def _where(self, cloud: Any, settings: MachineSettings) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        if settings.zone:
+            zone = _ec2.ExEC2AvailabilityZone(settings.zone, None, cloud.region_name)
+            given["location"] = _ec2.EC2NodeLocation(settings.zone, settings.zone, "", cloud, zone)
+        if settings.networks:
+            given["ex_subnet"] = _ec2.EC2NetworkSubnet(settings.networks[0], "", "")
+        if settings.security_groups:
+            key = "ex_security_group_ids" if settings.networks else "ex_security_groups"
+            given[key] = list(settings.security_groups)
+        if settings.ssh_keys:
+            given["ex_keyname"] = settings.ssh_keys[0]
+        return given
+
+    def nodes(self, cloud: Any) -> Iterable[Node]:
+        """Those with our marks that are alive, page by page."""
+        states = {f"Filter.2.Value.{number}": state for number, state in enumerate(_ALIVE, 1)}
+        params: dict[str, Any] = {"Action": "DescribeInstances", "MaxResults": _PAGE}
+        params |= {"Filter.1.Name": "tag-key", "Filter.1.Value.1": _MARK, "Filter.2.Name": "instance-state-name"}
+        for _ in range(_MOST_PAGES):
+            page = cloud.connection.request(cloud.path, params={**params, **states}).object
+            if not _xml.findall(element=page, xpath="reservationSet", namespace=_ec2.NAMESPACE):
+                raise ValueError("the answer is not a list of instances")
+            for reservation in _xml.findall(element=page, xpath="reservationSet/item", namespace=_ec2.NAMESPACE):
+                yield from cloud._to_nodes(reservation, "instancesSet/item")  # noqa: SLF001 - it has no other reader
+            following = _xml.findtext(element=page, xpath="nextToken", namespace=_ec2.NAMESPACE)
+            if not following:
+                return
+            params["NextToken"] = following
+        raise UnsupportedError(f"the list of {self.options.provider} has more than {_MOST_PAGES} pages")
+
+    def tags(self, node: Any) -> Mapping[str, str]:
+        """All but the name."""
+        return {key: value or "" for key, value in node.extra["tags"].items() if key != "Name"}
+
+    def id_of(self, node: Any) -> str:
+        """As the cloud controller for AWS writes it."""
+        zone = node.extra.get("availability")
+        return f"aws:///{zone}/{node.id}" if zone else ""
+
+    def sizes(self, cloud: Any) -> Iterable[Any]:
+        """From libcloud's own table, without its prices: reading those takes seconds, and a sixth of them is 0."""
+        # The tables are large, and only wanted here.
+        from libcloud.compute.constants.ec2_instance_types import INSTANCE_TYPES  # noqa: PLC0415
+        from libcloud.compute.constants.ec2_region_details_complete import REGION_DETAILS  # noqa: PLC0415
+
+        return [INSTANCE_TYPES[name] for name in REGION_DETAILS[cloud.region_name]["instance_types"]]
+
+    def shape(self, size: Any) -> Shape:
+        """With its region."""
+        return shape_of(
+            size["id"], size["extra"]["vcpu"], size["ram"], 0, {"topology.kubernetes.io/region": self.options.region}
+        )
+
+
+class _Posting(_ec2.EC2Connection):  # type: ignore[misc]  # typed in part only
+    """Parameters in the body."""
+
+    def request(self, action: str, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
+        """In the place of a GET; the signature covers the body."""
+        body = urlencode({**(params or {}), "Version": self.version})
+        headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+        return super().request(action, params={}, data=body, headers=headers, method="POST")
+
+
+class Eucalyptus(Ec2):
+    """A private cloud."""
+
+    traits = dataclasses.replace(Ec2.traits, user_data_limit=5 * 1024)
+
+    needs = frozenset({"key", "endpoint"})
+    library = _ec2.EucNodeDriver
+
+    def connect(self, wire: Wire, secret: str) -> Any:
+        """Asks nothing."""
+        return self._made(wire, secret, {"path": urlsplit(self.options.endpoint).path or None})
+
+    def sizes(self, cloud: Any) -> Iterable[Any]:
+        """As it tells them."""
+        found: Iterable[Any] = cloud.list_sizes()
+        return found
+
+    def shape(self, size: Any) -> Shape:
+        """With the disk that comes with it."""
+        return shape_of(size.id, size.extra["cpu"], size.ram, size.disk)
+
+
+class OutscaleSas(Ec2):
+    """Outscale's EC2-compatible API. Libcloud knows no CPUs of its types, and takes Amazon's prices for them."""
+
+    traits = Eucalyptus.traits
+
+    library = _ec2.OutscaleSASNodeDriver
+
+    def connect(self, wire: Wire, secret: str) -> Any:
+        """Asks nothing."""
+        return self._made(wire, secret, {"region": self.options.region})
+
+    def sizes(self, cloud: Any) -> Iterable[Any]:
+        """Not told."""
+        raise UnsupportedError(f"{self.options.provider} does not tell its machine types' CPUs through libcloud")
+
+
+class OutscaleInc(OutscaleSas):
+    """Likewise, of the other company."""
+
+    library = _ec2.OutscaleINCNodeDriver

@@ -1,0 +1,233 @@
+"""Google Compute Engine, with the key of a service account.
+
+Libcloud guesses how to log in, and with a wrong key falls into a dialogue that waits for a person; it keeps tokens in a
+file in the home directory. Here a token is had by the key alone, and kept in memory. To create is one call; Google then
+works on it, and says at the end of that whether there was room: libcloud waits for it, and so do we. Labels are marks.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, ClassVar, Final
+
+from cloudgraft.drivers.label_text import GOOGLE
+from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
+from cloudgraft.drivers.libcloud.errors import job_failure, said
+from cloudgraft.drivers.libcloud.options import MachineSettings
+from cloudgraft.drivers.libcloud.tags import from_pairs, pairs
+from cloudgraft.drivers.libcloud.wire import Wire, wired
+from cloudgraft.drivers.secret_files import SecretFile
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState, Shape
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnavailableError
+from cloudgraft.sdk.secrecy import hide
+
+__all__ = ["Gce"]
+
+# Libcloud is typed in part only.
+_base: Any = import_module("libcloud.common.base")
+_login: Any = import_module("libcloud.common.google")
+_gce: Any = import_module("libcloud.compute.drivers.gce")
+
+_SCOPE: Final = "https://www.googleapis.com/auth/compute"
+_SPARE: Final = 60.0  # seconds before its end at which a token is had anew
+_STATES: Final[Mapping[str, MachineState]] = {
+    "PROVISIONING": MachineState.PENDING,
+    "STAGING": MachineState.PENDING,
+    "RUNNING": MachineState.RUNNING,
+    "REPAIRING": MachineState.RUNNING,
+    "STOPPING": MachineState.DELETING,
+    "TERMINATED": MachineState.STOPPED,
+    "STOPPED": MachineState.STOPPED,
+    "SUSPENDING": MachineState.STOPPED,
+    "SUSPENDED": MachineState.STOPPED,
+}
+
+
+class Gce(Adapter):
+    """One project. ``region`` is the zone in which machines are made, unless a group says another."""
+
+    traits = DriverTraits(
+        idempotency=Idempotency.UNIQUE_NAME, user_data_limit=256 * 1024, create_timeout=timedelta(minutes=4)
+    )
+    needs = frozenset({"project"})
+    may = frozenset({"region"})
+    takes = frozenset({"zone", "networks", "diskSize"})
+    names = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
+    create_limit: ClassVar[timedelta] = timedelta(seconds=200)
+
+    def connect(self, wire: Wire, secret: str) -> Any:
+        """Asks nothing yet: a token is had when it is wanted."""
+        mail, key = _account(secret)
+        more = {"connectionCls": _Connection, "auth_type": "SA", "ex_get_node": lambda *_: None}
+        library = type("Gce", (_gce.GCENodeDriver,), more)
+        made = wired(library, wire)(mail, key, project=self.options.project, credential_file="unused")
+        login = type("Login", (_login.GoogleServiceAcctAuthConnection,), {"conn_class": staticmethod(wire.connection)})
+        made.connection.oauth2_credential = _Token(login(mail, key, [_SCOPE]))
+        return made
+
+    def secret_file(self) -> SecretFile:
+        """A whole JSON document."""
+        return _KeyFile(path=self.options.secret_file, option="secretFile")
+
+    def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
+        """One call, and looks at what becomes of it. All is named by its address, so that nothing is looked up."""
+        zone = self.place(settings)
+        base = f"projects/{self.options.project}"
+        network = settings.networks[0] if settings.networks else "default"
+        try:
+            cloud.create_node(
+                name=spec.name,
+                size=_link(f"zones/{zone}/machineTypes/{settings.shape}"),
+                image=_link(settings.image),
+                location=_link(zone),
+                ex_network=_link(f"{base}/global/networks/{network}"),
+                ex_metadata={"user-data": spec.user_data} if spec.user_data else None,
+                ex_labels=pairs(spec.tags, GOOGLE),
+                ex_disk_type=_link(f"{base}/zones/{zone}/diskTypes/pd-balanced"),
+                ex_disk_size=settings.disk_size,
+                ex_service_accounts=[],
+            )
+        except _login.GoogleBaseError as error:
+            raise _failed(wire, f"create {spec.name}") or error from None
+        return Machine(
+            name=spec.name,
+            machine_id=f"{zone}/{spec.name}",
+            provider_id=self._provider_id(zone, spec.name),
+            state=MachineState.PENDING,
+            tags=dict(spec.tags),
+        )
+
+    def delete(self, cloud: Any, machine: Machine) -> None:
+        """Its disk goes with it. Not waited for."""
+        zone, _, name = machine.machine_id.rpartition("/")
+        cloud.destroy_node(SimpleNamespace(name=name, extra={"zone": _link(zone)}), ex_sync=False)
+
+    def nodes(self, cloud: Any) -> Iterable[Any]:
+        """All instances of the project, by 500. Libcloud's own list reads all disks beside them, every time, and does
+        not notice zones that did not answer.
+        """
+        params: dict[str, Any] = {"maxResults": 500}
+        while True:
+            page = cloud.connection.request("/aggregated/instances", method="GET", params=dict(params)).object
+            for place, items in page.get("items", {}).items():
+                if (items.get("warning") or {}).get("code") == "UNREACHABLE":
+                    raise UnavailableError(f"list the machines: {place} did not answer Google; the list is not whole")
+                yield from items.get("instances", ())
+            if not page.get("nextPageToken"):
+                return
+            params["pageToken"] = page["nextPageToken"]
+
+    def machine(self, node: Any) -> Machine:
+        """An instance as the API shows it."""
+        zone, name = str(node["zone"]).rpartition("/")[2], str(node["name"])
+        state = _STATES.get(str(node["status"]), MachineState.PENDING)
+        cards = node.get("networkInterfaces", ())
+        outside = [access["natIP"] for card in cards for access in card.get("accessConfigs", ()) if access.get("natIP")]
+        return Machine(
+            name=name,
+            machine_id=f"{zone}/{name}",
+            provider_id=self._provider_id(zone, name),
+            state=state,
+            tags=from_pairs(node.get("labels", {}), GOOGLE),
+            created_at=moment(node.get("creationTimestamp")),
+            addresses=(*(card["networkIP"] for card in cards if card.get("networkIP")), *outside),
+        )
+
+    def _provider_id(self, zone: str, name: str) -> str:
+        """As the cloud controller for Google writes it."""
+        return f"gce://{self.options.project}/{zone}/{name}"
+
+    def sizes(self, cloud: Any) -> Iterable[Any]:
+        """Of the zone, all pages."""
+        if not self.options.region:
+            raise InvalidArgumentError("GCE: say in region the zone whose machine types are wanted")
+        params: dict[str, Any] = {"maxResults": 500}
+        while True:
+            path = f"/zones/{self.options.region}/machineTypes"
+            page = cloud.connection.request(path, method="GET", params=dict(params)).object
+            yield from page.get("items", ())
+            if not page.get("nextPageToken"):
+                return
+            params["pageToken"] = page["nextPageToken"]
+
+    def shape(self, size: Any) -> Shape:
+        """With its zone."""
+        return shape_of(
+            size["name"], size["guestCpus"], size["memoryMb"], 0, {"topology.kubernetes.io/zone": self.options.region}
+        )
+
+
+def _link(address: str) -> Any:
+    """What libcloud takes for a thing of Google's, without asking for it."""
+    return SimpleNamespace(name=address, extra={"selfLink": address})
+
+
+def _failed(wire: Wire, what: str) -> Exception | None:
+    """What an operation failed with. The answer that tells it is a good one, and libcloud raises an error for it."""
+    last = wire.last
+    if last is None or last.is_change or last.response is None or not last.response.ok:
+        return None
+    operation = last.response.json()
+    code, text = said(json.dumps(operation.get("error", {})).encode())
+    return job_failure(what, code, text, operation.get("httpErrorStatusCode"))
+
+
+# -- who we are --------------------------------------------------------------------------------------------------------
+
+
+def _account(secret: str) -> tuple[str, str]:
+    try:
+        data = json.loads(secret)
+        mail, key = str(data["client_email"]), str(data["private_key"])
+    except (ValueError, TypeError, KeyError):
+        raise PreconditionError(
+            "secretFile is not the JSON key of a service account: it needs client_email and private_key"
+        ) from None
+    hide(key, *key.splitlines())
+    return mail, key
+
+
+class _KeyFile(SecretFile):
+    """A secret of many lines."""
+
+    __slots__ = ()
+
+    def _checked(self, text: str) -> str:
+        _account(text)
+        return text
+
+
+class _Token:
+    """In the place of libcloud's credential."""
+
+    def __init__(self, login: Any) -> None:
+        self._login = login
+        self._value = ""
+        self._until = 0.0
+
+    @property
+    def access_token(self) -> str:
+        """One that is good for a while yet."""
+        if time.monotonic() >= self._until:
+            answer = self._login.get_new_token()
+            self._value = str(answer["access_token"])
+            hide(self._value)
+            self._until = time.monotonic() + float(answer.get("expires_in", 0)) - _SPARE
+        return self._value
+
+
+class _Connection(_gce.GCEConnection):  # type: ignore[misc]  # typed in part only
+    oauth2_credential: Any
+
+    def __init__(self, user_id: str, key: str, secure: bool, project: str = "", **kwargs: Any) -> None:  # noqa: FBT001 - as libcloud calls it
+        """As libcloud does, but without its own login, which asks Google at once."""
+        for unused in ("auth_type", "credential_file", "scopes"):
+            kwargs.pop(unused, None)
+        _base.ConnectionUserAndKey.__init__(self, user_id, key, secure=secure, **kwargs)
+        self.request_path = f"/compute/{_gce.API_VERSION}/projects/{project}"
+        self.gce_params = None

@@ -1,0 +1,133 @@
+"""What a configuration file may say about a cloud of libcloud's, and about the machines of a group.
+
+Each cloud takes a part of it; the rest is refused, by what ``adapters`` says of the cloud. Some of libcloud's drivers
+drop what they do not know without a word, so nothing is handed on that was not named here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from cloudgraft.drivers.json_fields import hint
+from cloudgraft.drivers.libcloud.providers import provider_of
+from cloudgraft.sdk.driver import ProviderIdBy
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.hosts import is_loopback_host
+
+__all__ = ["LibcloudOptions", "MachineSettings"]
+
+_LISTS: Final = ("networks", "securityGroups", "sshKeys")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibcloudOptions:
+    """One account of one cloud."""
+
+    provider: str  # the cloud, as libcloud names it, such as DIGITAL_OCEAN
+    secret_file: Path  # the token, secret key or password; for GCE the JSON key of a service account
+    key: str = ""  # who we are, where the secret alone does not say it: an access key, a user, an API key
+    region: str = ""  # where machines are made; for GCE a zone
+    project: str = ""  # of OPENSTACK and GCE
+    domain: str = ""  # of OPENSTACK's user and project; unless said, Default
+    # Where the API is: of OPENSTACK its Keystone (…/v3), of CLOUDSTACK and EUCALYPTUS the whole address.
+    endpoint: str = ""
+    ca_file: Path | None = None  # an authority for the API's certificate; unless said, the public ones
+    connect_timeout: timedelta = timedelta(seconds=5)
+    timeout: timedelta = timedelta(seconds=30)  # until a request is answered
+    list_timeout: timedelta = timedelta(seconds=55)  # for a list with all its pages; the engine waits a minute
+    # For which a new machine may be missing from a list; unless said, what is known of the cloud.
+    list_delay: timedelta | None = None
+    # The cloud's own cloud controller, if there is one in the cluster; else let cloudgraft write providerIDs.
+    providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
+
+    def __post_init__(self) -> None:
+        """Refuses clouds that are not served, with the reason, and what would send secrets in the clear."""
+        provider_of(self.provider)
+        if min(self.connect_timeout, self.timeout, self.list_timeout) <= timedelta(0):
+            raise InvalidArgumentError("connectTimeout, timeout and listTimeout must be more than zero")
+        if self.list_delay is not None and self.list_delay < timedelta(0):
+            raise InvalidArgumentError("listDelay must not be negative")
+        if self.endpoint:
+            _check_endpoint(self.endpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """The ``machine:`` section of a group. Which of it a cloud takes is on the page about libcloud."""
+
+    shape: str  # the machine type: its name or slug
+    image: str  # its id or slug; of GCE its address, such as projects/debian-cloud/global/images/family/debian-12
+    zone: str = ""  # unless said, the cloud's region, or what the cloud chooses
+    networks: Sequence[str] = ()  # ids; of GCE one name
+    security_groups: Sequence[
+        str
+    ] = ()  # of EC2 ids with networks, else names; of VULTR one firewall group; of BRIGHTBOX ids
+    ssh_keys: Sequence[
+        str
+    ] = ()  # as the cloud names them: key pairs, ids, fingerprints; of LINODE and CLOUDSCALE the keys
+    disk_size: int | None = None  # of the root disk, in GiB
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        for key in ("shape", "image"):
+            if not isinstance(getattr(self, key), str) or not getattr(self, key).strip():
+                raise InvalidArgumentError(f"{key} must be a text that is not empty")
+        if not isinstance(self.zone, str):
+            raise InvalidArgumentError("zone must be a text")
+        for key in _LISTS:
+            values = getattr(self, _snake(key))
+            if isinstance(values, str) or not isinstance(values, Sequence):
+                raise InvalidArgumentError(f"{key} must be a list of texts")
+            if not all(isinstance(value, str) and value.strip() for value in values):
+                raise InvalidArgumentError(f"{key} must be a list of texts that are not empty")
+        size = self.disk_size
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise InvalidArgumentError("diskSize must be a number of GiB, at least 1")
+
+    @classmethod
+    def read(cls, data: Mapping[str, object]) -> MachineSettings:
+        """The section as it is in the file; raises InvalidArgumentError for what makes no sense."""
+        names = {_camel(one.name): one.name for one in dataclasses.fields(cls)}
+        for key in data:
+            if key not in names:
+                raise InvalidArgumentError(f"machine.{key} is not known; {hint(str(key), names)}")
+        for key in ("shape", "image"):
+            if key not in data:
+                raise InvalidArgumentError(f"machine.{key} is missing")
+        given: dict[str, object] = {names[key]: value for key, value in data.items()}
+        return cls(**given)  # type: ignore[arg-type]  # the types are checked above, in __post_init__
+
+    def given(self) -> list[str]:
+        """The keys, beside shape and image, that say something."""
+        return [
+            _camel(one.name)
+            for one in dataclasses.fields(self)
+            if one.name not in ("shape", "image") and getattr(self, one.name) not in ("", (), [], None)
+        ]
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _check_endpoint(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidArgumentError("endpoint is not an address; write it like https://cloud.example/api") from None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username is not None:
+        raise InvalidArgumentError("endpoint is not the address of an API; write it like https://cloud.example/api")
+    if parts.scheme == "http" and not is_loopback_host(host):
+        raise InvalidArgumentError("endpoint is http to another host: secrets would be readable on the way; use https")

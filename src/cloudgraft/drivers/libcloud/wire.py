@@ -1,0 +1,168 @@
+"""What goes over the wire, for one thread: libcloud's own classes, but with connections of ours.
+
+Libcloud's defaults are no good for a program that buys machines. A timeout works in some of its drivers only, one
+variable of the environment makes it repeat every POST, another writes all secrets to a file, and how TLS is checked is
+said once for the whole process. So every class is subclassed for each thread, and its connections are made here: with
+our timeouts and our CA, without repeats and without a log. They also remember what was asked and answered, since many
+of libcloud's errors have lost the status, and some cannot even be printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+__all__ = ["Exchange", "Wire", "wired"]
+
+_Library: Any = import_module("libcloud.http").LibcloudConnection  # libcloud is typed in part only
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request, and its answer when there was one."""
+
+    request: requests.PreparedRequest
+    is_change: bool  # whether it makes or deletes something
+    response: requests.Response | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether it is a change that the cloud has said yes to."""
+        return self.is_change and self.response is not None and self.response.ok
+
+
+class Wire:
+    """The connections of one thread, and what went over them in the present call."""
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: timedelta,
+        timeout: timedelta,
+        ca_file: Path | None,
+        changes: Callable[[requests.PreparedRequest], bool],
+        route: str = "",
+    ) -> None:
+        """``changes`` tells requests that change something; ``route`` is where all of them go, if not to their host."""
+        self._connect_timeout = connect_timeout.total_seconds()
+        self._timeout = timeout.total_seconds()
+        self._ca_file = str(ca_file) if ca_file is not None else None
+        self._changes = changes
+        self._route = urlsplit(route) if route else None
+        self._sessions: list[requests.Session] = []
+        self._until = 0.0
+        self.exchanges: list[Exchange] = []
+
+    def begin(self, limit: timedelta) -> None:
+        """A new call, which must have ended in this time. Libcloud polls for minutes, and asks no one."""
+        self._until = time.monotonic() + limit.total_seconds()
+        self.exchanges = []
+
+    @property
+    def last(self) -> Exchange | None:
+        """What was asked last in this call."""
+        return self.exchanges[-1] if self.exchanges else None
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the cloud has said yes to a change in this call."""
+        return any(exchange.is_accepted for exchange in self.exchanges)
+
+    def close(self) -> None:
+        """Ends idle connections."""
+        for session in self._sessions:
+            session.close()
+
+    def connection(self, *args: Any, **kwargs: Any) -> Any:
+        """In the place of libcloud's class of connections."""
+        made = _Library(*args, **kwargs)
+        made.verify, made.ca_cert = True, self._ca_file
+        made.session.auth = _as_it_is
+        for scheme in ("https://", "http://"):
+            made.session.mount(scheme, _Adapter(self))
+        self._sessions.append(made.session)
+        return made
+
+    def note(self, request: requests.PreparedRequest) -> Exchange:
+        """Remembers a request that is about to be sent."""
+        exchange = Exchange(request=request, is_change=self._changes(request))
+        self.exchanges.append(exchange)
+        return exchange
+
+    def timeouts(self) -> tuple[float, float]:
+        """To connect and to read, for a request that is sent now; raises when the call's time is over."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise requests.Timeout("the time for this call is over")
+        return min(self._connect_timeout, left), min(self._timeout, left)
+
+    def routed(self, url: str) -> str:
+        """Where a request really goes."""
+        if self._route is None:
+            return url
+        parts = urlsplit(url)
+        path = self._route.path.rstrip("/") + parts.path
+        return urlunsplit((self._route.scheme, self._route.netloc, path, parts.query, ""))
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Keeps requests from putting a login of the user's netrc file in the place of ours."""
+    return request
+
+
+class _Adapter(HTTPAdapter):
+    """Sends for a wire; nothing is ever sent twice."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(max_retries=0)
+        self._wire = wire
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,  # noqa: FBT001, FBT002 - as the base class has it
+        timeout: Any = None,
+        verify: Any = True,  # noqa: FBT002 - as the base class has it
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> requests.Response:
+        timeouts = self._wire.timeouts()
+        exchange = self._wire.note(request)
+        request.url = self._wire.routed(request.url or "")
+        response = super().send(request, stream, timeouts, verify, cert, proxies)
+        if "charset" not in response.headers.get("Content-Type", ""):
+            response.encoding = "utf-8"  # else what is text, and so XML, is read as Latin-1
+        exchange.response = response
+        return response
+
+
+class _Once:
+    """In the place of libcloud's repeats: one attempt."""
+
+    def __init__(self, **_: object) -> None:
+        """Takes what libcloud gives."""
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+
+def wired(driver: type, wire: Wire, **more: object) -> Any:
+    """A driver of libcloud's for one thread. ``more`` are attributes of the class in the place of its own."""
+    parts: dict[str, object] = {
+        name: _wired_connection(getattr(driver, name), wire) for name in dir(driver) if name.endswith("onnectionCls")
+    }
+    return type(driver.__name__, (driver,), {**parts, **more})
+
+
+def _wired_connection(connection: type, wire: Wire, more: Mapping[str, object] | None = None) -> type:
+    attributes = {"conn_class": staticmethod(wire.connection), "retryCls": _Once, **(more or {})}
+    return type(connection.__name__, (connection,), attributes)

@@ -1,0 +1,160 @@
+"""The clouds that are played by small fakes: their options, a machine of each, and where a create is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from cloudgraft.drivers.libcloud.driver import LibcloudDriver
+from cloudgraft.drivers.libcloud.options import LibcloudOptions
+from cloudgraft.sdk.driver import MachineSpec
+from clouds.servers.libcloud_clouds import (
+    TOKEN,
+    FakeBrightbox,
+    FakeCloudscale,
+    FakeDigitalOcean,
+    FakeLinode,
+    FakeVultr,
+)
+from clouds.servers.libcloud_fake import Fake, FakeCloud
+from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2, FakeGce, FakeRackspace
+
+NAME = "lab-k3x7abcdef-small-0a1b2c3d-abcdefgh"
+TAGS = {
+    "cloudgraft-cluster": "Lab / Zürich",
+    "cloudgraft-cluster-id": "k3x7abcdef",
+    "cloudgraft-group": "small",
+    "cloudgraft-name": NAME,
+}
+USER_DATA = "#cloud-config\nruncmd: [join --token a-very-secret-token]\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloud:
+    make: Callable[[], FakeCloud]
+    machine: Mapping[str, object]
+    create: tuple[str, str]  # the method, and what is in the path or query
+    options: Mapping[str, Any] = field(default_factory=dict)
+    secret: Callable[[], str] = lambda: TOKEN
+    path: str = ""  # of the endpoint
+    has_tags: bool = True
+
+
+@cache
+def google_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return json.dumps({"client_email": "judge@lab.example", "private_key": key.private_bytes(*form).decode()})
+
+
+CLOUDS: Mapping[str, Cloud] = {
+    "DIGITAL_OCEAN": Cloud(
+        make=FakeDigitalOcean,
+        machine={"shape": "s-1vcpu-1gb", "image": "debian-12-x64", "zone": "fra1", "sshKeys": ["4711"]},
+        create=("POST", "/v2/droplets"),
+    ),
+    "LINODE": Cloud(
+        make=FakeLinode,
+        machine={"shape": "g6-nanode-1", "image": "linode/debian12", "zone": "eu-central"},
+        create=("POST", "/v4/linode/instances"),
+    ),
+    "CLOUDSCALE": Cloud(
+        make=FakeCloudscale,
+        machine={"shape": "flex-4-1", "image": "debian-12", "zone": "rma1", "diskSize": 20},
+        create=("POST", "/v1/servers"),
+    ),
+    "VULTR": Cloud(
+        make=FakeVultr,
+        machine={"shape": "vc2-1c-1gb", "image": "2136", "zone": "ams"},
+        create=("POST", "/v2/instances"),
+        has_tags=False,
+    ),
+    "BRIGHTBOX": Cloud(
+        make=FakeBrightbox,
+        machine={"shape": "Nano", "image": "img-12345", "zone": "gb1-a", "securityGroups": ["grp-12345"]},
+        create=("POST", "/1.0/servers"),
+        options={"key": "cli-12345"},
+        has_tags=False,
+    ),
+    "GCE": Cloud(
+        make=FakeGce,
+        machine={"shape": "e2-small", "image": "projects/debian-cloud/global/images/family/debian-12"},
+        create=("POST", "/zones/europe-west3-a/instances"),
+        options={"project": "lab", "region": "europe-west3-a"},
+        secret=google_key,
+    ),
+    "CLOUDSTACK": Cloud(
+        make=FakeCloudstack,
+        machine={"shape": "Small", "image": "template-1", "zone": "zone-1"},
+        create=("GET", "deployVirtualMachine"),
+        options={"key": "an-api-key"},
+        path="/client/api",
+        has_tags=False,
+    ),
+    "IKOULA": Cloud(
+        make=FakeCloudstack,
+        machine={"shape": "Small", "image": "template-1", "zone": "zone-1"},
+        create=("GET", "deployVirtualMachine"),
+        options={"key": "an-api-key"},
+        has_tags=False,
+    ),
+    "EC2": Cloud(
+        make=FakeEc2,
+        machine={"shape": "t3.micro", "image": "ami-1", "networks": ["subnet-1"], "securityGroups": ["sg-1"]},
+        create=("POST", "/"),
+        options={"key": "AKIAJUDGE", "region": "eu-west-1"},
+    ),
+    "EUCALYPTUS": Cloud(
+        make=FakeEc2,
+        machine={"shape": "m1.small", "image": "emi-1", "zone": "one", "sshKeys": ["admin"]},
+        create=("GET", "RunInstances"),
+        options={"key": "AKIAJUDGE"},
+        path="/services/compute",
+    ),
+    "OUTSCALE_SAS": Cloud(
+        make=FakeEc2,
+        machine={"shape": "m3.large", "image": "ami-1", "securityGroups": ["default"]},
+        create=("GET", "RunInstances"),
+        options={"key": "AKIAJUDGE", "region": "eu-west-1"},
+    ),
+    "OUTSCALE_INC": Cloud(
+        make=FakeEc2,
+        machine={"shape": "m3.large", "image": "ami-1"},
+        create=("GET", "RunInstances"),
+        options={"key": "AKIAJUDGE", "region": "eu-west-1"},
+    ),
+    "RACKSPACE": Cloud(
+        make=FakeRackspace,
+        machine={"shape": "1 GB", "image": "image-1", "networks": ["net-1"]},
+        create=("POST", "/v2/1000/servers"),
+        options={"key": "judge", "region": "dfw"},
+    ),
+}
+
+
+@contextmanager
+def opened(provider: str) -> Iterator[Fake]:
+    with Fake(CLOUDS[provider].make()) as fake:
+        yield fake
+
+
+def driver(provider: str, fake: Fake, directory: Path, **changes: Any) -> LibcloudDriver:
+    case = CLOUDS[provider]
+    secret = directory / "secret"
+    if not secret.exists():
+        secret.write_text(case.secret())
+    given = {"endpoint": f"{fake.url}{case.path}", **case.options, **changes}
+    return LibcloudDriver(LibcloudOptions(provider=provider, secret_file=secret, **given))
+
+
+def spec(provider: str, **changes: Any) -> MachineSpec:
+    given = {"name": NAME, "group": "small", "settings": CLOUDS[provider].machine, "tags": TAGS}
+    return MachineSpec(**{**given, "user_data": USER_DATA, **changes})

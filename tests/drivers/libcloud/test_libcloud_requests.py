@@ -1,0 +1,314 @@
+"""What is really sent to each cloud, over a socket, and what is made of the answers. The clouds are fakes of ours."""
+
+from __future__ import annotations
+
+import base64
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, UnsupportedError
+from clouds.servers.libcloud_fake import Answer, Asked
+from clouds.servers.libcloud_job_clouds import FakeEc2
+from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, TAGS, USER_DATA, driver, google_key, opened, spec
+
+pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
+
+
+def decoded(text: str) -> str:
+    return base64.b64decode(text).decode()
+
+
+def order_of(provider: str, asked: Asked) -> dict[str, Any]:
+    """The order of a machine, with its user data as a text under one key for all clouds."""
+    if CLOUDS[provider].make is FakeEc2:
+        return ec2_order({**asked.query, **dict(parse_qsl(asked.raw.decode()))})
+    if provider in ("CLOUDSTACK", "IKOULA"):
+        keys = ("name", "serviceofferingid", "templateid", "zoneid")
+        found: dict[str, Any] = {key: asked.query[key] for key in keys}
+        return {**found, "user": decoded(asked.query["userdata"]), "starts": asked.query["startvm"]}
+    if provider == "GCE":
+        return google_order(asked.body)
+    body = asked.body["server"] if provider == "RACKSPACE" else asked.body
+    if provider == "LINODE":
+        assert len(body.pop("root_pass")) > 40
+        body["user_data"] = body.pop("metadata")["user_data"]
+    user = body.pop("user_data")
+    return {"user": user if provider in ("DIGITAL_OCEAN", "CLOUDSCALE") else decoded(user), **body}
+
+
+def ec2_order(given: dict[str, str]) -> dict[str, Any]:
+    key = "TagSpecification.1.Tag.{}.{}"
+    tags = {given[key.format(number, "Key")]: given[key.format(number, "Value")] for number in range(1, 6)}
+    kept = ("ImageId", "InstanceType", "ClientToken", "MaxCount", "SubnetId", "SecurityGroupId.1", "SecurityGroup.1")
+    found = {name: given[name] for name in (*kept, "Placement.AvailabilityZone", "KeyName") if name in given}
+    return {**found, "user": decoded(given["UserData"]), "tags": tags}
+
+
+def google_order(body: dict[str, Any]) -> dict[str, Any]:
+    (item,) = body["metadata"]["items"]
+    image = body["disks"][0]["initializeParams"]["sourceImage"]
+    kept = {key: body[key] for key in ("name", "labels", "machineType")}
+    return {"user": item["value"], "key": item["key"], "image": image, **kept}
+
+
+LABELS = {**TAGS, "cloudgraft-cluster": "x--_4cab_20_2f_20_5a_c3_bcrich"}
+ORDERS: dict[str, dict[str, Any]] = {
+    "DIGITAL_OCEAN": {
+        "name": NAME,
+        "size": "s-1vcpu-1gb",
+        "image": "debian-12-x64",
+        "region": "fra1",
+        "ssh_keys": [4711],
+        "tags": [f"{key}:{value}" for key, value in LABELS.items()],
+    },
+    "LINODE": {
+        "label": NAME,
+        "type": "g6-nanode-1",
+        "image": "linode/debian12",
+        "region": "eu-central",
+        "private_ip": False,
+        "backups_enabled": False,
+        "tags": [
+            "cloudgraft-cluster:x--_4cab_20_2f_20_5a_c3_bcrich",
+            "cloudgraft-cluster-id:k3x7abcdef",
+            "cloudgraft-group:small",
+            "cloudgraft-name_1:lab-k3x7abcdef-small-0a1b2c3d-a",
+            "cloudgraft-name_2:bcdefgh",
+        ],
+    },
+    "CLOUDSCALE": {
+        "name": NAME,
+        "flavor": "flex-4-1",
+        "image": "debian-12",
+        "zone": "rma1",
+        "volume_size_gb": 20,
+        "tags": LABELS,
+    },
+    "VULTR": {
+        "label": NAME,
+        "hostname": NAME,
+        "plan": "vc2-1c-1gb",
+        "os_id": "2136",
+        "region": "ams",
+        "enable_ipv6": False,
+        "activation_email": False,
+    },
+    "BRIGHTBOX": {
+        "name": NAME,
+        "server_type": "typ-12345",
+        "image": "img-12345",
+        "zone": "gb1-a",
+        "server_groups": ["grp-12345"],
+    },
+    "GCE": {
+        "name": NAME,
+        "key": "user-data",
+        "labels": LABELS,
+        "machineType": "zones/europe-west3-a/machineTypes/e2-small",
+        "image": "projects/debian-cloud/global/images/family/debian-12",
+    },
+    "CLOUDSTACK": {
+        "name": NAME,
+        "serviceofferingid": "so-1",
+        "templateid": "template-1",
+        "zoneid": "zone-1",
+        "starts": "True",
+    },
+    "RACKSPACE": {
+        "name": NAME,
+        "flavorRef": "general1-1",
+        "imageRef": "image-1",
+        "networks": [{"uuid": "net-1"}],
+        "metadata": TAGS,
+    },
+}
+EC2: dict[str, Any] = {"ClientToken": NAME, "MaxCount": "1", "tags": {"Name": NAME, **TAGS}, "ImageId": "ami-1"}
+ORDERS |= {
+    "EC2": {**EC2, "InstanceType": "t3.micro", "SubnetId": "subnet-1", "SecurityGroupId.1": "sg-1"},
+    "EUCALYPTUS": {
+        **EC2,
+        "InstanceType": "m1.small",
+        "ImageId": "emi-1",
+        "Placement.AvailabilityZone": "one",
+        "KeyName": "admin",
+    },
+    "OUTSCALE_SAS": {**EC2, "InstanceType": "m3.large", "SecurityGroup.1": "default"},
+    "OUTSCALE_INC": {**EC2, "InstanceType": "m3.large"},
+}
+ORDERS["IKOULA"] = ORDERS["CLOUDSTACK"]
+PROVIDER_IDS = {
+    "DIGITAL_OCEAN": "digitalocean://101",
+    "LINODE": "linode://101",
+    "CLOUDSCALE": "cloudscale://47cec963-0101",
+    "VULTR": "vultr://cb676a46-0101",
+    "BRIGHTBOX": "brightbox://srv-00101",
+    "GCE": f"gce://lab/europe-west3-a/{NAME}",
+    "CLOUDSTACK": "external-cloudstack://vm-101",
+    "IKOULA": "external-cloudstack://vm-101",
+    "RACKSPACE": "openstack:///a0b1-101",
+    **dict.fromkeys(("EC2", "EUCALYPTUS", "OUTSCALE_SAS", "OUTSCALE_INC"), "aws:///a/i-00000000000000101"),
+}
+
+
+@pytest.mark.parametrize("provider", CLOUDS)
+def test_a_machine_is_ordered_listed_and_deleted(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake:
+        one = driver(provider, fake, tmp_path)
+        one.start()
+        made = one.create(spec(provider))
+        asked = fake.sent(*CLOUDS[provider].create)[0]
+        assert order_of(provider, asked) == {"user": USER_DATA, **ORDERS[provider]}
+        (listed,) = one.list()
+        assert (made.name, made.machine_id) == (listed.name, listed.machine_id) == (NAME, made.machine_id)
+        assert made.provider_id == listed.provider_id == PROVIDER_IDS[provider]
+        assert dict(listed.tags) == (TAGS if CLOUDS[provider].has_tags else {})
+        assert listed.state is MachineState.RUNNING
+        assert listed.created_at is None or listed.created_at.tzinfo is not None
+        one.delete(listed)
+        assert one.list() == []
+        one.delete(listed)  # gone already
+        one.close()
+
+
+@pytest.mark.parametrize("provider", CLOUDS)
+def test_a_list_has_all_pages_in_one_pass(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake:
+        one = driver(provider, fake, tmp_path)
+        names = [f"lab-{number}" for number in range(7)]
+        for name in names:
+            one.create(spec(provider, name=name))
+        before = len(fake.asked)
+        assert sorted(machine.name for machine in one.list()) == names
+        pages = {"CLOUDSCALE": 1, "BRIGHTBOX": 1, "RACKSPACE": 4}.get(provider, 3)  # Nova's last one is empty
+        assert len(fake.asked) - before == pages  # and no call per machine
+
+
+@pytest.mark.parametrize("provider", [name for name, case in CLOUDS.items() if case.make is not FakeEc2])
+def test_a_wrong_secret_is_told_as_one(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake:
+        (tmp_path / "secret").write_text("not-the-secret" if provider != "GCE" else google_key())
+        key = {"key": "nobody"} if provider in ("CLOUDSTACK", "IKOULA") else {}
+        one = driver(provider, fake, tmp_path, **key)
+        if provider == "GCE":
+            answer = {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}
+            fake.always(method="POST", path="/o/oauth2/token", answer=Answer(400, answer))
+        with pytest.raises(AuthenticationError, match="secretFile"):
+            one.list()
+
+
+@pytest.mark.parametrize("provider", [name for name, case in CLOUDS.items() if case.make is not FakeEc2])
+def test_an_unknown_machine_type_makes_no_sense(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake:
+        one = driver(provider, fake, tmp_path)
+        machine = {**CLOUDS[provider].machine, "shape": "none"}
+        with pytest.raises(InvalidArgumentError):
+            one.create(spec(provider, settings=machine))
+        assert fake.cloud.machines == {}
+
+
+SHAPES: dict[str, tuple[str, dict[str, str]]] = {
+    "DIGITAL_OCEAN": ("s-1vcpu-1gb", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "25Gi"}),
+    "LINODE": ("g6-nanode-1", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "25Gi"}),
+    "CLOUDSCALE": ("flex-4-1", {"cpu": "1", "memory": "4096Mi"}),
+    "VULTR": ("vc2-1c-1gb", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "25Gi"}),
+    "GCE": ("e2-small", {"cpu": "2", "memory": "2048Mi"}),
+    "CLOUDSTACK": ("Small", {"cpu": "2", "memory": "2048Mi"}),
+    "EUCALYPTUS": ("m1.small", {"cpu": "1", "memory": "256Mi", "ephemeral-storage": "5Gi"}),
+    "RACKSPACE": ("1 GB", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "20Gi"}),
+}
+
+
+@pytest.mark.parametrize("provider", SHAPES)
+def test_machine_types_are_shapes(provider: str, tmp_path: Path) -> None:
+    name, capacity = SHAPES[provider]
+    with opened(provider) as fake:
+        shapes = {shape.name: shape for shape in driver(provider, fake, tmp_path).shapes()}
+    assert {key: str(value) for key, value in shapes[name].capacity.items()} == capacity
+    assert shapes[name].labels["node.kubernetes.io/instance-type"] == name
+
+
+PRICES = {
+    "DIGITAL_OCEAN": {"s-1vcpu-1gb": "0.00893", "s-2vcpu-4gb": "0.03571"},  # and none for what costs nothing
+    "LINODE": {"g6-nanode-1": "0.0075", "g6-standard-2": "0.0075"},
+    "VULTR": {"vc2-1c-1gb": "0.00744"},  # 5 dollars a month, of 672 hours
+}
+
+
+@pytest.mark.parametrize("provider", CLOUDS)
+def test_prices_are_those_that_the_cloud_tells_by_the_hour(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake:
+        one = driver(provider, fake, tmp_path)
+        if provider in PRICES:
+            told = {price.shape: price.hourly for price in one.prices()}
+            assert told == {name: Decimal(hourly) for name, hourly in PRICES[provider].items()}
+        else:
+            with pytest.raises(UnsupportedError):
+                one.prices()
+            assert fake.asked == []
+
+
+@pytest.mark.parametrize("provider", ["BRIGHTBOX", "OUTSCALE_SAS", "OUTSCALE_INC"])
+def test_where_no_cpus_are_told_there_are_no_shapes(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake, pytest.raises(UnsupportedError):
+        driver(provider, fake, tmp_path).shapes()
+
+
+@pytest.mark.parametrize(
+    ("provider", "state", "ours"),
+    [
+        ("LINODE", "a-new-word", MachineState.PENDING),
+        ("LINODE", "deleting", MachineState.DELETING),
+        ("LINODE", "offline", MachineState.STOPPED),
+        ("CLOUDSCALE", "a-new-word", MachineState.PENDING),
+        ("DIGITAL_OCEAN", "archive", MachineState.DELETING),
+        ("VULTR", "a-new-word", MachineState.PENDING),
+        ("BRIGHTBOX", "a-new-word", MachineState.PENDING),
+        ("BRIGHTBOX", "deleting", MachineState.DELETING),
+        ("GCE", "A_NEW_WORD", MachineState.PENDING),
+        ("GCE", "TERMINATED", MachineState.STOPPED),
+        ("CLOUDSTACK", "A new word", MachineState.PENDING),
+        ("CLOUDSTACK", "Starting", MachineState.PENDING),
+        ("CLOUDSTACK", "Error", MachineState.FAILED),
+        ("CLOUDSTACK", "Expunging", MachineState.DELETING),
+        ("RACKSPACE", "ERROR", MachineState.FAILED),
+        ("EC2", "a-new-word", MachineState.PENDING),
+        ("EC2", "shutting-down", MachineState.DELETING),
+        ("OUTSCALE_SAS", "stopping", MachineState.STOPPED),
+    ],
+)
+def test_no_word_for_a_state_breaks_a_list(provider: str, state: str, ours: MachineState, tmp_path: Path) -> None:
+    with opened(provider) as fake:
+        one = driver(provider, fake, tmp_path)
+        one.create(spec(provider))
+        (machine,) = fake.cloud.machines.values()
+        machine["state" if "state" in machine else "status"] = state
+        (listed,) = one.list()
+    assert listed.state is ours
+
+
+def test_a_machine_of_another_cluster_comes_with_its_own_marks(tmp_path: Path) -> None:
+    with opened("LINODE") as fake:
+        one = driver("LINODE", fake, tmp_path)
+        others = {**TAGS, "cloudgraft-cluster-id": "zzzzzzzzzz", "cloudgraft-name": "lab-z"}
+        one.create(spec("LINODE"))
+        one.create(spec("LINODE", name="lab-z", tags=others))
+        fake.cloud.machines["1"] = {**fake.cloud.machines["101"], "id": 1, "label": "theirs", "tags": ["web", "a:b"]}
+        found = {machine.name: dict(machine.tags) for machine in one.list()}
+    assert found == {NAME: TAGS, "lab-z": others, "theirs": {"a": "b"}}
+
+
+def test_a_failed_machine_of_nova_says_why(tmp_path: Path) -> None:
+    with opened("RACKSPACE") as fake:
+        one = driver("RACKSPACE", fake, tmp_path)
+        one.create(spec("RACKSPACE"))
+        (server,) = fake.cloud.machines.values()
+        server |= {"status": "ERROR", "fault": {"message": "No valid host was found. There are not enough hosts"}}
+        (machine,) = one.list()
+    assert machine.failure == "out_of_stock"
+    assert isinstance(machine, Machine)
+    assert "not enough hosts" in machine.reason
