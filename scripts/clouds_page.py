@@ -1,0 +1,190 @@
+"""The page of clouds: what each driver takes, what its cloud's errors mean, and by what it was judged, and when.
+
+A cloud that nothing was judged by is not on it. What an option is for stands as a comment beside it in the code, and is
+read from there.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import importlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from cloudgraft.config.schema import item_type, keys_of, unwrap
+from cloudgraft.drivers.error_table import ErrorTable
+from clouds.record import read_record
+
+__all__ = ["clouds_page"]
+
+ROOT = Path(__file__).resolve().parent.parent
+# The drivers that are not of one package below cloudgraft.drivers with `options` and `errors` in it.
+ELSEWHERE = {"router": "cloudgraft.router"}
+
+
+def clouds_page() -> str:
+    record = read_record()
+    lines = [
+        "# Clouds",
+        "",
+        "Every driver of a cloud, with what it was judged by. To judge a driver is to run the",
+        "[conformance suite for drivers](../how-to/test-your-driver.md), a scale-up and a scale-down through the",
+        "engine, and what else is named. `make test-clouds` does it again on your machine, and says which of them it",
+        "cannot have there. A *fake* was written for cloudgraft from the public description of a cloud's API, because",
+        "the cloud itself cannot be started on one's own machine: it proves less than the real one.",
+        "",
+        "Each driver is an extra: `pip install 'cloudgraft[NAME]'`. `router` is there without one.",
+        "",
+        "| driver | judged by | on | seen |",
+        "|---|---|---|---|",
+        *(_judged(name, entry) for name, entry in record.items()),
+        "",
+    ]
+    for driver in sorted({entry["driver"] for entry in record.values()}):
+        lines += _driver(driver)
+    return "\n".join(lines)
+
+
+def _judged(name: str, entry: Mapping[str, Any]) -> str:
+    driver = entry["driver"]
+    title = f"[`{driver}`](#{driver})" + (f" ({name})" if name != driver else "")
+    return f"| {title} | {entry['judgedBy']} | {entry['on']} | {'; '.join(entry['checks'])} |"
+
+
+def _driver(driver: str) -> Iterator[str]:
+    package = ELSEWHERE.get(driver, f"cloudgraft.drivers.{driver}")
+    options = importlib.import_module(f"{package}.options")
+    yield from ("", f"## {driver}", "")
+    how_to = f"use-{driver}.md" if driver != "router" else "use-several-clouds-for-one-group.md"
+    if not (ROOT / "docs" / "how-to" / how_to).exists():
+        raise LookupError(f"{driver} has no page docs/how-to/{how_to}")
+    yield from (f"[How to use it](../how-to/{how_to}).", "")
+    yield from _table(f"Beside `driver: {driver}`:", _options_class(options, driver))
+    yield from _table("In a group's `machine`:", options.MachineSettings)
+    errors = getattr(_module(f"{package}.errors"), "ERRORS", None)
+    if isinstance(errors, ErrorTable):
+        yield from _errors(errors)
+
+
+def _module(name: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            return None
+        raise
+
+
+def _options_class(module: Any, driver: str) -> type:
+    cls: type = getattr(module, f"{driver.replace('-', ' ').title().replace(' ', '')}Options")
+    return cls
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def _table(title: str, cls: type) -> list[str]:
+    rows = list(_rows(cls))
+    if not rows:
+        return []
+    return [title, "", "| key | type | unless said | what for |", "|---|---|---|---|", *rows, ""]
+
+
+def _rows(cls: Any, before: str = "") -> Iterator[str]:
+    comments, defaults = _comments(cls), {field.name: field for field in dataclasses.fields(cls)}
+    for name, key in keys_of(cls).items():
+        inner = unwrap(key.annotation)
+        of_items = item_type(inner)
+        section = inner if dataclasses.is_dataclass(inner) else unwrap(of_items) if of_items is not None else None
+        field = defaults[key.field]
+        what = comments.get(key.field, "")
+        yield f"| `{before}{name}` | {_type(key.annotation)} | {_default(field)} | {what} |"
+        if isinstance(section, type) and dataclasses.is_dataclass(section) and not before.count("."):
+            yield from _rows(section, f"{before}{name}." if section is inner else f"{before}{name}[].")
+
+
+def _type(annotation: Any) -> str:
+    """In a reader's words."""
+    plain = unwrap(annotation)
+    words: dict[Any, str] = {str: "text", int: "number", float: "number", bool: "boolean", Path: "path"}
+    words[timedelta] = "duration"
+    if plain in words:
+        return words[plain]
+    if isinstance(plain, type) and issubclass(plain, enum.Enum):
+        return ", ".join(f"`{member.value}`" for member in plain)
+    origin = getattr(plain, "__origin__", None)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "mapping"
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return f"list of {_type(plain.__args__[0])}"
+    if isinstance(plain, type) and dataclasses.is_dataclass(plain):
+        return "section"
+    args = [arg for arg in getattr(plain, "__args__", ()) if arg is not type(None)]
+    return " or ".join(dict.fromkeys(_type(arg) for arg in args)) or str(getattr(plain, "__name__", plain)).lower()
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return ""
+    if field.default is dataclasses.MISSING:
+        return "must be set"
+    value = field.default
+    if value is None or value in ("", ()):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g}s"
+    return f"`{getattr(value, 'value', value)}`"
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """What stands beside each field, or above it."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            found |= _own_comments(inspect.getsource(base))
+    return found
+
+
+def _own_comments(source: str) -> dict[str, str]:
+    lines = inspect.cleandoc(source).splitlines()
+    body = ast.parse("\n".join(lines)).body[0]
+    if not isinstance(body, ast.ClassDef):
+        raise TypeError("not a class")
+    found = {}
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno:
+            found[node.target.id] = _comment(lines, node.lineno - 1, node.end_lineno - 1)
+    return found
+
+
+def _comment(lines: Sequence[str], first: int, last: int) -> str:
+    beside = re.search(r"  # (?!noqa|type:)(.*)$", lines[last])
+    above: list[str] = []
+    while first > 0 and lines[first - 1].strip().startswith("# "):
+        first -= 1
+        above.insert(0, lines[first].strip()[2:])
+    text = " ".join([*above, beside[1] if beside else ""]).strip()
+    text = re.sub(r"^noqa: \S+ - ", "", text)
+    return (text[:1].upper() + text[1:]).replace("|", "\\|")
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def _errors(table: ErrorTable) -> Iterator[str]:
+    yield from ("What its errors mean (`cloudgraft` [errors](errors.md)); what is not named is told by its status:", "")
+    yield from ("| its error | ours | what to do |", "|---|---|---|")
+    for row in table.rows:
+        said = [f"`{row.code}`"] if row.code else []
+        said += [f"status {row.status}"] if row.status is not None else []
+        said += [f"“{row.text}”"] if row.text else []
+        yield f"| {', '.join(said).replace('|', chr(92) + '|')} | `{row.error.slug}` | {row.fix} |"
+    yield ""
