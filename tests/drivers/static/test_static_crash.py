@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 VICTIM = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from cloudgraft.drivers.static.assignments import Assignments
+from cloudgraft.drivers.hosts.assignments import Assignments
 from cloudgraft.sdk.driver import Machine
 from tests.drivers.static.static_machines import OFF, ON, hosts, spec, static_driver
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cloudgraft.drivers.hosts.switch import PowerState
 from cloudgraft.drivers.static import Host
-from cloudgraft.drivers.static.power import PowerState
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import DeadlineError
 from tests.conditions import until
@@ -98,7 +98,7 @@ if shutil.which("ipmi_sim") and shutil.which("ipmitool"):
         async with bmc(tmp_path, port):
 
             async def answers() -> bool:
-                return await driver._state(host) is PowerState.OFF
+                return await driver._switch.state(host) is PowerState.OFF
 
             await until(answers, what="the controller answers")
             machine = await driver.create(spec("a"))
@@ -109,5 +109,5 @@ if shutil.which("ipmi_sim") and shutil.which("ipmitool"):
             assert await driver.list() == []
             (tmp_path / "ipmi").write_text("a-wrong-password\n")
             with pytest.raises(DeadlineError) as caught:
-                await driver._power.on(host, "b", "pool", "")
+                await driver._switch.on(host, spec("b"), is_first=True)
             assert "wrong-password" not in str(caught.value)

@@ -113,7 +113,7 @@ async def test_a_machine_that_did_not_come_on_has_failed(tmp_path: Path, state: 
         return [m.state for m in await late.list()] == [MachineState.FAILED]
 
     await until(failed)
-    assert (await late.list())[0].reason.endswith(": powerOn did not say that it went well")
+    assert (await late.list())[0].reason.endswith(": its switch did not say that it went well")
     assert ": powerOn of host-1 " in (await driver.list())[0].reason  # and what it said
     if state != "exit 7":
         (tmp_path / "on-host-1").touch()  # it was only slow

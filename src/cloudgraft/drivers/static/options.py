@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from cloudgraft.drivers.exec.options import Command, CommandOptions, words
+from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
+from cloudgraft.drivers.hosts.inventory import Source
+from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
 
@@ -32,8 +34,7 @@ class Host:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not self.id or not self.id.isprintable():
-            raise InvalidArgumentError("a machine needs an id, which is printable text")
+        refuse_bad_id(self.id)
         for name in (*self.vars, *self.var_files):
             if not _NAME.fullmatch(name):
                 raise InvalidArgumentError(f"{self.id}: {name!r} is no name for a variable: letters, digits and _")
@@ -42,6 +43,19 @@ class Host:
     def provider_id(self) -> str:
         """What its node carries."""
         return self.providerID or f"static://{self.id}"
+
+    @staticmethod
+    def read(fields: Fields, base: Path) -> Host:
+        """One of a file."""
+        return Host(
+            id=fields.text("id", may_be_empty=False),
+            providerID=fields.optional_text("providerID") or "",
+            addresses=fields.list_of_texts("addresses"),
+            labels=fields.texts("labels"),
+            group=fields.optional_text("group") or "",
+            vars=fields.texts("vars"),
+            var_files={name: base / file for name, file in fields.texts("varFiles").items()},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,10 @@ class StaticOptions(CommandOptions):
             given["powerState"] = self.power_state
         return {key: words(command, key) for key, command in given.items()}
 
+    def source(self) -> Source[Host]:
+        """Where the machines are listed."""
+        return Source(given=self.machines, file=self.machines_file, key="machines", entry=Host.read)
+
     def traits(self) -> DriverTraits:
         """The driver keeps an account of its own of who has which machine."""
         return DriverTraits(
@@ -107,11 +125,3 @@ class StaticOptions(CommandOptions):
             provider_id_by=self.providerIDBy,
             user_data_limit=self.user_data_limit,
         )
-
-
-def refuse_twins(hosts: Sequence[Host]) -> None:
-    """Two entries for one machine, or two machines that would be one node."""
-    for what, values in (("id", [h.id for h in hosts]), ("providerID", [h.provider_id for h in hosts])):
-        twice = [value for value, count in Counter(values).items() if count > 1]
-        if twice:
-            raise InvalidArgumentError(f"two machines have the {what} {twice[0]!r}; each must have its own")

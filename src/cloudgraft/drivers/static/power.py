@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,20 +9,16 @@ from typing import Final
 
 from cloudgraft.drivers.exec.runner import Call, Runner
 from cloudgraft.drivers.exec.told import failure_of
+from cloudgraft.drivers.hosts.assignments import Assignment
+from cloudgraft.drivers.hosts.switch import PowerState
 from cloudgraft.drivers.machine_json import dump_json
 from cloudgraft.drivers.static.options import Host, StaticOptions
+from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InternalError
 
-__all__ = ["Power", "PowerState"]
+__all__ = ["Power"]
 
 _USER_DATA: Final = "CLOUDGRAFT_USER_DATA_FILE"
-
-
-class PowerState(enum.Enum):
-    """What a machine's controller says of it."""
-
-    ON = "on"
-    OFF = "off"
 
 
 class Power:
@@ -59,14 +54,28 @@ class Power:
         """Ends the commands that run."""
         await self._runner.close()
 
-    async def on(self, host: Host, name: str, group: str, user_data: str) -> None:
-        """Switches it on, for this name."""
-        variables = {"CLOUDGRAFT_NAME": name, "CLOUDGRAFT_GROUP": group}
-        await self._run("powerOn", host, variables, user_data)
+    def notes(self, spec: MachineSpec) -> Mapping[str, str]:
+        """Nothing: the command powerOff knows what to do."""
+        del spec
+        return {}
 
-    async def off(self, host: Host, name: str) -> None:
-        """Switches it off."""
-        await self._run("powerOff", host, {"CLOUDGRAFT_NAME": name})
+    async def on(self, host: Host, spec: MachineSpec, *, is_first: bool) -> None:
+        """Switches it on, for this name."""
+        del is_first  # to switch on what is on is nothing
+        variables = {"CLOUDGRAFT_NAME": spec.name, "CLOUDGRAFT_GROUP": spec.group}
+        await self._run("powerOn", host, variables, spec.user_data)
+
+    async def off(self, host: Host, assignment: Assignment) -> bool:
+        """Switches it off, each time that it is called."""
+        await self._run("powerOff", host, {"CLOUDGRAFT_NAME": assignment.name})
+        return True
+
+    async def clear(self, host: Host, assignment: Assignment) -> None:
+        """Nothing: the command powerOff has done all."""
+
+    async def free_state(self, host: Host) -> PowerState:
+        """As of any other."""
+        return await self.state(host)
 
     async def state(self, host: Host) -> PowerState:
         """Whether it is on: the last word of the command's first line, such as in ``Chassis Power is on``."""

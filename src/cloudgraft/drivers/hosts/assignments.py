@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from cloudgraft.drivers.hosts.host import Host
 from cloudgraft.drivers.json_fields import Fields
-from cloudgraft.drivers.static.options import Host
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 
 __all__ = ["Assignment", "Assignments", "Taken"]
@@ -37,6 +37,7 @@ class Assignment:
     tags: Mapping[str, str] = field(default_factory=dict)
     is_confirmed: bool = True  # the switch said that it is on; False: it was not asked yet, or nobody knows
     stopping_since: datetime | None = None  # when it was last told to switch off: it is waited for
+    notes: Mapping[str, str] = field(default_factory=dict)  # of the switch's own, for the end of it
 
     @property
     def is_stopping(self) -> bool:
@@ -44,7 +45,7 @@ class Assignment:
         return self.stopping_since is not None
 
     @staticmethod
-    def of(host: Host, name: str, tags: Mapping[str, str]) -> Assignment:
+    def of(host: Host, name: str, tags: Mapping[str, str], notes: Mapping[str, str]) -> Assignment:
         """A new one, from now on."""
         return Assignment(
             host=host.id,
@@ -54,6 +55,7 @@ class Assignment:
             addresses=tuple(host.addresses),
             tags=dict(tags),
             is_confirmed=False,
+            notes=dict(notes),
         )
 
 
@@ -88,7 +90,9 @@ class Assignments:
         with self._locked():
             self.read()
 
-    def take(self, host: Host, name: str, tags: Mapping[str, str]) -> tuple[Assignment, bool] | None:
+    def take(
+        self, host: Host, name: str, tags: Mapping[str, str], notes: Mapping[str, str] | None = None
+    ) -> tuple[Assignment, bool] | None:
         """The machine is this name's from now on, and True; what the name has already, and False.
 
         None when another has taken the machine meanwhile.
@@ -100,7 +104,7 @@ class Assignments:
                 return known, False
             if host.id in taken:
                 return None
-            new = Assignment.of(host, name, tags)
+            new = Assignment.of(host, name, tags, notes or {})
             self._write({**taken, host.id: new})
             return new, True
 
@@ -173,6 +177,7 @@ def _to_json(taken: Taken) -> dict[str, object]:
             "confirmed": one.is_confirmed,
             "stopping": one.is_stopping,
             "stoppingSince": one.stopping_since.isoformat() if one.stopping_since else None,
+            "notes": dict(one.notes),
         }
         for one in taken.values()
     ]
@@ -203,6 +208,7 @@ def _assignment(entry: object, where: str) -> Assignment:
         tags=fields.texts("tags"),
         is_confirmed=fields.take("confirmed") is not False,  # older releases did not say
         stopping_since=told_at if fields.take("stopping") is True else None,
+        notes=fields.texts("notes"),
     )
 
 

@@ -1,0 +1,286 @@
+"""A fixed list of machines. To create one is to switch a free one on; to delete it is to switch it off.
+
+Who has which machine is written down before anything is switched (law 2), and is the proof of ownership. A machine is
+free again when it is off, and when what was put in for it is taken away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Generic
+
+from cloudgraft.drivers.hosts.assignments import Assignment, Assignments, Taken
+from cloudgraft.drivers.hosts.host import HostType
+from cloudgraft.drivers.hosts.inventory import Inventory
+from cloudgraft.drivers.hosts.showing import Refusal, Times, age, machine_of, none_free, shown
+from cloudgraft.drivers.hosts.switch import PowerState, Switch
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InvalidArgumentError,
+    PreconditionError,
+    Retry,
+)
+
+__all__ = ["HostsDriver"]
+
+log = logging.getLogger("cloudgraft.drivers")
+
+
+class HostsDriver(Driver, Generic[HostType]):
+    """Machines that are there anyway, with a switch for them."""
+
+    def __init__(self, inventory: Inventory[HostType], account: Path, switch: Switch[HostType], times: Times) -> None:
+        self._inventory = inventory
+        self._hosts = inventory.current()
+        self._switch = switch
+        self._times = times
+        self._assignments = Assignments(account)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one call at a time switches a machine
+        self._failed: dict[str, float] = {}  # when a machine last could not be had: others are tried first
+        self._why: dict[str, str] = {}  # what its switch said then
+        self._tried: dict[str, str] = {}  # by machine: the name for which a call has begun to switch it on
+        self._risen: dict[str, str] = {}  # by machine: the name for which it was seen on
+        self._told: frozenset[str] = frozenset()
+
+    async def start(self) -> None:
+        """Looks whether the switch is there, and whether the account can be read and kept."""
+        self._switch.start()
+        await asyncio.to_thread(self._assignments.check)
+
+    async def close(self) -> None:
+        """Ends what the switch is doing."""
+        await self._switch.close()
+
+    # -- create --------------------------------------------------------------------------------------------------------
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Takes a free machine, writes that down, and switches it on."""
+        assignment, is_new = await self._taken(spec)
+        host = self._known(assignment)
+        async with self._locks[host.id]:
+            assignment = await self._expect_still(assignment)
+            is_first = is_new and not assignment.is_confirmed and self._tried.get(host.id) != spec.name
+            self._tried[host.id] = spec.name  # another call of the same name may have come first
+            self._why.pop(host.id, None)
+            try:
+                await self._switch.on(host, spec, is_first=is_first)
+            except CloudgraftError as error:
+                self._failed[host.id], self._why[host.id] = time.monotonic(), error.message
+                if error.retry is Retry.SETTLE_FIRST:
+                    raise
+                if not is_first:  # an earlier call may have switched it on
+                    raise DeadlineError(f"{error.message}; whether an earlier try did it is not known") from error
+                await self._give_back(host, assignment, error)
+                raise
+            await self._confirm(assignment)
+        return machine_of(assignment, MachineState.PENDING if self._switch.can_tell else MachineState.RUNNING)
+
+    async def _give_back(self, host: HostType, assignment: Assignment, error: CloudgraftError) -> None:
+        try:
+            await self._release(host, assignment)
+        except CloudgraftError as failure:
+            raise DeadlineError(f"{error.message}; and it could not be given back: {failure.message}") from error
+
+    async def _confirm(self, assignment: Assignment) -> None:
+        try:
+            await asyncio.to_thread(self._assignments.confirm, assignment.host, assignment.name)
+        except CloudgraftError as error:
+            raise DeadlineError(f"{assignment.host} was switched on, but that was not written down: {error}") from None
+
+    async def _taken(self, spec: MachineSpec) -> tuple[Assignment, bool]:
+        """The machine that this name has, or has from now on; and whether that is new."""
+        refused: dict[str, Refusal] = {}
+        while True:
+            taken = await self._look()
+            fitting = self._fitting(spec)
+            known = next((one for one in taken.values() if one.name == spec.name), None)
+            if known is not None:
+                return known, False
+            free = [host for host in fitting if host.id not in taken and host.id not in refused]
+            if not free:
+                raise none_free(fitting, taken, refused)
+            host = min(free, key=lambda one: self._failed.get(one.id, 0.0))  # the first of several
+            refusal = await self._refusal(host)
+            if refusal is not None:
+                refused[host.id] = refusal
+                continue
+            notes = self._switch.notes(spec)
+            found = await asyncio.to_thread(self._assignments.take, host, spec.name, spec.tags, notes)
+            if found is not None:
+                return found
+
+    async def _refusal(self, host: HostType) -> Refusal | None:
+        """One that is free by our account, but on, is somebody's; or our account was lost."""
+        if not self._switch.can_tell:
+            return None
+        try:
+            state = await self._switch.free_state(host)
+        except CloudgraftError as error:
+            self._failed[host.id] = time.monotonic()
+            return Refusal(why=f"cannot be asked for its state: {error.message}", error=error)
+        return Refusal(why="is on already") if state is PowerState.ON else None
+
+    def _fitting(self, spec: MachineSpec) -> Sequence[HostType]:
+        select = self._select(spec)
+        fitting = [
+            host
+            for host in self._hosts.values()
+            if host.group in ("", spec.group)
+            and all(host.labels.get(key) == value for key, value in select.items())
+            and self._is_fit(host, spec)
+        ]
+        if not fitting:
+            what = f"the group {spec.group!r} with the labels {dict(select)}" if select else f"the group {spec.group!r}"
+            raise InvalidArgumentError(f"none of the {len(self._hosts)} machines is for {what}")
+        return fitting
+
+    def _select(self, spec: MachineSpec) -> Mapping[str, str]:
+        """The labels that a machine must have."""
+        select = spec.settings.get("select") or {}
+        if not isinstance(select, Mapping):
+            raise InvalidArgumentError("machine.select must be a mapping of labels")
+        return select
+
+    def _is_fit(self, host: HostType, spec: MachineSpec) -> bool:
+        """Whether it is what the group wants, in whatever else there is to want."""
+        del host, spec
+        return True
+
+    async def _expect_still(self, assignment: Assignment) -> Assignment:
+        """As it is now. It may have been given back while another call about it ran."""
+        now = (await asyncio.to_thread(self._assignments.read)).get(assignment.host)
+        if now is None or now.name != assignment.name or now.is_stopping:
+            raise ConflictError(f"{assignment.host} is being switched off, and no longer serves {assignment.name}")
+        return now
+
+    # -- delete --------------------------------------------------------------------------------------------------------
+
+    async def delete(self, machine: Machine) -> None:
+        """Switches it off; it is free again when it is off. One that serves another name by now is not touched."""
+        async with self._locks[machine.machine_id]:  # a machine that is being switched on is switched off after that
+            taken = await self._look()
+            assignment = taken.get(machine.machine_id)
+            if assignment is None or assignment.name != machine.name:
+                return
+            host = self._known(assignment)
+            was_told, is_off = await self._switched_off(host, assignment)
+            if is_off:
+                await self._release(host, assignment)
+            elif was_told:
+                await asyncio.to_thread(self._assignments.stopping, host.id, machine.name)
+
+    async def _switched_off(self, host: HostType, assignment: Assignment) -> tuple[bool, bool]:
+        """Whether it was told now to switch off, and whether it is off; raises when nobody knows.
+
+        Many a switch refuses what is off: a soft shutdown, ssh. So one that fails is no failure when the machine is
+        off; unless it was switched on just now, and only looks so.
+        """
+        if self._times.rise:
+            await self._state(host, assignment)
+        try:
+            was_told = await self._switch.off(host, assignment)
+        except CloudgraftError:
+            is_young = age(assignment.since) < self._times.power_on
+            if is_young or not self._switch.can_tell or await self._state(host, assignment) is not PowerState.OFF:
+                raise
+            return False, True
+        if not self._switch.can_tell:
+            return was_told, True
+        state = await self._state(host, assignment)
+        return was_told, state is PowerState.OFF and not self._may_rise(assignment)
+
+    def _may_rise(self, assignment: Assignment) -> bool:
+        is_seen = self._risen.get(assignment.host) == assignment.name
+        return not is_seen and age(assignment.since) < self._times.rise
+
+    async def _release(self, host: HostType, assignment: Assignment) -> None:
+        await self._switch.clear(host, assignment)
+        await asyncio.to_thread(self._assignments.release, host.id, assignment.name)
+        self._risen.pop(host.id, None)
+        self._tried.pop(host.id, None)
+
+    def _known(self, assignment: Assignment) -> HostType:
+        host = self._hosts.get(assignment.host)
+        if host is None:
+            raise PreconditionError(
+                f"{assignment.host}, which serves {assignment.name}, is no longer in the inventory, and is left alone. "
+                f"Put it back; or switch it off yourself and remove it from {self._assignments.file}"
+            )
+        return host
+
+    # -- list ----------------------------------------------------------------------------------------------------------
+
+    async def list(self) -> Sequence[Machine]:
+        """The machines that are taken, each with what its controller says."""
+        taken = await self._look()
+        self._tell_lost(taken)
+        seen = await asyncio.gather(*(self._seen(assignment) for assignment in taken.values()))
+        return [machine for machine in seen if machine is not None]
+
+    async def _seen(self, assignment: Assignment) -> Machine | None:
+        host = self._hosts.get(assignment.host)
+        if host is None:
+            return machine_of(assignment, MachineState.RUNNING, "it is no longer in the inventory, and is left alone")
+        state = await self._state(host, assignment) if self._switch.can_tell else _believed(assignment)
+        if assignment.is_stopping and state is PowerState.OFF and not self._may_rise(assignment):
+            return await self._ended(host, assignment)
+        return shown(
+            assignment,
+            state,
+            self._times,
+            switching=self._locks[assignment.host].locked(),
+            longest_on=self._switch.longest_on,
+            why=self._why.get(assignment.host, ""),
+        )
+
+    async def _ended(self, host: HostType, assignment: Assignment) -> Machine | None:
+        """Gives back what has gone off; by one call at a time, since another may have given it away again."""
+        going = machine_of(assignment, MachineState.DELETING, "it is off, and is being given back")
+        lock = self._locks[host.id]
+        if lock.locked():
+            return going
+        async with lock:
+            now = (await asyncio.to_thread(self._assignments.read)).get(host.id)
+            if now is None or now.name != assignment.name:
+                return None
+            try:
+                await self._release(host, assignment)
+            except CloudgraftError as error:
+                return machine_of(assignment, MachineState.DELETING, f"it is off, but not given back: {error.message}")
+        return None
+
+    async def _look(self) -> Taken:
+        """Who has which machine, and which there are, at this moment."""
+        self._hosts = await asyncio.to_thread(self._inventory.current)
+        return await asyncio.to_thread(self._assignments.read)
+
+    async def _state(self, host: HostType, assignment: Assignment) -> PowerState | str:
+        """The state, or why nobody knows: one dead controller must not hide all the other machines (law 6)."""
+        try:
+            state = await self._switch.state(host)
+        except CloudgraftError as error:
+            return f"cannot be asked for its state: {error.message}"
+        if state is PowerState.ON:
+            self._risen[host.id] = assignment.name
+        return state
+
+    def _tell_lost(self, taken: Taken) -> None:
+        lost = frozenset(taken) - frozenset(self._hosts)
+        for host in sorted(lost - self._told):
+            log.warning(
+                "a machine in use is no longer in the inventory", extra={"host": host, "used_by": taken[host].name}
+            )
+        self._told = lost
+
+
+def _believed(assignment: Assignment) -> PowerState:
+    """Where nobody can tell: what the switch said last."""
+    return PowerState.ON if assignment.is_confirmed else PowerState.OFF

@@ -1,0 +1,95 @@
+"""The machines that there are: those of the configuration, and those of a file beside it, which is kept in step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+import yaml
+
+from cloudgraft.drivers.hosts.host import HostType, refuse_twins
+from cloudgraft.drivers.json_fields import Fields
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+
+__all__ = ["Inventory", "Source"]
+
+log = logging.getLogger("cloudgraft.drivers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Generic[HostType]):
+    """Where the machines are listed."""
+
+    given: Sequence[HostType]  # in the configuration
+    file: Path | None
+    key: str  # under which a file may have its list; the option that names the file is called after it
+    entry: Callable[[Fields, Path], HostType]  # one machine of the file; paths in it are relative to the directory
+
+
+class Inventory(Generic[HostType]):
+    """The machines as the file has them now. Its methods block: call them in a thread."""
+
+    def __init__(self, source: Source[HostType]) -> None:
+        """Reads it; raises InvalidArgumentError when it makes no sense."""
+        self._source = source
+        self._seen = self._stamp()
+        self._hosts = _read_all(source)
+
+    def current(self) -> Mapping[str, HostType]:
+        """All machines by their ids. A file that was changed and makes no sense is told of once; the old ones stay."""
+        now = self._stamp()
+        if now != self._seen:
+            self._seen = now
+            try:
+                self._hosts = _read_all(self._source)
+            except CloudgraftError as error:
+                log.warning(
+                    "the changed list of machines cannot be used, the old one stays", extra={"error": str(error)}
+                )
+        return self._hosts
+
+    def _stamp(self) -> tuple[int, ...]:
+        file = self._source.file
+        if file is None:
+            return ()
+        try:
+            found = file.stat()
+        except OSError:
+            return ()
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _read_all(source: Source[HostType]) -> Mapping[str, HostType]:
+    """All machines by their ids, in order; raises InvalidArgumentError that says what is wrong, and where."""
+    hosts = list(source.given)
+    if source.file is not None:
+        hosts += _read(source, source.file)
+    refuse_twins(hosts)
+    return {host.id: host for host in hosts}
+
+
+def _read(source: Source[HostType], file: Path) -> Sequence[HostType]:
+    key, option = source.key, f"{source.key}File"
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgumentError(f"{option} cannot be read: {error.strerror}: {file}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{option} is neither YAML nor JSON: {file}: {error}") from None
+    entries = data.get(key) if isinstance(data, dict) and set(data) == {key} else data
+    if not isinstance(entries, list):
+        raise InvalidArgumentError(f"{option} must be a list of machines, or have one under `{key}`: {file}")
+    try:
+        return [_host(source, entry, f"{file}: {key}[{index}]", file.parent) for index, entry in enumerate(entries)]
+    except CloudgraftError as error:
+        raise InvalidArgumentError(error.message) from None
+
+
+def _host(source: Source[HostType], entry: object, where: str, base: Path) -> HostType:
+    fields = Fields(entry, where)
+    host = source.entry(fields, base)
+    fields.end()
+    return host

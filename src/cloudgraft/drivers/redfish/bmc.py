@@ -1,0 +1,282 @@
+"""One controller, through sushy. Everything here blocks; the library's untyped objects stay in this module and `media`.
+
+sushy repeats requests by itself: whatever broke off, actions too, and what was answered with an error of the server. So
+it gets a session that makes each request once, and that raises our own errors, which it hands on; its other
+repetitions are told to be none. Answers that say no are the library's own: it knows what vendors leave out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, TypeVar
+
+import requests
+import sushy
+from sushy.auth import BasicAuth, SessionAuth
+from sushy.connector import Connector
+from sushy.exceptions import InvalidParameterValueError, MissingActionError, SushyError
+
+from cloudgraft.drivers.error_table import retry_after
+from cloudgraft.drivers.hosts.switch import PowerState
+from cloudgraft.drivers.redfish.errors import error_of
+from cloudgraft.drivers.redfish.media import eject_all, insert_all
+from cloudgraft.drivers.redfish.options import Auth, Boot, RedfishHost, RedfishOptions
+from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.drivers.secret_files import SecretFile
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    InternalError,
+    InvalidArgumentError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+__all__ = ["Bmc", "Order", "Seen"]
+
+T = TypeVar("T")
+# It warns of every answer that says no, each time that a list is made. All of them are errors of ours, which tell it.
+logging.getLogger("sushy").setLevel(logging.CRITICAL)
+_ON: Final = (sushy.ResetType.ON, sushy.ResetType.FORCE_ON)
+_FORCED: Final = (sushy.ResetType.FORCE_OFF,)
+_GRACEFUL: Final = (sushy.ResetType.GRACEFUL_SHUTDOWN, sushy.ResetType.FORCE_OFF)
+_FEWEST_REQUESTS: Final = 0  # that the library may repeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A system as its controller tells of it."""
+
+    power: PowerState
+    cpus: Decimal | None = None  # threads, as far as the controller knows
+    memory: Decimal | None = None  # GiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """How a system is to be switched on."""
+
+    is_first: bool  # no earlier call can have done it
+    image: str = ""  # to boot from
+    seed: str = ""  # where user data are
+    boot: Boot | None = None
+    http_boot_url: str = ""
+
+
+class Bmc:
+    """The controller of one host. One call at a time talks to it: many a controller cannot do more."""
+
+    def __init__(self, host: RedfishHost, options: RedfishOptions) -> None:
+        self._host = host
+        self._options = options
+        file = host.password_file or options.password_file
+        self._password = SecretFile(path=file, option="passwordFile") if file else None
+        self._lock = threading.Lock()
+        self._made: tuple[str, _Connection] | None = None  # with which password
+
+    def close(self) -> None:
+        """Ends its session; one that talks to it at this moment is not waited for."""
+        made, self._made = self._made, None
+        if made is not None:
+            made[1].close()
+
+    def look(self, patience: float) -> Seen:
+        """One request. Raises UnavailableError when another call talks to it for longer than ``patience`` seconds."""
+        what = f"state of {self._host.id}"
+        with self._alone(what, patience):
+            return _seen(self._call(what, self._system, is_change=False), what)
+
+    def switch_on(self, order: Order) -> None:
+        """Puts in what it boots from, and switches it on. What is on already is left as it is."""
+        what = f"switching on {self._host.id}"
+        with self._alone(what):
+            system = self._call(what, self._system, is_change=False)
+            if _seen(system, what).power is PowerState.ON:
+                if order.is_first:
+                    raise PreconditionError(f"{self._host.id} was switched on by somebody else, and is left alone")
+                return
+            reset = self._call(what, lambda: _reset_of(system, _ON, self._host.id), is_change=False)
+            self._prepare(system, order)
+            self._call(what, lambda: system.reset_system(reset), is_change=True)
+
+    def switch_off(self, *, is_forced: bool) -> None:
+        """Tells it to shut down, or takes its power away."""
+        what = f"switching off {self._host.id}"
+        with self._alone(what):
+            system = self._call(what, self._system, is_change=False)
+            wanted = _FORCED if is_forced else _GRACEFUL
+            reset = self._call(what, lambda: _reset_of(system, wanted, self._host.id), is_change=False)
+            self._call(what, lambda: system.reset_system(reset), is_change=True)
+
+    def clear(self) -> None:
+        """Takes out whatever media are in it. One that is on is not ours any more, and is left alone."""
+        what = f"ejecting the media of {self._host.id}"
+        with self._alone(what):
+            system = self._call(what, self._system, is_change=False)
+            if _seen(system, what).power is PowerState.OFF:
+                self._call(what, lambda: eject_all(system, self._host.id), is_change=True)
+
+    def _prepare(self, system: Any, order: Order) -> None:
+        """Before it is switched on: whatever fails here leaves it off. Media are taken out when it is given back."""
+        ident = self._host.id
+        if order.image or order.seed:
+            what = f"boot media of {ident}"
+            self._call(what, lambda: eject_all(system, ident), is_change=False)
+            self._call(what, lambda: insert_all(system, order.image, order.seed, ident), is_change=False)
+        if order.boot is not None:
+            what = f"boot from {order.boot.value} of {ident}"
+            self._call(what, lambda: _set_boot(system, order), is_change=False)
+
+    def _system(self) -> Any:
+        return self._connection().system()
+
+    def _connection(self) -> _Connection:
+        password = self._password.read() if self._password else ""
+        if self._made is None or self._made[0] != password:
+            self.close()
+            self._made = password, _Connection(self._host, self._options, password)
+        return self._made[1]
+
+    @contextmanager
+    def _alone(self, what: str, patience: float = -1) -> Iterator[None]:
+        if not self._lock.acquire(timeout=patience):
+            raise UnavailableError(f"{what}: it is being switched at this moment")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _call(self, what: str, call: Callable[[], T], *, is_change: bool) -> T:
+        """The errors of the library as ours. ``is_change``: a request that is not answered may have switched it."""
+        connection = self._connection()
+        connection.session.what, connection.session.is_change = what, is_change
+        try:
+            return call()
+        except SushyError as error:
+            raise error_of(error, what, is_change=is_change, pause=connection.session.pause) from None
+        except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+            why = f"{what}: the controller's answer makes no sense: {type(error).__name__}: {error}"
+            raise (InternalError if is_change else UnavailableError)(why) from None
+
+
+class _Connection:
+    """A session of the library with one account. The service root is asked for once."""
+
+    def __init__(self, host: RedfishHost, options: RedfishOptions, password: str) -> None:
+        self.session = _OnceEach((options.connect_timeout.total_seconds(), options.timeout.total_seconds()))
+        self._system_path = host.system
+        self._id = host.id
+        self._url = host.url
+        verify: bool | str = str(host.ca_file or options.ca_file or "") or True
+        self._connector = Connector(
+            host.url,
+            verify=False if host.insecure else verify,
+            server_side_retries=_FEWEST_REQUESTS,
+        )
+        self.session.headers.update(self._connector._session.headers)  # noqa: SLF001 - there is no other way
+        self._connector._session = self.session  # noqa: SLF001 - to keep it from repeating what broke off
+        kind = BasicAuth if options.auth is Auth.BASIC else SessionAuth
+        self._auth = kind(username=host.username or options.username, password=password)
+        self._root: Any = None
+
+    def system(self) -> Any:
+        """The system, as it is now."""
+        if self._root is None:
+            self._root = sushy.Sushy(self._url, auth=self._auth, connector=self._connector)
+        if not self._system_path:
+            members = self._root.get_system_collection().members_identities
+            if len(members) != 1:
+                found = ", ".join(members) or "none"
+                raise InvalidArgumentError(f"{self._id}: its controller has not one system but {found}: say `system`")
+            self._system_path = members[0]
+        return self._root.get_system(self._system_path)
+
+    def close(self) -> None:
+        """Ends a session of Redfish, if there is one; the library logs what goes wrong."""
+        with suppress(SushyError, CloudgraftError):
+            self._auth.close()
+        if self._root is not None:
+            self._root._auth = None  # noqa: SLF001 - else it would do so once more, whenever Python throws it away
+        self._connector.close()
+
+
+class _OnceEach(requests.Session):
+    """Each request once. Neither a proxy nor a password of this machine's user gets between us and a controller."""
+
+    def __init__(self, timeout: tuple[float, float]) -> None:
+        super().__init__()
+        self._timeout = timeout  # seconds: to connect, and to be answered; older releases of the library know one only
+        self.trust_env = False
+        self.what = "request"
+        self.is_change = False
+        self.pause: float | None = None  # seconds that the last answer asked for
+
+    def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> requests.Response:
+        """Raises our own errors, which the library does not take for a reason to try again."""
+        is_change = self.is_change and method not in ("GET", "HEAD")
+        try:
+            response = super().request(method, url, *args, **{**more, "timeout": self._timeout})
+        except requests.RequestException as error:
+            raise error_of_request(error, self.what, is_change=is_change) from None
+        finally:
+            self.close()  # the library asks for that; a connection kept for long breaks just when something is switched
+        self.pause = retry_after(response.headers)
+        return response
+
+
+def _seen(system: Any, what: str) -> Seen:
+    told = system.json.get("PowerState")
+    # PoweringOn, PoweringOff and Paused: what is on its way up is not free, and what still goes down is not off.
+    if told not in {state.value for state in sushy.PowerState}:
+        raise UnavailableError(f"{what}: the controller does not tell whether it is on: {told!r}")
+    power = PowerState.OFF if told == sushy.PowerState.OFF.value else PowerState.ON
+    processors, memory = system.json.get("ProcessorSummary"), system.json.get("MemorySummary")
+    cpus = _number(processors, "LogicalProcessorCount") or _number(processors, "CoreCount")
+    return Seen(
+        power=power,
+        cpus=cpus or _number(processors, "Count"),  # sockets, strictly: at least as many threads are there
+        memory=_number(memory, "TotalSystemMemoryGiB"),
+    )
+
+
+def _number(summary: object, key: str) -> Decimal | None:
+    value = summary.get(key) if isinstance(summary, Mapping) else None
+    try:
+        return Decimal(str(value)) if value and not isinstance(value, bool) else None
+    except InvalidOperation:
+        return None
+
+
+def _reset_of(system: Any, wanted: tuple[Any, ...], host: str) -> Any:
+    """The first of these that the controller offers."""
+    try:
+        offered = system.get_allowed_reset_system_values()
+    except MissingActionError:
+        raise UnsupportedError(f"{host}: its controller cannot switch it: there is no action to reset it") from None
+    reset = next((one for one in wanted if one in offered), None)
+    if reset is None:
+        names = " nor ".join(one.value for one in wanted)
+        there = ", ".join(sorted(one.value for one in offered)) or "nothing"
+        raise UnsupportedError(f"{host}: its controller offers neither {names}, but {there}")
+    return reset
+
+
+def _set_boot(system: Any, order: Order) -> None:
+    if order.boot is None:
+        return
+    try:
+        system.set_system_boot_options(
+            target=sushy.BootSource(order.boot.value),
+            enabled=sushy.BootSourceOverrideEnabled.ONCE,
+            http_boot_uri=order.http_boot_url or None,
+        )
+    except InvalidParameterValueError:
+        there = ", ".join(sorted(one.value for one in system.get_allowed_system_boot_source_values()))
+        raise UnsupportedError(
+            f"its controller cannot boot it from {order.boot.value}, but from {there}; see machine.boot"
+        ) from None

@@ -1,0 +1,231 @@
+"""What a configuration file may say about hosts with a Redfish controller, and about the machines of a group."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
+from cloudgraft.drivers.hosts.inventory import Source
+from cloudgraft.drivers.json_fields import Fields
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.sdk.quantity import Quantity
+
+__all__ = ["LONGEST_CREATE", "Auth", "Boot", "MachineSettings", "RedfishHost", "RedfishOptions", "ShapeOptions"]
+
+LONGEST_CREATE: Final = timedelta(minutes=4)  # a controller may take half a minute for each of several requests
+_WEB: Final = ("http", "https")
+
+
+class Auth(enum.Enum):
+    """How the controllers are told who asks."""
+
+    BASIC = "basic"
+    SESSION = "session"
+
+
+class Boot(enum.Enum):
+    """From what a machine boots, once; in Redfish's words."""
+
+    CD = "Cd"
+    PXE = "Pxe"
+    HDD = "Hdd"
+    UEFI_HTTP = "UefiHttp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedfishHost:
+    """One host, and how its controller is reached."""
+
+    id: str  # names the host in the list, in messages and in the account; no other host may have it
+    url: str  # where its controller is, such as https://bmc-7
+    system: str = ""  # the path of its system, such as /redfish/v1/Systems/1; empty: the only one that there is
+    username: str = ""  # of an account on its controller; empty: that of all hosts
+    password_file: Path | None = None  # the password of that account; unset: that of all hosts
+    ca_file: Path | None = None  # who has signed its certificate; unset: as for all hosts
+    insecure: bool = False  # whether whoever answers at its address is believed; needed for http too
+    addresses: Sequence[str] = ()  # IP addresses and host names, under which its node may be known
+    labels: Mapping[str, str] = field(default_factory=dict)  # a group selects by them; they are not a node's labels
+    group: str = ""  # the only group that it serves; empty: any
+    shape: str = ""  # what kind of host it is; a group with that shape gets only such
+    providerID: str = ""  # noqa: N815 - spelt as Kubernetes spells it  # what its node carries; empty: redfish://ID
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work, and what would send the password in the clear."""
+        refuse_bad_id(self.id)
+        _check_url(self.url, f"{self.id}: url")
+        if urlsplit(self.url).scheme == "http" and not self.insecure and not is_loopback_host(_host_of(self.url)):
+            raise InvalidArgumentError(
+                f"{self.id}: url is http, where everybody on the way can read the password; use https, or say "
+                "`insecure: true`"
+            )
+        if self.system and not self.system.startswith("/"):
+            raise InvalidArgumentError(f"{self.id}: system must be a path, such as /redfish/v1/Systems/1")
+        if self.insecure and self.ca_file is not None:
+            raise InvalidArgumentError(f"{self.id}: caFile says whom to believe, and insecure to believe all; say one")
+
+    @property
+    def provider_id(self) -> str:
+        """What its node carries."""
+        return self.providerID or f"redfish://{self.id}"
+
+    @staticmethod
+    def read(fields: Fields, base: Path) -> RedfishHost:
+        """One of a file."""
+        password, ca_file = fields.optional_text("passwordFile"), fields.optional_text("caFile")
+        insecure = fields.take("insecure")
+        if insecure not in (None, True, False):
+            raise fields.wrong("insecure", "true or false", insecure)
+        return RedfishHost(
+            id=fields.text("id", may_be_empty=False),
+            url=fields.text("url", may_be_empty=False),
+            system=fields.optional_text("system") or "",
+            username=fields.optional_text("username") or "",
+            password_file=base / password if password else None,
+            ca_file=base / ca_file if ca_file else None,
+            insecure=insecure is True,
+            addresses=fields.list_of_texts("addresses"),
+            labels=fields.texts("labels"),
+            group=fields.optional_text("group") or "",
+            shape=fields.optional_text("shape") or "",
+            providerID=fields.optional_text("providerID") or "",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeOptions:
+    """What hosts of a shape hold. One whose controller tells of less is not given out."""
+
+    cpu: str | int  # how many threads it has: Kubernetes counts those
+    memory: str | int  # how much it has, such as 512Gi
+    resources: Mapping[str, str | int] = field(
+        default_factory=dict
+    )  # what else it holds, such as ephemeral-storage or GPUs
+    labels: Mapping[str, str] = field(default_factory=dict)  # labels that every node of it has by itself
+
+    def __post_init__(self) -> None:
+        """Refuses amounts that make no sense."""
+        self.capacity()
+
+    def capacity(self) -> Mapping[str, Quantity]:
+        """As Kubernetes has it."""
+        given = {"cpu": self.cpu, "memory": self.memory, **self.resources}
+        try:
+            return {name: Quantity(amount) for name, amount in given.items()}
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"shapes: {error.message}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """The ``machine:`` section of a group: which hosts it may have, and how they boot."""
+
+    shape: str = ""  # only hosts of this shape; empty: the group says in its template what its hosts hold
+    select: Mapping[str, str] = field(default_factory=dict)  # labels that a host must have
+    image: str = ""  # where an ISO is that is put in as a virtual CD; the controller fetches it
+    boot: Boot | None = None  # from what it boots, once; unset: from the CD if there is an image, else as it is set up
+    http_boot_url: str = ""  # what it boots with UefiHttp; empty: what DHCP says
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if self.image:
+            _check_url(self.image, "image", (*_WEB, "nfs", "cifs"))
+        if self.http_boot_url:
+            _check_url(self.http_boot_url, "httpBootUrl")
+            if self.boot is not Boot.UEFI_HTTP:
+                raise InvalidArgumentError("httpBootUrl is for `boot: UefiHttp`")
+
+    @property
+    def boot_target(self) -> Boot | None:
+        """From what it is to boot; None: nothing is said to its controller."""
+        return self.boot or (Boot.CD if self.image else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedfishOptions:
+    """Hosts with Redfish controllers, and how those are asked."""
+
+    hosts: Sequence[RedfishHost] = ()  # the hosts that there are
+    hosts_file: Path | None = None  # hosts in a file of its own, YAML or JSON; both together are fine
+    username: str = ""  # an account that every controller has whose host has none of its own here
+    password_file: Path | None = None  # its password; read again when the file changes
+    ca_file: Path | None = None  # who has signed the controllers' certificates; unset: whom this machine believes
+    auth: Auth = Auth.BASIC  # with each request, or once; many a controller has room for a few sessions only
+    shapes: Mapping[str, ShapeOptions] = field(default_factory=dict)  # what hosts hold; unset: as controllers tell it
+    state_file: Path | None = None  # which host serves whom; unset: beside the journal
+    seed_directory: Path | None = None  # where images with user data are put; a web server of yours must publish it
+    seed_url: str = ""  # where that web server publishes it to the controllers
+    connect_timeout: timedelta = timedelta(seconds=5)  # until a controller takes a connection
+    timeout: timedelta = timedelta(seconds=30)  # until a controller has answered a request
+    concurrency: int = 32  # how many controllers are asked at the same time
+    power_on_time: timedelta = timedelta(minutes=2)  # how long a host that was switched on may still look off
+    # How long a host may take to shut down by itself before its power is taken away; zero takes it at once.
+    graceful_time: timedelta = timedelta(minutes=3)
+    # Who writes the providerID on nodes.
+    providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if not self.hosts and self.hosts_file is None:
+            raise InvalidArgumentError("say under hosts, or in a hostsFile, which hosts there are")
+        if min(self.connect_timeout, self.timeout) <= timedelta(0):
+            raise InvalidArgumentError("connectTimeout and timeout must be more than zero")
+        if min(self.power_on_time, self.graceful_time) < timedelta(0):
+            raise InvalidArgumentError("powerOnTime and gracefulTime must not be negative")
+        if self.concurrency < 1:
+            raise InvalidArgumentError("concurrency must be at least 1")
+        if (self.seed_directory is None) != (not self.seed_url):
+            raise InvalidArgumentError("seedDirectory and seedUrl go together: where seeds are put, and published")
+        if self.seed_url:
+            _check_url(self.seed_url, "seedUrl")
+        for host in self.hosts:
+            self.expect_account(host)
+        refuse_twins(self.hosts)
+
+    def expect_account(self, host: RedfishHost) -> None:
+        """Every controller wants to know who asks."""
+        if not (host.username or self.username) or (host.password_file or self.password_file) is None:
+            raise InvalidArgumentError(f"{host.id}: say username and passwordFile, of it or of all hosts")
+
+    def source(self) -> Source[RedfishHost]:
+        """Where the hosts are listed."""
+
+        def read(fields: Fields, base: Path) -> RedfishHost:
+            host = RedfishHost.read(fields, base)
+            self.expect_account(host)
+            return host
+
+        return Source(given=self.hosts, file=self.hosts_file, key="hosts", entry=read)
+
+    def traits(self) -> DriverTraits:
+        """The driver keeps an account of its own of who has which host."""
+        return DriverTraits(
+            ownership=Ownership.INVENTORY,
+            idempotency=Idempotency.TOKEN,
+            provider_id_by=self.providerIDBy,
+            user_data_limit=None if self.seed_url else 0,
+            create_timeout=LONGEST_CREATE,
+        )
+
+
+def _check_url(url: str, what: str, schemes: Sequence[str] = _WEB) -> None:
+    try:
+        parts = urlsplit(url)
+        host, user = parts.hostname, parts.username
+    except ValueError:
+        parts, host, user = urlsplit(""), None, None
+    if parts.scheme not in schemes or not host or parts.fragment:
+        raise InvalidArgumentError(f"{what} is no address; write it like https://bmc-7.example.org")
+    if user is not None:
+        raise InvalidArgumentError(f"{what} must not have a user or a password in it")
+
+
+def _host_of(url: str) -> str:
+    return urlsplit(url).hostname or ""
