@@ -20,6 +20,7 @@ from cloudgraft.drivers.libcloud.adapters import adapter_of
 from cloudgraft.drivers.libcloud.errors import error_of, without_user_data
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire
+from cloudgraft.drivers.recent_deletions import RecentDeletions
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
@@ -38,6 +39,7 @@ T = TypeVar("T")
 _DEBUG: Final = "LIBCLOUD_DEBUG"
 _LIST_ATTEMPTS: Final = 10
 _DELETE_LIMIT: Final = timedelta(seconds=110)
+_LINGERS: Final = timedelta(seconds=30)  # for which a deletion is believed: Nova may show the machine as it was
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class LibcloudDriver(BlockingDriver):
         self._lock = threading.Lock()
         self._threads = threading.local()
         self._wires: list[Wire] = []
+        self._deleted = RecentDeletions(_LINGERS)
 
     def start(self) -> None:
         """Reads the secret; the cloud is not asked."""
@@ -100,6 +103,7 @@ class LibcloudDriver(BlockingDriver):
             self._call(f"delete {machine.name}", _DELETE_LIMIT, lambda mine: self._adapter.delete(mine.cloud, machine))
         except NotFoundError:
             return
+        self._deleted.add(machine.machine_id)
 
     def list(self) -> Sequence[Machine]:
         """Every machine of the account that may be ours. One that goes between two pages makes the next one unreadable
@@ -117,7 +121,7 @@ class LibcloudDriver(BlockingDriver):
             timedelta(seconds=until - time.monotonic()),
             lambda mine: [*map(self._adapter.machine, self._adapter.nodes(mine.cloud))],
         )
-        return list({machine.machine_id: machine for machine in machines}.values())
+        return list({machine.machine_id: self._deleted.shown(machine) for machine in machines}.values())
 
     def shapes(self) -> Sequence[Shape]:
         """The machine types, each once."""

@@ -1,0 +1,34 @@
+"""Deletions that a cloud has accepted of late: some go on showing such a machine as if nothing had been said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+from cloudgraft.sdk.driver import Machine, MachineState
+
+__all__ = ["RecentDeletions"]
+
+
+class RecentDeletions:
+    """Believed for a while. For clouds that give no id away again; safe to use from several threads."""
+
+    def __init__(self, believed_for: timedelta) -> None:
+        self._seconds = believed_for.total_seconds()
+        self._lock = threading.Lock()
+        self._until: dict[str, float] = {}  # by machine id
+
+    def add(self, machine_id: str) -> None:
+        """The cloud has just agreed to delete it."""
+        now = time.monotonic()
+        with self._lock:
+            self._until = {known: until for known, until in self._until.items() if until > now}
+            self._until[machine_id] = now + self._seconds
+
+    def shown(self, machine: Machine) -> Machine:
+        """The machine as a list should have it."""
+        with self._lock:
+            is_going = self._until.get(machine.machine_id, 0.0) > time.monotonic()
+        return replace(machine, state=MachineState.DELETING, reason="", failure="") if is_going else machine
