@@ -11,8 +11,7 @@ import yaml
 
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.config.document import Document
-from cloudgraft.drivers.libvirt.options import DomainType, LibvirtOptions, Network
-from cloudgraft.drivers.libvirt.settings import Boot, Disk, MachineSettings
+from cloudgraft.drivers.libvirt.options import Boot, Disk, DomainType, LibvirtOptions, MachineSettings, Network
 from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.driver import Idempotency, Ownership
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -15,8 +15,8 @@ from cloudgraft.drivers.libvirt.errors import ERRORS, error_of
 from cloudgraft.drivers.libvirt.marks import Marks, uuid_of
 from cloudgraft.drivers.libvirt.options import DomainType, LibvirtOptions, Network, ShapeOptions
 from cloudgraft.drivers.libvirt.order import Order, order_of, wish_of
-from cloudgraft.drivers.libvirt.turns import Turns
 from cloudgraft.drivers.libvirt.volume_xml import Image, Offer
+from cloudgraft.drivers.turns import Turns
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -46,7 +46,8 @@ class Domain:
 class Told:
     """A host as far as it is asked before anything is made."""
 
-    def __init__(self, domains: Sequence[Domain] = (), room: int = 100 * GI) -> None:
+    def __init__(self, domains: Sequence[Domain] = (), room: int = 100 * GI, arch: str = "x86_64") -> None:
+        self._arch = arch
         self._domains = list(domains)
         self._room = room
         self.networks: list[Network] = []
@@ -58,7 +59,7 @@ class Told:
         self.networks += networks
 
     def offer(self) -> Offer:
-        return Offer(arch="x86_64", types=frozenset({("x86_64", "kvm")}))
+        return Offer(arch=self._arch, types=frozenset({(self._arch, "kvm")}))
 
     def domains(self) -> list[Any]:
         return list(self._domains)
@@ -97,6 +98,12 @@ def test_the_host_says_what_is_not_configured() -> None:
     assert order(shape="bare").plan.domain_type is DomainType.KVM
     assert order(None, options(domain_type=DomainType.QEMU), shape="bare").plan.domain_type is DomainType.QEMU
     assert order(None, options(arch="aarch64"), shape="bare").plan.domain_type is DomainType.QEMU
+
+
+def test_a_host_of_another_architecture_must_be_said_so_since_its_groups_templates_go_by_that() -> None:
+    with pytest.raises(InvalidArgumentError, match="say `arch: aarch64`"):
+        order(Told(arch="aarch64"), shape="bare")
+    assert order(Told(arch="aarch64"), options(arch="aarch64"), shape="bare").plan.domain_type is DomainType.KVM
 
 
 def test_a_group_may_have_other_networks_or_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -10,11 +11,18 @@ import pytest
 
 from cloudgraft.drivers.libvirt.domain_xml import Plan, disk_volume, domain_xml, seed_volume
 from cloudgraft.drivers.libvirt.marks import NAMESPACE, Marks, may_be_ours, provider_id, uuid_of
-from cloudgraft.drivers.libvirt.options import DomainType, Firmware, LibvirtOptions, Network, SeedBus, ShapeOptions
-from cloudgraft.drivers.libvirt.settings import Boot
+from cloudgraft.drivers.libvirt.options import (
+    Boot,
+    DomainType,
+    Firmware,
+    LibvirtOptions,
+    Network,
+    SeedBus,
+    ShapeOptions,
+)
 from cloudgraft.drivers.libvirt.states import has_run, is_being_made, machine_of
 from cloudgraft.drivers.libvirt.volume_xml import Image, new_volume, read_image, read_offer
-from cloudgraft.sdk.driver import MachineSpec, MachineState
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 
 NAME = "lab-a1b2c3d4e5-pool-0a1b2c3d-abcdefgh"
 TAGS = {"cloudgraft-cluster": "l\u00e4b", "cloudgraft-group": '<g> & "q"\t\x01 \u2028', "cloudgraft-name": NAME}
@@ -46,7 +54,7 @@ def test_marks_are_in_the_definition_and_come_back_byte_for_byte() -> None:
     found = domain().find(f"metadata/{{{NAMESPACE}}}machine")
     assert found is not None
     found.tag = "machine"  # libvirt gives it back without its namespace
-    read = Marks.read(ET.tostring(found, encoding="unicode"))
+    read = Marks.read(ET.tostring(found, encoding="unicode"), uuid_of(NAME))
     assert read is not None
     assert (read.name, read.pool, read.tags) == (NAME, "vms", TAGS)
     assert Marks.of(MachineSpec(name=NAME, group="g", tags=TAGS), "vms").tags == TAGS
@@ -66,7 +74,21 @@ def test_marks_are_in_the_definition_and_come_back_byte_for_byte() -> None:
     ],
 )
 def test_marks_that_somebody_changed_prove_nothing(text: str) -> None:
-    assert Marks.read(text) is None
+    assert Marks.read(text, uuid_of("a")) is None
+
+
+def test_marks_that_were_copied_to_another_domain_are_not_its_own() -> None:
+    """Law 4: whoever went by them would remove the disks of the machine that they were copied from."""
+    text = ET.tostring(marks().element(), encoding="unicode")
+    assert Marks.read(text, uuid_of(NAME)) is not None
+    assert Marks.read(text, uuid_of("copy")) is None
+
+
+def test_a_machine_is_deleted_by_the_marks_that_it_was_listed_with() -> None:
+    known = Machine(name=NAME, machine_id=uuid_of(NAME))
+    assert marks().are_of(known)
+    assert marks().are_of(replace(known, tags=TAGS))
+    assert not marks(tags={"cloudgraft-cluster-id": "another"}).are_of(replace(known, tags=TAGS))
 
 
 def test_a_domain_has_what_its_shape_and_its_cloud_say() -> None:

@@ -106,7 +106,7 @@ class Connection:
         with self._lock:
             if self._is_closed:
                 raise UnavailableError("this driver is closed")
-            if self._open is not None and self._open.isAlive():
+            if self._open is not None and _is_alive(self._open):
                 return self._open
             attempt = self._current()
         seconds = self._options.connect_timeout.total_seconds()
@@ -152,6 +152,14 @@ class Connection:
         if self._open is not None:
             _close(self._open)
         self._open = None
+
+
+def _is_alive(connection: Any) -> bool:
+    """As far as one can tell; one that cannot even be asked is not."""
+    try:
+        return bool(connection.isAlive())
+    except libvirt.libvirtError:
+        return False
 
 
 def _close(connection: Any) -> None:

@@ -8,8 +8,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from cloudgraft.drivers.libvirt.marks import Marks, uuid_of
-from cloudgraft.drivers.libvirt.options import DomainType, Firmware, LibvirtOptions, Network, SeedBus
-from cloudgraft.drivers.libvirt.settings import Boot
+from cloudgraft.drivers.libvirt.options import Boot, DomainType, Firmware, LibvirtOptions, Network, SeedBus
 
 __all__ = ["Plan", "disk_volume", "domain_xml", "seed_volume"]
 

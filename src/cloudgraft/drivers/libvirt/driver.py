@@ -12,7 +12,6 @@ as FAILED, so that it is removed. A create that fails removes what it made befor
 from __future__ import annotations
 
 import re
-import threading
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
@@ -22,12 +21,12 @@ from cloudgraft.drivers.libvirt.admission import check_room
 from cloudgraft.drivers.libvirt.connection import Connection
 from cloudgraft.drivers.libvirt.domain_xml import disk_volume, domain_xml, seed_volume
 from cloudgraft.drivers.libvirt.host import Host, Seen
+from cloudgraft.drivers.libvirt.known_marks import KnownMarks
 from cloudgraft.drivers.libvirt.marks import Marks, may_be_ours, uuid_of
-from cloudgraft.drivers.libvirt.options import LibvirtOptions
+from cloudgraft.drivers.libvirt.options import LibvirtOptions, MachineSettings
 from cloudgraft.drivers.libvirt.order import Order, order_of, wish_of
-from cloudgraft.drivers.libvirt.settings import MachineSettings
 from cloudgraft.drivers.libvirt.states import has_run, is_active, is_being_made, machine_of
-from cloudgraft.drivers.libvirt.turns import Turns
+from cloudgraft.drivers.turns import Turns
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, Shape
 from cloudgraft.sdk.errors import (
@@ -57,8 +56,9 @@ class LibvirtDriver(BlockingDriver):
         self.traits = options.traits()
         self._connection = Connection(options)
         self._host = Host(options, self._connection)
+        self._known = KnownMarks()
         self._turns = Turns(_LONGEST_TURN)
-        self._admission = threading.Lock()  # from counting to the definition, which counts for the next one
+        self._admission = Turns(_LONGEST_TURN)  # from counting to the definition, which counts for the next one
 
     def start(self) -> None:
         """Connects to nothing yet: a host that is away keeps no other cloud from starting."""
@@ -73,8 +73,10 @@ class LibvirtDriver(BlockingDriver):
         return self._options.offers()
 
     def list(self) -> Sequence[Machine]:
-        """All domains of ours in one call, and one more for the marks of each. Domains of others are not looked at."""
-        machines = (self._listed(seen) for seen in self._host.domains() if may_be_ours(seen.id))
+        """All domains in one call, and one more for the marks of each that is new. Others are not looked at."""
+        domains = [seen for seen in self._host.domains() if may_be_ours(seen.id)]
+        self._known.keep({seen.id for seen in domains})
+        machines = (self._listed(seen) for seen in domains)
         return [machine for machine in machines if machine is not None]
 
     def create(self, spec: MachineSpec) -> Machine:
@@ -109,6 +111,8 @@ class LibvirtDriver(BlockingDriver):
                     f"the domain {found.name} has lost the marks of cloudgraft, so it is not touched; "
                     f"`virsh undefine {found.name}` removes it"
                 )
+            if not marks.are_of(machine):  # a list may remember what a domain carried a while ago
+                raise PreconditionError(f"the marks of the domain {found.name} have changed, so it is not touched")
             self._remove(found, marks.pool, marks.name)
 
     # -- making --------------------------------------------------------------------------------------------------------
@@ -126,7 +130,7 @@ class LibvirtDriver(BlockingDriver):
         name = order.plan.marks.name
         is_defined = is_ours = False
         try:
-            with self._admission:
+            with self._admission.take("the room of the host"):
                 if is_new:
                     check_room(self._host, self._options, order.plan.memory)
                 domain = self._host.define(domain_xml(order.plan, self._options), name)
@@ -176,7 +180,7 @@ class LibvirtDriver(BlockingDriver):
 
     def _listed(self, seen: Seen) -> Machine | None:
         try:
-            marks = self._host.marks(seen)
+            marks = self._known.read(seen.id, seen.name, seen.state, lambda: self._host.marks(seen))
         except NotFoundError:
             return None  # gone since the list was made
         if marks is None and seen.id != uuid_of(seen.name):

@@ -78,7 +78,7 @@ class Host:
         with told(f"reading the marks of {seen.name}"):
             try:
                 kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
-                return Marks.read(seen.domain.metadata(kind, NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_CONFIG))
+                return Marks.read(seen.domain.metadata(kind, NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_CONFIG), seen.id)
             except libvirt.libvirtError as error:
                 if code_of(error) == NO_METADATA:
                     return None

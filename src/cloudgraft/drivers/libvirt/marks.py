@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from cloudgraft.sdk.driver import MachineSpec
+from cloudgraft.sdk.driver import Machine, MachineSpec
 
 __all__ = ["NAMESPACE", "Marks", "may_be_ours", "provider_id", "uuid_of"]
 
@@ -61,8 +61,12 @@ class Marks:
         return element
 
     @classmethod
-    def read(cls, text: str) -> Marks | None:
-        """From what libvirt gives back; None when it is not what we wrote: then nothing proves to be ours."""
+    def read(cls, text: str, domain_id: str) -> Marks | None:
+        """From what libvirt gives back; None when it is not what we wrote: then nothing proves to be ours.
+
+        Marks of another name than the id is made from were copied by hand: they are of the machine that they were
+        copied from, and whoever went by them would remove that one's disks (law 4).
+        """
         try:
             element = ET.fromstring(text)  # noqa: S314 - libvirt has parsed it, and writes it out without entities
             tags = json.loads(element.text or "{}")
@@ -71,4 +75,8 @@ class Marks:
         except (ET.ParseError, KeyError, ValueError):
             return None
         is_sound = isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values())
-        return marks if is_sound and marks.name and since.tzinfo is not None else None
+        return marks if is_sound and uuid_of(marks.name) == domain_id and since.tzinfo is not None else None
+
+    def are_of(self, machine: Machine) -> bool:
+        """Whether they are still those by which this machine proved to be ours, where it says which."""
+        return not machine.tags or machine.tags == self.tags

@@ -1,11 +1,11 @@
-"""What a configuration file may say about a host with libvirt."""
+"""What a configuration file may say about a host with libvirt, and about the machines of a group there."""
 
 from __future__ import annotations
 
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -15,12 +15,25 @@ from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, Provider
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["DomainType", "Firmware", "LibvirtOptions", "Network", "SeedBus", "ShapeOptions", "amount"]
+__all__ = [
+    "PLAIN_ARCH",
+    "Boot",
+    "Disk",
+    "DomainType",
+    "Firmware",
+    "LibvirtOptions",
+    "MachineSettings",
+    "Network",
+    "SeedBus",
+    "ShapeOptions",
+    "amount",
+]
 
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]*")
 _LEAST_MEMORY: Final = Quantity("16Mi")
 _MOST_CPUS: Final = 4096
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}  # as Kubernetes calls them
+PLAIN_ARCH: Final = "x86_64"  # where nothing else is said
+_ARCHITECTURES: Final = {PLAIN_ARCH: "amd64", "aarch64": "arm64"}  # as Kubernetes calls them
 
 
 class DomainType(enum.Enum):
@@ -50,9 +63,9 @@ class SeedBus(enum.Enum):
 class Network:
     """One network card: in a network of libvirt, or on a bridge of the host."""
 
-    network: str = ""
-    bridge: str = ""
-    model: str = "virtio"
+    network: str = ""  # the name of one of libvirt's networks, such as default; either this or `bridge`
+    bridge: str = ""  # the name of a bridge of the host, such as br0
+    model: str = "virtio"  # of the network card, as libvirt names it
 
     def __post_init__(self) -> None:
         """Refuses what says nothing, or two things."""
@@ -66,10 +79,10 @@ class Network:
 class ShapeOptions:
     """A machine type. Amounts are written as Kubernetes writes them."""
 
-    cpu: int
-    memory: str | int
-    disk: str | int = ""  # how large its disk is, unless the group says; empty: as large as the image
-    pods: int = 110
+    cpu: int  # how many
+    memory: str | int  # such as 4Gi
+    disk: str | int = ""  # how large its disk is, such as 20Gi, unless the group says; empty: as large as the image
+    pods: int = 110  # how many a node of it takes
 
     def __post_init__(self) -> None:
         """Refuses what no machine can be."""
@@ -87,25 +100,27 @@ class ShapeOptions:
 class LibvirtOptions:
     """One host, or one user's machines on it."""
 
-    uri: str = "qemu:///system"
-    shapes: Mapping[str, ShapeOptions]
-    pool: str = "default"  # where disks are made, and where images are looked for
+    uri: str = "qemu:///system"  # the host, as libvirt writes it, such as qemu+ssh://root@kvm1.example/system
+    shapes: Mapping[str, ShapeOptions]  # machine types by a name of your choice: libvirt has none of its own
+    pool: str = "default"  # the storage pool where disks are made, and where images are looked for
     image: str = ""  # the volume that disks are made from, unless the group says
-    image_pool: str = ""  # where that is, if not in `pool`
-    networks: Sequence[Network] = (Network(network="default"),)
-    username: str = ""  # for SASL; with ssh and TLS the address and the certificates say who we are
-    password_file: Path | None = None
-    domain_type: DomainType | None = None  # None: KVM where the host offers it
-    arch: str = ""  # empty: the host's
-    machine_type: str = ""  # empty: q35 on x86_64, virt on aarch64
-    cpu_mode: str = ""  # empty: host-passthrough with KVM, else what QEMU takes
-    firmware: Firmware = Firmware.BIOS
-    seed_bus: SeedBus = SeedBus.SCSI
-    console_log_directory: str = ""  # on the host: what machines write to their serial console is kept there
-    max_machines: int | None = None  # of cloudgraft on this host; None: no limit
-    host_memory_reserve: str | int = ""  # memory of the host that no machine is given; empty: nobody counts
-    pool_reserve: str | int = ""  # room in the pool below which no machine is made; empty: nobody looks
-    connect_timeout: timedelta = timedelta(seconds=20)
+    image_pool: str = ""  # the storage pool where that is, if not in `pool`
+    # The network cards of every machine, unless the group says; when it is not said, one in libvirt's network default
+    networks: Sequence[Network] = field(default_factory=lambda: (Network(network="default"),))
+    username: str = ""  # for SASL, with `passwordFile`; with ssh and TLS the uri and the certificates say who we are
+    password_file: Path | None = None  # a file with its password in it, which is read for every new connection
+    domain_type: DomainType | None = None  # what runs the machines; not said: kvm where the host says that it has it
+    # As libvirt names it, such as aarch64; must be said where the host is not x86_64, for the nodes' label
+    arch: str = ""
+    machine_type: str = ""  # as libvirt names it; empty: q35 on x86_64, virt on aarch64
+    cpu_mode: str = ""  # as libvirt names it; empty: host-passthrough with kvm, else what QEMU takes
+    firmware: Firmware = Firmware.BIOS  # what machines boot with
+    seed_bus: SeedBus = SeedBus.SCSI  # how the CD with the user data is attached; many a cloud's kernel knows no SATA
+    console_log_directory: str = ""  # on the host: serial consoles are kept there, one file each; empty: no log
+    max_machines: int | None = None  # of cloudgraft on this host: beyond that it is out of stock; not said: no limit
+    host_memory_reserve: str | int = ""  # memory of the host that no machine is given, such as 8Gi; empty: none counts
+    pool_reserve: str | int = ""  # room in `pool` below which no machine is made, such as 50Gi; empty: nobody looks
+    connect_timeout: timedelta = timedelta(seconds=20)  # how long to wait for a connection
     keepalive: timedelta = timedelta(seconds=5)  # a host that is silent for four times as long is away
     create_timeout: timedelta = timedelta(minutes=5)  # in which a machine, with a copy of its image, is made at most
 
@@ -159,6 +174,50 @@ class LibvirtOptions:
         return [_shape(name, shape, self.arch) for name, shape in self.shapes.items()]
 
 
+class Disk(enum.Enum):
+    """How a disk is made from an image."""
+
+    OVERLAY = "overlay"  # what differs from the image: at once and small, but the image must stay as it is
+    CLONE = "clone"  # a copy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """A kernel that is on the host, in the place of the one on the disk."""
+
+    kernel: str  # its path on the host
+    initrd: str = ""  # the path of its initial RAM disk on the host; empty: none
+    cmdline: str = ""  # what it is told, such as root=/dev/vda1 console=ttyS0
+
+    def __post_init__(self) -> None:
+        """Refuses what is not on the host."""
+        for key, path in {"kernel": self.kernel, "initrd": self.initrd}.items():
+            if path and not path.startswith("/"):
+                raise InvalidArgumentError(f"boot.{key} must begin with /: it is a file of the host")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """The ``machine:`` section of a group: what its machines are like."""
+
+    shape: str  # one of the cloud's `shapes`
+    image: str = ""  # the volume that the disk is made from; empty: the cloud's
+    # `overlay`: at once, and holds only what differs from the image, which must then stay as it is. `clone`: a copy
+    disk: Disk = Disk.OVERLAY
+    size: str | int = ""  # of the disk, such as 40Gi; empty: the shape's `disk`, else as large as the image
+    networks: Sequence[Network] | None = None  # the network cards; not said: the cloud's. An empty list: none
+    # cloud-init's network configuration, version 1 or 2, the same for all machines of the group; empty: DHCP, mostly
+    network_config: Mapping[str, object] = field(default_factory=dict)
+    boot: Boot | None = None  # a kernel of the host in the place of the one on the disk
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        if not self.shape:
+            raise InvalidArgumentError("shape must not be empty")
+        if self.size != "":
+            amount("size", self.size)
+
+
 def amount(key: str, value: str | int) -> Quantity:
     """A quantity of the file, which must not be negative; the error names its key."""
     try:
@@ -179,7 +238,7 @@ def _shape(name: str, options: ShapeOptions, arch: str) -> Shape:
     if options.disk != "":
         capacity["ephemeral-storage"] = amount("disk", options.disk)
     labels = {"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": name}
-    labels["kubernetes.io/arch"] = _ARCHITECTURES.get(arch or "x86_64", arch)
+    labels["kubernetes.io/arch"] = _ARCHITECTURES.get(arch or PLAIN_ARCH, arch)
     return Shape(name=name, capacity=capacity, labels=labels)
 
 

@@ -8,8 +8,15 @@ from typing import Any, Protocol
 
 from cloudgraft.drivers.libvirt.domain_xml import Plan
 from cloudgraft.drivers.libvirt.marks import Marks
-from cloudgraft.drivers.libvirt.options import LibvirtOptions, Network, ShapeOptions, amount
-from cloudgraft.drivers.libvirt.settings import Disk, MachineSettings
+from cloudgraft.drivers.libvirt.options import (
+    PLAIN_ARCH,
+    Disk,
+    LibvirtOptions,
+    MachineSettings,
+    Network,
+    ShapeOptions,
+    amount,
+)
 from cloudgraft.drivers.libvirt.volume_xml import OVERLAY_FORMAT, Image, Offer
 from cloudgraft.drivers.section import read_section
 from cloudgraft.drivers.seed_iso import seed_iso
@@ -70,7 +77,7 @@ def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) ->
     is_clone = settings.disk is Disk.CLONE
     networks = options.networks if settings.networks is None else settings.networks
     host.check_networks(networks)
-    arch = options.arch or host.offer().arch
+    arch = _arch(host, options)
     plan = Plan(
         marks=marks,
         cpu=wish.shape.cpu,
@@ -84,6 +91,16 @@ def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) ->
     config = settings.network_config or None
     seed = seed_iso(name=wish.spec.name, user_data=wish.spec.user_data, network_config=config)
     return Order(plan=plan, size=_size(wish, source[1]), source=source, is_clone=is_clone, seed=seed)
+
+
+def _arch(host: _Asked, options: LibvirtOptions) -> str:
+    """What the machine's processors are. Its shape, and so its group's template, was told without asking the host."""
+    if options.arch:
+        return options.arch
+    arch = host.offer().arch
+    if arch != PLAIN_ARCH:
+        raise InvalidArgumentError(f"the host is of architecture {arch}: say `arch: {arch}` for this cloud")
+    return arch
 
 
 def _size(wish: Wish, image: Image) -> int:

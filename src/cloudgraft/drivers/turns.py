@@ -18,7 +18,7 @@ class Turns:
 
     def __init__(self, longest: timedelta) -> None:
         self._longest = longest
-        self._guard = threading.Lock()
+        self._guard = threading.Condition()
         self._locks: dict[str, threading.Lock] = {}
         self._wanted: Counter[str] = Counter()
 
@@ -40,3 +40,9 @@ class Turns:
                 self._wanted[name] -= 1
                 if not self._wanted[name]:
                     del self._locks[name], self._wanted[name]
+                    self._guard.notify_all()
+
+    def settle(self, longest: timedelta) -> None:
+        """Waits until no call is under way, but not for longer than that."""
+        with self._guard:
+            self._guard.wait_for(lambda: not self._wanted, longest.total_seconds())

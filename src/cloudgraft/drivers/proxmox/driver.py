@@ -1,0 +1,104 @@
+"""Virtual machines of a Proxmox VE cluster, cloned from templates.
+
+A machine's VMID is made from its name. VMIDs are unique in a cluster, and Proxmox refuses a clone to one that is taken:
+that is what makes a second create of a name safe, since names themselves need not be unique there. How a create of
+several steps is made whole after it was interrupted is told in :mod:`cloudgraft.drivers.proxmox.making`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from cloudgraft.drivers.proxmox.api import Api
+from cloudgraft.drivers.proxmox.machines import Machines
+from cloudgraft.drivers.proxmox.making import Making, Order
+from cloudgraft.drivers.proxmox.marks import Marks, vmid_of
+from cloudgraft.drivers.proxmox.options import ProxmoxOptions
+from cloudgraft.drivers.proxmox.removal import Removal
+from cloudgraft.drivers.proxmox.settings import MachineSettings
+from cloudgraft.drivers.section import read_section
+from cloudgraft.drivers.turns import Turns
+from cloudgraft.drivers.user_data import error_without
+from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+
+__all__ = ["ProxmoxDriver"]
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?")
+_LAST_STEPS: Final = timedelta(seconds=3)  # in which most machines are made, or removed
+
+
+class ProxmoxDriver(BlockingDriver):
+    """A Proxmox VE cluster, or one host."""
+
+    Options = ProxmoxOptions
+    MachineSettings = MachineSettings
+
+    def __init__(self, options: ProxmoxOptions) -> None:
+        """No call is made, and no file is read, before they are needed."""
+        self.traits = options.traits()
+        self._options = options
+        self._api = Api(options)
+        self._machines = Machines(self._api, options)
+        self._removal = Removal(self._api, options)
+        self._making = Making(self._api, options, self._removal)
+        self._turns = Turns(options.delete_timeout)
+
+    def start(self) -> None:
+        """Looks whether there is a secret."""
+        self._api.start()
+
+    def close(self) -> None:
+        """Closes the connections, when what is under way has ended; what takes longer goes on, within its time."""
+        self._turns.settle(_LAST_STEPS)
+        self._api.close()
+
+    def create(self, spec: MachineSpec) -> Machine:
+        """Makes a machine and starts it, or finishes one of this name that was begun."""
+        try:
+            with self._turns.take(spec.name):
+                order = self._order(spec)  # which says when it was made
+                self._machines.begin(order.vmid)
+                marks = self._making.make(order)
+        except CloudgraftError as error:
+            raise error_without(error, spec.user_data) from None
+        return self._machines.machine(order.vmid, spec.name, marks, (MachineState.PENDING, "it starts"))
+
+    def delete(self, machine: Machine) -> None:
+        """Removes a machine, its disks, and the CD with its user data."""
+        if not machine.machine_id.isdecimal() or not machine.name:
+            return  # no machine has such an id; and of one without a name nobody knows whose it is
+        with self._turns.take(machine.name):
+            self._removal.remove(int(machine.machine_id), machine.name, f"delete of {machine.name}")
+        self._making.release(int(machine.machine_id))
+
+    def list(self) -> Sequence[Machine]:
+        """Every machine with our marks, of whichever cluster, and all that are in our pool; none that is half made."""
+        return self._machines.all()
+
+    def shapes(self) -> Sequence[Shape]:
+        """Those of the options."""
+        return self._options.offers()
+
+    def _order(self, spec: MachineSpec) -> Order:
+        if not _NAME.fullmatch(spec.name):
+            raise InvalidArgumentError(
+                f"{spec.name!r} cannot be a machine's name: 1 to 63 letters, digits and dashes are taken"
+            )
+        settings = read_section(MachineSettings, spec.settings)
+        shape = self._options.shapes.get(settings.shape)
+        if shape is None:
+            known = ", ".join(self._options.shapes)
+            raise InvalidArgumentError(f"machine.shape: there is no {settings.shape!r} in the cloud's shapes: {known}")
+        return Order(
+            vmid=vmid_of(spec.name, self._options.first_vmid, self._options.last_vmid),
+            name=spec.name,
+            marks=Marks.new(spec.tags),
+            shape=shape,
+            settings=settings,
+            user_data=spec.user_data,
+        )

@@ -1,0 +1,167 @@
+"""Machines in our words: from one list, and from the configurations of the few that are being made.
+
+A machine gets its tags last of all, and for its first seconds it has no name either. Whether such a one is ours is in
+its description, so it is looked at alone. What turned out to be another's is remembered with its name. Ours is left
+out for as long as a create may be at work on it, or be repeated: it would be taken as accepted, and nobody would finish
+it. After that it is listed as what it is: RUNNING if it runs, else FAILED, so that it is removed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cloudgraft.drivers.proxmox.api import Api
+from cloudgraft.drivers.proxmox.inventory import Guest, Inventory, read_inventory
+from cloudgraft.drivers.proxmox.marks import Marks, from_description, from_tags, uuid_of
+from cloudgraft.drivers.proxmox.options import ProviderIdForm, ProxmoxOptions
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError, UnavailableError
+
+__all__ = ["Machines", "marks_of"]
+
+_FIRST_START = timedelta(minutes=2)  # for which a new machine may be off, before it is seen to run
+_MARGIN = timedelta(seconds=10)  # by which clocks may differ
+_GOING = frozenset({"destroyed"})
+
+
+class Machines:
+    """Reads lists of machines."""
+
+    def __init__(self, api: Api, options: ProxmoxOptions) -> None:
+        self._api = api
+        self._options = options
+        self._lock = threading.Lock()
+        self._strangers: dict[int, str] = {}  # names of machines among our VMIDs that are not ours
+        self._begun: dict[int, datetime] = {}  # when the latest create for a VMID began here
+        self._making = options.create_timeout + options.timeout + _MARGIN  # the last request may take its time
+
+    def begin(self, vmid: int) -> None:
+        """From now on a create is at work on this one, also before it can say so in the cluster."""
+        now = datetime.now(UTC)
+        with self._lock:
+            self._begun = {other: at for other, at in self._begun.items() if now - at < self._making}
+            self._begun[vmid] = now
+
+    def all(self) -> list[Machine]:
+        """All with our marks, of whichever cluster, and all in our pool; none that is half made."""
+        inventory = read_inventory(self._api, "list")
+        machines = []
+        for guest in inventory.guests.values():
+            if guest.is_container or guest.is_template:
+                continue
+            if guest.marks is not None:
+                machines.append(self.machine(guest.vmid, guest.name, guest.marks, self._state(guest, inventory)))
+            elif self._options.first_vmid <= guest.vmid <= self._options.last_vmid and not self._is_strange(guest):
+                machines += self._unfinished(guest, inventory)
+            elif self._options.pool and guest.pool == self._options.pool:
+                machines.append(self._unmarked(guest, inventory))
+        return machines
+
+    def machine(self, vmid: int, name: str, marks: Marks, state: tuple[MachineState, str]) -> Machine:
+        """One of ours."""
+        return Machine(
+            name=name or marks.name,
+            machine_id=str(vmid),
+            provider_id=self._provider_id(vmid, marks.name or name),
+            state=state[0],
+            tags=marks.tags,
+            created_at=marks.made,
+            reason=state[1],
+        )
+
+    def _provider_id(self, vmid: int, name: str) -> str:
+        if self._options.providerID is ProviderIdForm.UUID:
+            return f"proxmox://{uuid_of(name)}"
+        return f"proxmox://{self._options.region}/{vmid}"
+
+    def _unmarked(self, guest: Guest, inventory: Inventory) -> Machine:
+        """Not ours, as far as it can be told; a person may want it to be taken over."""
+        state, reason = self._state(guest, inventory)
+        return Machine(
+            name=guest.name,
+            machine_id=str(guest.vmid),
+            provider_id=f"proxmox://{self._options.region}/{guest.vmid}"
+            if self._options.providerID is ProviderIdForm.VMID
+            else None,
+            state=state,
+            reason=reason,
+        )
+
+    def _state(self, guest: Guest, inventory: Inventory) -> tuple[MachineState, str]:
+        marks = guest.marks
+        is_new = marks is not None and marks.made is not None and datetime.now(UTC) - marks.made < _FIRST_START
+        if guest.lock in _GOING:
+            return MachineState.DELETING, "it is being destroyed"
+        if guest.status == "running":
+            return MachineState.RUNNING, ""
+        if is_new or (guest.status == "unknown" and guest.lock):
+            return MachineState.PENDING, "it is new, and was not seen to run yet"
+        if guest.status == "stopped":
+            return MachineState.STOPPED, "it is stopped"
+        # A machine whose node cannot be asked is not known to be gone: it may well run.
+        where = f"its node {guest.node} is {inventory.node_of(guest.node)}"
+        return MachineState.RUNNING, f"{where}: whether it runs is not known"
+
+    # -- those that are being made -------------------------------------------------------------------------------------
+
+    def _is_strange(self, guest: Guest) -> bool:
+        with self._lock:
+            return bool(guest.name) and self._strangers.get(guest.vmid) == guest.name
+
+    def _unfinished(self, guest: Guest, inventory: Inventory) -> list[Machine]:
+        try:
+            config = self._api.get(f"nodes/{guest.node}/qemu/{guest.vmid}/config", f"list, VM {guest.vmid}")
+        except (NotFoundError, PermissionDeniedError):
+            # It has gone, or is on another node with the next list; or it is not ours, or not in our pool yet.
+            return []
+        except UnavailableError as error:
+            if inventory.node_of(guest.node) == "online":
+                raise
+            return [self._unknown(guest, f"its node is away: {error.message}")]
+        marks = marks_of(config)
+        if marks is None:
+            if config.get("lock") == "clone" and not config.get("name"):
+                return [self._unknown(guest, "it is being cloned, and has no name yet")]
+            with self._lock:
+                self._strangers[guest.vmid] = str(config.get("name", ""))
+            is_ours = self._options.pool and guest.pool == self._options.pool
+            return [self._unmarked(guest, inventory)] if is_ours else []
+        if from_tags(str(config.get("tags", ""))) is not None:  # finished since the list was made
+            state = self._state(dataclasses.replace(guest, marks=marks), inventory)
+        elif self._is_being_made(guest.vmid, marks):
+            return []
+        else:
+            state = _left_state(guest)
+        return [self.machine(guest.vmid, str(config.get("name", "")), marks, state)]
+
+    def _unknown(self, guest: Guest, reason: str) -> Machine:
+        """Somebody's: perhaps ours. Its id counts as there; its name is not told, for that must prove to be ours."""
+        return Machine(name="", machine_id=str(guest.vmid), state=MachineState.PENDING, reason=reason)
+
+    def _is_being_made(self, vmid: int, marks: Marks) -> bool:
+        """Whether a create may be at work on one without tags, or may be repeated."""
+        with self._lock:
+            begun = self._begun.get(vmid)
+        now = datetime.now(UTC)
+        return any(now - at < self._making for at in (begun, marks.made) if at is not None)
+
+
+def _left_state(guest: Guest) -> tuple[MachineState, str]:
+    """Of one without tags that nobody came back for; or somebody has taken its tags away."""
+    if guest.lock in _GOING:
+        return MachineState.DELETING, "it is being destroyed"
+    if guest.status == "running":
+        return MachineState.RUNNING, "its tags are missing"
+    if guest.status == "stopped":
+        return MachineState.FAILED, "it was cloned and never finished: its create was interrupted"
+    return MachineState.PENDING, "its tags are missing, and its node has not told its state yet"
+
+
+def marks_of(config: Mapping[str, Any]) -> Marks | None:
+    """Our marks in a machine's configuration: its tags, else its description."""
+    tags = from_tags(str(config.get("tags", "")))
+    return tags if tags is not None else from_description(str(config.get("description", "")))

@@ -1,0 +1,311 @@
+"""A create: the steps from a template to a machine that starts.
+
+1. The clone, with name, pool and, as its description, the marks. Its VMID is made from its name, and so Proxmox refuses
+   a second one. 2. The CD with user data, named like the machine. 3. The disk is made larger. 4. One call sets up CPUs,
+   memory, network and CD. 5. The start. 6. The marks once more, as tags: they say that nothing is missing any more.
+
+Whoever is interrupted between two steps leaves a machine with marks in its description, and without tags. For as long
+as a create may be at work on it, or be repeated, no list has it: what a list has is taken as accepted, and nobody would
+come back to finish it. A repeated create goes on where the first one ended: it finds what there is by its VMID, says in
+its description that its time begins anew, and repeats what may not have been done; no step does harm when it is done
+twice, and one that runs only lacks its tags. So a create whose answer got lost is repeated here too, a few times. A
+step that fails for good removes what was made. What nobody came back for is listed in the end: see machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cloudgraft.drivers.proxmox.api import Api
+from cloudgraft.drivers.proxmox.inventory import Guest, read_inventory
+from cloudgraft.drivers.proxmox.machines import marks_of
+from cloudgraft.drivers.proxmox.marks import Marks, from_description, from_tags, uuid_of
+from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProviderIdForm, ProxmoxOptions, ShapeOptions
+from cloudgraft.drivers.proxmox.placement import Place, Placement
+from cloudgraft.drivers.proxmox.removal import Removal, seed_volume
+from cloudgraft.drivers.proxmox.settings import MachineSettings
+from cloudgraft.drivers.proxmox.tasks import Clock, Tasks
+from cloudgraft.drivers.proxmox.templates import Templates, boot_disk, drives, size_of
+from cloudgraft.drivers.seed_iso import seed_iso
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    Retry,
+    UnavailableError,
+)
+
+__all__ = ["Making", "Order"]
+
+_ATTEMPTS: Final = 3  # to come to the end of one create, when answers get lost
+_UUID: Final = re.compile(r"(?:^|,)uuid=[^,]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One machine that is wanted."""
+
+    vmid: int
+    name: str
+    marks: Marks
+    shape: ShapeOptions
+    settings: MachineSettings
+    user_data: str
+
+
+class Making:
+    """Makes machines."""
+
+    def __init__(self, api: Api, options: ProxmoxOptions, removal: Removal) -> None:
+        self._api = api
+        self._options = options
+        self._removal = removal
+        self._tasks = Tasks(api)
+        self._templates = Templates(api)
+        self._placement = Placement(options)
+
+    def make(self, order: Order) -> Marks:
+        """Makes the machine, or what is missing of it; gives the marks that it has.
+
+        An answer that got lost is no reason to give up: what there is can be looked up, by the VMID.
+        """
+        what = f"create of {order.name}"
+        clock = Clock(self._options.create_timeout)
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return self._attempt(order, what, clock, is_first=attempt == 1)
+            except DeadlineError as error:
+                if clock.is_over:
+                    raise
+                clock.pause(error.message)
+        return self._attempt(order, what, clock, is_first=False)
+
+    def _attempt(self, order: Order, what: str, clock: Clock, *, is_first: bool) -> Marks:
+        try:
+            node, config = self._cloned(order, what, clock)
+        except CloudgraftError as error:
+            if not is_first:  # whatever it is, an earlier clone may still be on its way
+                raise DeadlineError(f"{error.message}; whether an earlier try was done is not known") from None
+            if error.retry is Retry.NO:
+                self._templates.forget()  # it may be another one by now
+                self._placement.release(order.vmid)
+            raise
+        try:
+            return self._finish(order, node, config, what, clock)
+        except CloudgraftError as error:
+            raise self._undone(order, error, what) from None
+
+    def release(self, vmid: int) -> None:
+        """A machine is gone, and so is what it had."""
+        self._placement.release(vmid)
+
+    # -- the clone -----------------------------------------------------------------------------------------------------
+
+    def _cloned(self, order: Order, what: str, clock: Clock) -> tuple[str, Mapping[str, Any]]:
+        """The node and the configuration of the clone, whoever made it."""
+        while True:
+            try:
+                return self._found_or_cloned(order, what, clock)
+            except ConflictError as error:  # the template, or the VMID, is locked by somebody else
+                self._placement.release(order.vmid)
+                clock.pause(error.message)
+
+    def _found_or_cloned(self, order: Order, what: str, clock: Clock) -> tuple[str, Mapping[str, Any]]:
+        inventory = read_inventory(self._api, what)
+        guest = inventory.guests.get(order.vmid)
+        if guest is not None:
+            if guest.is_container:
+                _check_same(order, guest.name or "a container", None, what)
+            return self._settled(order, guest, what, clock)
+        settings = order.settings
+        sources = self._templates.find(settings.template, settings.disk, inventory)
+        for source in sources:
+            if order.shape.disk_bytes and source.size > order.shape.disk_bytes:
+                raise InvalidArgumentError(
+                    f"{what}: the template's disk has {source.size // MEBIBYTE} MiB, and that of the shape "
+                    f"{settings.shape} only {order.shape.disk_bytes // MEBIBYTE}; disks can only grow"
+                )
+        place = self._placement.choose(order.vmid, order.shape, settings, sources, inventory)
+        try:
+            self._clone(order, place, what, clock)
+        except AlreadyExistsError:  # somebody was quicker, perhaps we ourselves: whose answer got lost
+            return self._settled(order, None, what, clock)
+        return place.node, self._config(place.node, order.vmid, what)
+
+    def _clone(self, order: Order, place: Place, what: str, clock: Clock) -> None:
+        given: dict[str, object] = {
+            "newid": order.vmid,
+            "name": order.name,
+            "description": order.marks.as_description(),
+            "full": int(order.settings.full_clone),
+        }
+        if self._options.pool:
+            given["pool"] = self._options.pool
+        storage = order.settings.storage or self._options.storage
+        if order.settings.full_clone and storage:
+            given["storage"] = storage
+        if place.node != place.source.node:
+            given["target"] = place.node
+        path = f"nodes/{place.source.node}/qemu/{place.source.vmid}/clone"
+        try:
+            answer = self._api.post(path, what, **given)
+        except NotFoundError as error:  # the template has gone
+            raise InvalidArgumentError(f"machine.template: {error.message}") from None
+        self._tasks.finish(answer, f"{what}, the clone", clock)
+
+    def _settled(self, order: Order, guest: Guest | None, what: str, clock: Clock) -> tuple[str, Mapping[str, Any]]:
+        """Waits until a clone that another call has begun is whole, and looks whether it is the one that is meant."""
+        is_seen = guest is not None
+        clock.rest()
+        while True:
+            if guest is not None:
+                is_seen = True
+                config = self._config_or_none(guest.node, order.vmid, what)
+                if config is not None and config.get("name"):
+                    _check_same(order, str(config["name"]), marks_of(config), what)
+                    if not config.get("lock"):
+                        return guest.node, config
+            elif is_seen:
+                raise ConflictError(f"{what}: the clone that was begun before has failed, and is gone")
+            clock.pause(f"{what}: VM {order.vmid} exists, and is not whole")
+            with contextlib.suppress(UnavailableError):  # what was begun goes on meanwhile
+                guest = read_inventory(self._api, what).guests.get(order.vmid)
+
+    def _config(self, node: str, vmid: int, what: str) -> Mapping[str, Any]:
+        try:
+            config: Mapping[str, Any] = self._api.get(f"nodes/{node}/qemu/{vmid}/config", what)
+        except CloudgraftError as error:  # it was made; so it is not true that nothing was done
+            raise DeadlineError(f"{error.message}; it was cloned") from None
+        return config
+
+    def _config_or_none(self, node: str, vmid: int, what: str) -> Mapping[str, Any] | None:
+        """None: it has moved to another node, or is not in its pool yet, so that we may not see it."""
+        try:
+            config: Mapping[str, Any] = self._api.get(f"nodes/{node}/qemu/{vmid}/config", what)
+        except (NotFoundError, PermissionDeniedError, UnavailableError):
+            return None
+        return config
+
+    # -- the rest ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, order: Order, node: str, config: Mapping[str, Any], what: str, clock: Clock) -> Marks:
+        """Does what is missing; gives the marks that the machine has."""
+        tags = from_tags(str(config.get("tags", "")))
+        if tags is not None:
+            return tags  # it was finished
+        base = f"nodes/{node}/qemu/{order.vmid}"
+        known = from_description(str(config.get("description", "")))
+        if known is None or known.made != order.marks.made:  # its time to be made begins anew
+            self._set(base, {"description": order.marks.as_description()}, what, clock)
+        if self._api.get(f"{base}/status/current", what).get("status") != "running":
+            if order.user_data:
+                self._upload(order, node, what, clock)
+            self._grow(order, base, config, what, clock)
+            self._set(base, self._setup(order, config), f"{what}, its settings", clock)
+            self._patiently(lambda: self._start(base, what), f"{what}, the start", clock)
+        self._set(base, {"tags": order.marks.as_tags()}, f"{what}, its tags", clock)
+        return order.marks
+
+    def _set(self, base: str, given: Mapping[str, object], what: str, clock: Clock) -> None:
+        self._patiently(lambda: self._api.post(f"{base}/config", what, **given), what, clock)
+
+    def _upload(self, order: Order, node: str, what: str, clock: Clock) -> None:
+        image = seed_iso(name=order.name, user_data=order.user_data)
+        storage = self._options.seed_storage
+        answer = self._api.upload(f"nodes/{node}/storage/{storage}/upload", what, f"{order.name}.iso", image)
+        self._tasks.finish(answer, f"{what}, its user data", clock)
+
+    def _grow(self, order: Order, base: str, config: Mapping[str, Any], what: str, clock: Clock) -> None:
+        disk = order.settings.disk or boot_disk(config)
+        if not order.shape.disk_bytes or size_of(str(config.get(disk, ""))) == order.shape.disk_bytes:
+            return
+        if not disk:
+            raise InvalidArgumentError(f"{what}: the template has no disk to make larger; name it in machine.disk")
+        size = f"{order.shape.disk_bytes // MEBIBYTE}M"
+        self._patiently(lambda: self._resized(base, disk, size, what), f"{what}, its disk", clock)
+
+    def _resized(self, base: str, disk: str, size: str, what: str) -> object:
+        return self._api.put(f"{base}/resize", what, disk=disk, size=size)
+
+    def _start(self, base: str, what: str) -> object:
+        return self._api.post(f"{base}/status/start", what)
+
+    def _setup(self, order: Order, config: Mapping[str, Any]) -> dict[str, object]:
+        settings, shape = order.settings, order.shape
+        given: dict[str, object] = {
+            "sockets": 1,
+            "cores": shape.cpu,
+            "memory": shape.memory_bytes // MEBIBYTE,
+            "balloon": 0,  # what Kubernetes counts on must not be taken away
+        }
+        if settings.bridge:
+            tag = f",tag={settings.vlan}" if settings.vlan is not None else ""
+            given["net0"] = f"{settings.model},bridge={settings.bridge}{tag}"
+        if self._options.providerID is ProviderIdForm.UUID:
+            others = _UUID.sub("", str(config.get("smbios1", ""))).strip(",")
+            given["smbios1"] = ",".join(part for part in (f"uuid={uuid_of(order.name)}", others) if part)
+        if order.user_data:
+            given[_seed_drive(settings.seed_drive, config)] = (
+                f"{seed_volume(self._options.seed_storage, order.name)},media=cdrom"
+            )
+        return given
+
+    def _patiently(self, change: Callable[[], object], what: str, clock: Clock) -> None:
+        """Does something as soon as nobody else works on the machine."""
+        while True:
+            try:
+                self._tasks.finish(change(), what, clock)
+            except ConflictError as error:
+                clock.pause(error.message)
+            except CloudgraftError as error:
+                if "already running" in error.message:
+                    return
+                raise
+            else:
+                return
+
+    def _undone(self, order: Order, error: CloudgraftError, what: str) -> CloudgraftError:
+        """What to raise for a machine that was cloned and cannot be finished."""
+        if isinstance(error, NotFoundError):
+            error = ConflictError(f"{error.message}; it was deleted while it was made")
+        elif error.retry is not Retry.NO and not isinstance(error, ConflictError):
+            return DeadlineError(f"{error.message}; it was cloned, and is not finished")
+        try:
+            self._removal.remove(order.vmid, order.name, f"{what}, which failed")
+        except CloudgraftError as other:
+            return DeadlineError(f"{error.message}; what was made of it could not be removed: {other.message}")
+        self._placement.release(order.vmid)
+        self._templates.forget()
+        return error
+
+
+def _check_same(order: Order, name: str, marks: Marks | None, what: str) -> None:
+    """The VMID that belongs to a name may have been given to another machine before."""
+    if marks is not None and marks.tags == order.marks.tags:
+        return
+    if order.name in (name, marks.name if marks is not None else ""):
+        raise AlreadyExistsError(f"{what}: VM {order.vmid} has this name, and not the marks of this cluster and group")
+    raise PreconditionError(
+        f"{what}: its VMID would be {order.vmid}, and that is {name}. A machine of another name gets another VMID; if "
+        "this happens often, let firstVmid and lastVmid be further apart"
+    )
+
+
+def _seed_drive(wanted: str, config: Mapping[str, Any]) -> str:
+    """In the place of Proxmox's own cloud-init drive, if there is one: a machine must have one of them only."""
+    volumes = drives(config)
+    own = [drive for drive, volume in volumes.items() if "-cloudinit" in volume]
+    if own:
+        return own[0]
+    if wanted in volumes and "media=cdrom" not in str(config[wanted]):
+        raise InvalidArgumentError(f"machine.seedDrive: the template has a disk at {wanted}; take another drive")
+    return wanted

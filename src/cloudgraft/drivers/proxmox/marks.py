@@ -1,0 +1,113 @@
+"""How machines are told apart: their VMIDs, and our marks on them.
+
+A machine's VMID is made from its name, so that a second create of the name meets the first machine: VMIDs are unique in
+a cluster. Marks are kept twice. A clone takes no tags, but it takes a description, which so carries the marks from the
+first moment, as JSON after a line for people. The last call of a create gives it the marks as tags too: only those are
+in the list of all machines. Tags are small letters, digits and a few signs: ``KEY+VALUE``, see label_text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import string
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from cloudgraft.drivers.label_text import LabelText
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["GENERAL", "Marks", "from_description", "from_tags", "uuid_of", "vmid_of"]
+
+GENERAL: Final = "cloudgraft"  # the tag that every machine of ours has, for people
+_NAME: Final = "cloudgraft-name"
+_MADE: Final = "cloudgraft-made"  # when, in seconds since 1970; Proxmox does not tell it of a clone
+_TEXT: Final = LabelText(letters=string.ascii_lowercase, others=".", longest=250)
+_BETWEEN: Final = "+"
+_JSON: Final = "cloudgraft: "  # how the line with the marks begins
+_UUIDS: Final = uuid.UUID("0c0c61dc-3d0c-5b5e-8f0d-6d2a8a1f2f7a")  # a name space of our own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Whose a machine is, and when it was made."""
+
+    tags: Mapping[str, str]
+    made: datetime | None
+
+    @classmethod
+    def new(cls, tags: Mapping[str, str]) -> Marks:
+        """For a machine that is made now; raises InvalidArgumentError for what Proxmox cannot keep."""
+        for key in tags:
+            if key in (GENERAL, _MADE):
+                raise InvalidArgumentError(f"the mark {key!r} is the driver's own")
+        marks = cls(tags=dict(tags), made=datetime.fromtimestamp(int(time.time()), UTC))
+        marks.as_tags()
+        return marks
+
+    @property
+    def name(self) -> str:
+        """The machine's name by its marks; empty when they do not have it."""
+        return self.tags.get(_NAME, "")
+
+    def as_tags(self) -> str:
+        """As Proxmox's tags."""
+        pairs = dict(self.tags)
+        if self.made is not None:
+            pairs[_MADE] = str(int(self.made.timestamp()))
+        tags = [
+            f"{_TEXT.encode(key, f'the key {key!r} of a mark')}{_BETWEEN}{_TEXT.encode(value, f'the mark {key!r}')}"
+            for key, value in pairs.items()
+        ]
+        return ";".join(sorted([GENERAL, *tags]))
+
+    def as_description(self) -> str:
+        """As a machine's notes."""
+        made = int(self.made.timestamp()) if self.made is not None else None
+        data = json.dumps({"marks": dict(self.tags), "made": made}, sort_keys=True)
+        return f"Made and deleted by cloudgraft, which knows it by the next line.\n\n{_JSON}{data}"
+
+
+def from_tags(text: str) -> Marks | None:
+    """The marks of a machine in a list; None when it has none of ours."""
+    tags = text.replace(",", ";").split(";")
+    if GENERAL not in tags:
+        return None
+    pairs = {}
+    for tag in tags:
+        key, between, value = tag.partition(_BETWEEN)
+        if between:
+            pairs[_TEXT.decode(key)] = _TEXT.decode(value)
+    return Marks(made=_time(pairs.pop(_MADE, None)), tags=pairs)
+
+
+def from_description(text: str) -> Marks | None:
+    """The marks in a machine's notes; None when they have none, or when somebody has made others of them."""
+    line = next((line for line in text.splitlines() if line.startswith(_JSON)), "")
+    try:
+        data = json.loads(line.removeprefix(_JSON))
+        return Marks(tags={str(key): str(value) for key, value in data["marks"].items()}, made=_time(data["made"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def vmid_of(name: str, first: int, last: int) -> int:
+    """The one VMID that a machine of this name may have."""
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).digest()
+    return first + int.from_bytes(digest[:16], "big") % (last - first + 1)
+
+
+def uuid_of(name: str) -> str:
+    """The UUID that a machine of this name is given, where its providerID is made of it."""
+    return str(uuid.uuid5(_UUIDS, name))
+
+
+def _time(seconds: object) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(int(str(seconds)), UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

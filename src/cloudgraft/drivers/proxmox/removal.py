@@ -1,0 +1,112 @@
+"""A delete: the machine is stopped, its CD is removed, and then the machine itself, with its disks.
+
+In this order, so that whoever is interrupted leaves a machine that can be seen and deleted again, and never a CD, with
+its secrets, that nobody knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cloudgraft.drivers.proxmox.api import Api
+from cloudgraft.drivers.proxmox.inventory import read_inventory
+from cloudgraft.drivers.proxmox.machines import marks_of
+from cloudgraft.drivers.proxmox.marks import from_tags
+from cloudgraft.drivers.proxmox.options import ProxmoxOptions
+from cloudgraft.drivers.proxmox.tasks import Clock, Tasks
+from cloudgraft.drivers.proxmox.templates import drives
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    ConflictError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+)
+
+__all__ = ["Removal", "seed_volume"]
+
+_GONE: Final = "does not exist"
+
+
+class Removal:
+    """Removes machines."""
+
+    def __init__(self, api: Api, options: ProxmoxOptions) -> None:
+        self._api = api
+        self._options = options
+        self._tasks = Tasks(api)
+
+    def remove(self, vmid: int, name: str, what: str) -> None:
+        """Removes a machine with all that was made for it. One that is gone, or is another by now, is left alone."""
+        clock = Clock(self._options.delete_timeout)
+        while True:
+            guest = read_inventory(self._api, what).guests.get(vmid)
+            if guest is None or guest.is_container or guest.is_template:
+                return
+            try:
+                self._remove_at(guest.node, vmid, name, what, clock)
+            except ConflictError as error:  # it is still being cloned, or somebody else works on it
+                clock.pause(error.message)
+            except NotFoundError:  # gone, or just now on another node: the next list tells
+                clock.pause(what)
+            else:
+                return
+
+    def _remove_at(self, node: str, vmid: int, name: str, what: str, clock: Clock) -> None:
+        base = f"nodes/{node}/qemu/{vmid}"
+        config = self._api.get(f"{base}/config", what)
+        if config.get("lock") == "clone":
+            raise ConflictError(f"{what}: it is still being cloned")
+        if not _is_meant(config, name):
+            return
+        if config.get("protection"):
+            raise PreconditionError(f"{what}: protection mode enabled; take the protection off the machine")
+        self._stop(base, what, clock)
+        trouble = self._remove_seed(node, name, config, what, clock)
+        query = {"purge": 1, "destroy-unreferenced-disks": 1}
+        self._tasks.finish(self._api.delete(base, what, **query), f"{what}, its end", clock)
+        if trouble is not None:
+            raise trouble
+
+    def _stop(self, base: str, what: str, clock: Clock) -> None:
+        if not self._is_running(base, what):
+            return
+        self._tasks.finish(self._api.post(f"{base}/status/stop", what), f"{what}, the stop", clock)
+        while self._is_running(base, what):  # the cluster's HA manager is only asked to stop it
+            clock.pause(f"{what}, the stop")
+
+    def _is_running(self, base: str, what: str) -> bool:
+        return bool(self._api.get(f"{base}/status/current", what).get("status") == "running")
+
+    def _remove_seed(
+        self, node: str, name: str, config: Mapping[str, Any], what: str, clock: Clock
+    ) -> CloudgraftError | None:
+        """Gives what stands in the way. The machine costs more than its CD, and is removed all the same."""
+        own = [value for value in drives(config).values() if value.endswith(f":iso/{name}.iso")]
+        is_set_up = from_tags(str(config.get("tags", ""))) is not None
+        maybe = [] if is_set_up else [seed_volume(self._options.seed_storage, name)]  # stored, and not attached yet
+        for volid in {*own, *maybe}:
+            storage = volid.partition(":")[0]
+            path = f"nodes/{node}/storage/{storage}/content/{volid}"
+            try:
+                self._tasks.finish(self._api.delete(path, what), f"{what}, its CD", clock)
+            except (PermissionDeniedError, InvalidArgumentError) as error:
+                if volid in own or isinstance(error, PermissionDeniedError):
+                    return type(error)(f"{error.message}; the machine is gone, and its CD {volid} is left")
+            except CloudgraftError as error:
+                if _GONE not in error.message and "No such file" not in error.message:
+                    raise
+        return None
+
+
+def seed_volume(storage: str, name: str) -> str:
+    """The CD with a machine's user data."""
+    return f"{storage}:iso/{name}.iso"
+
+
+def _is_meant(config: Mapping[str, Any], name: str) -> bool:
+    """VMIDs are given away again: what has another name, or marks with another, is another machine."""
+    marks = marks_of(config)
+    return (marks.name if marks is not None and marks.name else str(config.get("name", ""))) == name

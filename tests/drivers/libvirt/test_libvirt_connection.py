@@ -1,0 +1,88 @@
+"""A connection that broke in an odd way, and creates that wait for each other; only where libvirt's library is."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from cloudgraft.drivers.libvirt import driver as driver_module
+from cloudgraft.drivers.libvirt.connection import Connection
+from cloudgraft.drivers.libvirt.driver import LibvirtDriver
+from cloudgraft.drivers.libvirt.options import LibvirtOptions, ShapeOptions
+from cloudgraft.drivers.libvirt.volume_xml import Image, Offer
+from cloudgraft.sdk.driver import MachineSpec
+from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+
+OPTIONS = LibvirtOptions(
+    uri="qemu+unix:///system?socket=/nowhere/libvirt-sock",
+    image="base",
+    max_machines=1,
+    shapes={"small": ShapeOptions(cpu=1, memory="1Gi")},
+)
+
+
+class Dead:
+    """A connection that cannot even be asked whether it is alive."""
+
+    def isAlive(self) -> bool:  # noqa: N802 - libvirt's name
+        raise libvirt.libvirtError("invalid connection pointer")
+
+    def close(self) -> None: ...
+
+
+def test_a_connection_that_cannot_be_asked_is_opened_anew() -> None:
+    connection = Connection(OPTIONS)
+    connection._open = Dead()
+    with pytest.raises(UnavailableError, match="connecting to"):
+        connection.get()
+
+
+class Slow:
+    """A host that does not answer how many machines it has."""
+
+    def __init__(self) -> None:
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def domains(self) -> list[Any]:
+        self.asked.set()
+        self.answer.wait(20)
+        raise UnavailableError("it was switched off")
+
+    def find(self, _id: str) -> None: ...
+
+    def image(self, _name: str) -> tuple[None, Image]:
+        return None, Image(path="/vms/base", format="raw", capacity=1)
+
+    def check_networks(self, _networks: object) -> None: ...
+
+    def offer(self) -> Offer:
+        return Offer(arch="x86_64", types=frozenset())
+
+
+def test_a_create_does_not_wait_for_ever_for_another_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "_LONGEST_TURN", timedelta(milliseconds=50))
+    made, host = LibvirtDriver(OPTIONS), Slow()
+    made._host = host  # type: ignore[assignment]  # as far as it is asked
+    ended: list[CloudgraftError] = []
+
+    def first() -> None:
+        try:
+            made.create(MachineSpec(name="one", group="g", settings={"shape": "small"}))
+        except CloudgraftError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert host.asked.wait(20)
+    with pytest.raises(UnavailableError, match="room of the host"):
+        made.create(MachineSpec(name="two", group="g", settings={"shape": "small"}))
+    host.answer.set()
+    thread.join(20)
+    assert [error.message for error in ended] == ["it was switched off"]
