@@ -61,8 +61,16 @@ class AwsCloud:
     @functools.cached_property
     def client(self) -> Any:
         """Speaks to moto itself, past the proxy."""
+        return self._client("ec2")
+
+    @functools.cached_property
+    def scaling(self) -> Any:
+        """The same for Auto Scaling."""
+        return self._client("autoscaling")
+
+    def _client(self, service: str) -> Any:
         return boto3.client(
-            "ec2",
+            service,
             region_name=REGION,
             endpoint_url=f"http://127.0.0.1:{self.moto.port}",
             aws_access_key_id="judge",

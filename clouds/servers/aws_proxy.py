@@ -2,7 +2,8 @@
 
 It checks signatures and clocks; holds client tokens as EC2 does; pages by instances; lets new instances be invisible
 for a while; and on command it throttles, refuses, breaks, loses or withholds answers. It is a part of the tests, in a
-thread of theirs; other processes command it by ``POST`` and ``DELETE`` to ``/_faults``.
+thread of theirs; other processes command it by ``POST`` and ``DELETE`` to ``/_faults``, and by ``POST`` to
+``/_hold`` and ``/_release``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from clouds.servers.aws_answers import Answer, Described, error_answer, instance_ids, with_state
 from clouds.servers.aws_faults import Fault, Kind
+from clouds.servers.aws_scaling import Scaling
 from clouds.servers.aws_signature import Caller, caller_of, is_signed_by, is_stale
 
 __all__ = ["AwsProxy", "Call", "Fault", "Kind"]
@@ -77,6 +79,7 @@ class AwsProxy:
         self.parameters: dict[str, str] = {}  # of SSM: paths and the ids of images
         self.lag = timedelta(0)  # for which a new instance is in no list
         self.clock_ahead = timedelta(0)  # of the callers'
+        self.scaling = Scaling(self._forward)
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="aws-proxy", daemon=True).start()
@@ -112,6 +115,7 @@ class AwsProxy:
             self._broken.clear()
             released, self._released = self._released, threading.Event()
             self.lag = self.clock_ahead = timedelta(0)
+        self.scaling.clear()
         released.set()
 
     def called(self, action: str) -> list[Call]:
@@ -154,6 +158,10 @@ class AwsProxy:
             self.order(Fault(**{**data, "kind": Kind(data.get("kind", "error"))}))
             _send(handler, Answer())
             return
+        if handler.path in ("/_hold", "/_release"):
+            (self.scaling.hold if handler.path == "/_hold" else self.scaling.release)(**json.loads(body))
+            _send(handler, Answer())
+            return
         headers = {name.lower(): value for name, value in handler.headers.items()}
         parameters = dict(parse_qsl(body.decode(), keep_blank_values=True))
         caller = caller_of(headers)
@@ -194,6 +202,8 @@ class AwsProxy:
                 return self._run(parameters, headers)
             case "DescribeInstances":
                 return self._describe(parameters, headers)
+            case _ if action in Scaling.ACTIONS:
+                return self.scaling.answer(action, parameters, headers)
             case _:
                 return self._forward(parameters, headers)
 

@@ -1,9 +1,8 @@
-"""One moto and one proxy for all tests of EC2: to start them takes longer than most tests."""
+"""What the tests of EC2 have in common."""
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -16,16 +15,6 @@ from clouds.servers.aws_cloud import AwsCloud
 
 NUMBERS = itertools.count(1)
 NewSpec = Callable[..., MachineSpec]
-
-
-@pytest.fixture(scope="session")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsCloud]:
-    directory = tmp_path_factory.mktemp("aws")
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):  # not those of whoever runs the tests
-        os.environ[name] = str(directory / "none")
-    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
-    with AwsCloud(directory) as cloud:
-        yield cloud
 
 
 @pytest.fixture

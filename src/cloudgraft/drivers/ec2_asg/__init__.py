@@ -1,0 +1,1 @@
+"""Auto Scaling groups of Amazon EC2 as node groups."""
