@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from bench.clouds_measure import CloudsPlan
+from bench.clouds_report import QUICK_CLOUDS, clouds_as_json, print_clouds_tables, run_clouds
 from bench.discovery_heartbeats import measure as measure_heartbeats
 from bench.discovery_offers import measure_searches
 from bench.discovery_report import DiscoveryPlan, DiscoveryReport, discovery_as_json, print_discovery_tables
@@ -47,7 +49,7 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help="How often to take turns: 50 times, with --dock 10, --discovery 20 times.",
+    help="How often to take turns: 50 times, with --dock and --clouds 10, --discovery 20 times.",
 )
 @click.option(
     "--calls", type=click.IntRange(min=8), default=100, show_default=True, help="Per server, scenario and round."
@@ -68,6 +70,9 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
 @click.option(
     "--manager", is_flag=True, help="Measure a node manager and its front instead, against the engine itself."
 )
+@click.option(
+    "--clouds", is_flag=True, help="Measure the drivers of clouds instead: their lists, and what an engine asks."
+)
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
 @click.option(
     "--check",
@@ -85,6 +90,7 @@ def main(  # noqa: PLR0913 - one for each option
     dock: bool,
     discovery: bool,
     manager: bool,
+    clouds: bool,
     quick: bool,
     check: bool,
     output: str,
@@ -99,12 +105,16 @@ def main(  # noqa: PLR0913 - one for each option
               python -m bench --dock
               python -m bench --discovery
               python -m bench --manager
+              python -m bench --clouds --check
     """  # noqa: D301 - click wants the character itself
     if dock:
         _dock(_QUICK_DOCK if quick else DockPlan(rounds=rounds or 10, operations=calls), check=check, output=output)
         return
     if discovery:
         _discovery(_QUICK_DISCOVERY if quick else DiscoveryPlan(rounds=rounds or 20), check=check, output=output)
+        return
+    if clouds:
+        _clouds(QUICK_CLOUDS if quick else CloudsPlan(rounds=rounds or 10), check=check, output=output)
         return
     rounds = rounds or 50
     if manager:
@@ -172,6 +182,16 @@ def _manager(plan: ManagerPlan, *, check: bool, output: str) -> None:
         click.echo(manager_as_json(report))
     else:
         print_manager_tables(report, _console())
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+def _clouds(plan: CloudsPlan, *, check: bool, output: str) -> None:
+    report = run_clouds(plan)
+    if output == "json":
+        click.echo(clouds_as_json(report))
+    else:
+        print_clouds_tables(report, _console())
     if check and report.over_limit:
         sys.exit(1)
 

@@ -45,6 +45,14 @@ def test_all_that_a_row_says_must_fit() -> None:
     assert type(TABLE.error("quota exceeded", status=409, is_change=True)) is ConflictError
 
 
+def test_a_row_is_found_by_what_the_cloud_said_and_not_by_the_name_of_a_machine() -> None:
+    error = TABLE.error("create m-quota exceeded: you may not", said="you may not", status=403, is_change=True)
+    assert type(error) is PermissionDeniedError
+    error = TABLE.error("create m-1: no (HTTP 403)", said="QUOTA EXCEEDED", status=403, is_change=True)
+    assert type(error) is QuotaExceededError
+    assert error.message == "create m-1: no (HTTP 403)"
+
+
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 408, None])
 def test_a_server_that_failed_has_not_said_that_it_did_nothing(status: int | None) -> None:
     assert type(error_of_status(status, "oops", is_change=True)) is DeadlineError
@@ -89,9 +97,9 @@ def rude_server(*, answers: bytes = b"") -> Iterator[str]:
         thread.join()
 
 
-def failure(url: str, *, is_change: bool) -> CloudgraftError:
+def failure(url: str, *, is_change: bool, proxy: str = "") -> CloudgraftError:
     with pytest.raises(requests.RequestException) as caught:
-        requests.post(url, data=b"x", timeout=5)
+        requests.post(url, data=b"x", timeout=5, proxies={"http": proxy, "https": proxy} if proxy else None)
     return error_of_request(caught.value, "create m-1", is_change=is_change)
 
 
@@ -105,9 +113,30 @@ def test_a_connection_that_broke_after_the_request_leaves_a_change_unknown(answe
         assert type(failure(url, is_change=False)) is UnavailableError
 
 
-def test_where_nobody_listens_nothing_was_done() -> None:
+@pytest.fixture
+def nobody() -> str:
+    """Where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    error = failure(f"http://127.0.0.1:{port}/", is_change=True)
+        return f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+
+def test_where_nobody_listens_nothing_was_done(nobody: str) -> None:
+    error = failure(nobody, is_change=True)
     assert type(error) is UnavailableError
     assert "Nothing was done" in error.message
+
+
+def test_a_proxy_that_hangs_up_may_have_handed_the_request_on() -> None:
+    """urllib3 says of it that the proxy could not be reached."""
+    with rude_server() as proxy:
+        error = failure("http://cloud.invalid/", is_change=True, proxy=proxy)
+    assert type(error) is DeadlineError
+    assert "HTTPS_PROXY" in error.message
+
+
+def test_a_proxy_that_is_not_there_or_that_makes_no_way_has_handed_nothing_on(nobody: str) -> None:
+    with rude_server(answers=b"HTTP/1.1 407 Who are you\r\n\r\n") as proxy:
+        refused = failure("https://cloud.invalid/", is_change=True, proxy=proxy)
+    for error in (refused, failure("http://cloud.invalid/", is_change=True, proxy=nobody)):
+        assert type(error) is UnavailableError
+        assert "Nothing was done" in error.message
