@@ -61,6 +61,7 @@ class Checks:
             "what is missing on the host is named": self.it_names_what_is_missing,
             "a host without room is out of stock": self.it_counts,
             f"a list of {_MANY} machines": self.it_lists_many,
+            "closing while calls are under way": self.it_closes,
         }
         if os.geteuid() == 0:
             found["a full storage pool is out of stock"] = self.it_fills_up
@@ -324,12 +325,19 @@ class Checks:
             names = [f"many-{number}" for number in range(_MANY)]
             domains = [connection.defineXML(_named(xml, name)) for name in names]
             began = time.monotonic()
-            listed = driver.list()
+            with self._driver(createTimeout="1ms") as late:  # they never ran: to the other they are being made
+                listed = late.list()
             took = time.monotonic() - began
             for domain in domains:
                 domain.undefine()
         assert sorted(machine.name for machine in listed) == sorted(names)
         assert took < 10, f"{took:.1f} s"
+
+    def it_closes(self) -> None:
+        """A connection that is closed under a call takes the whole process with it."""
+        command = [sys.executable, "-m", "clouds.servers.libvirt_driving", json.dumps(dict(self._cloud))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert (done.returncode, done.stderr) == (0, ""), f"it ended with {done.returncode}: {done.stderr[-500:]}"
 
     def _leftovers(self) -> list[str]:
         return [name for name in self._host.volumes(self._pool) if name != self._cloud["image"]]

@@ -1,16 +1,17 @@
 """Driving the driver `libvirt` by hand, for what is checked on a real host.
 
 As a program it makes one machine, and may be killed meanwhile: ``python -m clouds.servers.libvirt_driving CLOUD NAME``,
-where CLOUD is JSON. It says so when it begins.
+where CLOUD is JSON. It says so when it begins. Without NAME it closes drivers while calls of theirs are under way.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cloudgraft.config import Where, parse_options
 from cloudgraft.config.document import Document
@@ -20,6 +21,8 @@ from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 
 __all__ = ["driver_of", "expect", "is_listed", "only", "outcome", "spec_of"]
+
+_CLOSED: Final = 60  # drivers
 
 
 def driver_of(cloud: Mapping[str, Any]) -> LibvirtDriver:
@@ -71,9 +74,32 @@ def expect(kind: type[CloudgraftError], call: Callable[[], object], word: str = 
     assert word in seen.message, f"{seen.message!r} does not say {word!r}"
 
 
+def close_under_calls(cloud: Mapping[str, Any]) -> None:
+    """What libvirt makes of that is seen by who has started this program: it may take it down."""
+    for _ in range(_CLOSED):
+        driver = driver_of(cloud)
+        driver.start()
+        callers = [threading.Thread(target=_list_until_closed, args=(driver,)) for _ in range(8)]
+        for caller in callers:
+            caller.start()
+        driver.list()
+        driver.close()
+        for caller in callers:
+            caller.join()
+
+
+def _list_until_closed(driver: LibvirtDriver) -> None:
+    while is_listed(driver):
+        pass
+
+
 def main() -> None:
     """Makes the machine."""
-    driver = driver_of(json.loads(sys.argv[1]))
+    cloud = json.loads(sys.argv[1])
+    if len(sys.argv) == 2:
+        close_under_calls(cloud)
+        return
+    driver = driver_of(cloud)
     driver.start()
     driver.list()  # it is connected from here on
     print("begins", flush=True)

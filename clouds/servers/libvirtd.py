@@ -94,8 +94,18 @@ class Libvirtd:
 
     def volumes(self, pool: str) -> list[str]:
         """The names of all volumes."""
-        self.virsh("pool-refresh", pool)
+        until(lambda: self._is_refreshed(pool), f"nobody works in the pool {pool}", seconds=_SECONDS)
         return [line.split()[0] for line in self.virsh("vol-list", pool).splitlines() if line.strip()]
+
+    def _is_refreshed(self, pool: str) -> bool:
+        """libvirt does not look while a volume is being made there."""
+        try:
+            self.virsh("pool-refresh", pool)
+        except AssertionError as error:
+            if "asynchronous jobs" not in str(error):
+                raise
+            return False
+        return True
 
     def _answers(self) -> bool:
         if not self.socket.exists():

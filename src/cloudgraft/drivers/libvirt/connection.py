@@ -3,6 +3,9 @@
 It is opened when it is first needed, and again when it broke. Opening is done by a thread of its own, so that a host
 that does not answer keeps nobody waiting for longer than ``connect_timeout``. Both sides send each other signs of life:
 without them a call to a host that has died would never end.
+
+It is never closed by a word of ours, only let go: it ends with the last call that uses it. Closed under a call, libvirt
+reads memory that was given back, and takes the process with it.
 """
 
 from __future__ import annotations
@@ -69,8 +72,8 @@ class _Attempt:
             self.error = InternalError(f"connecting to {self._options.uri}: {type(error).__name__}: {error}")
         finally:
             self.ended.set()
-            if self.is_given_up and self.connection is not None:
-                _close(self.connection)
+            if self.is_given_up:
+                self.connection = None
 
     def _opened(self) -> Any:
         _start_events()
@@ -123,7 +126,7 @@ class Connection:
         if attempt is not None and not attempt.ended.is_set() and time.monotonic() - attempt.began > longest:
             attempt.is_given_up, attempt = True, None
         if attempt is None:
-            self._drop()
+            self._open = None
             attempt = self._attempt = _Attempt(self._options, self._password)
         return attempt
 
@@ -132,7 +135,7 @@ class Connection:
             if self._attempt is attempt:  # the first of those who waited
                 self._attempt, self._open = None, attempt.connection
                 if self._is_closed:
-                    self._drop()
+                    self._open = None
         if attempt.error is not None:
             raise type(attempt.error)(attempt.error.message, retry_after=attempt.error.retry_after)
         return attempt.connection
@@ -146,12 +149,7 @@ class Connection:
         """Lets it go. Calls that are under way still end by themselves."""
         with self._lock:
             self._is_closed = True
-            self._drop()
-
-    def _drop(self) -> None:
-        if self._open is not None:
-            _close(self._open)
-        self._open = None
+            self._open = None
 
 
 def _is_alive(connection: Any) -> bool:
@@ -160,11 +158,6 @@ def _is_alive(connection: Any) -> bool:
         return bool(connection.isAlive())
     except libvirt.libvirtError:
         return False
-
-
-def _close(connection: Any) -> None:
-    with suppress(libvirt.libvirtError):
-        connection.close()
 
 
 def _start_events() -> None:
