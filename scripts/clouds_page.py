@@ -60,19 +60,21 @@ def _judged(name: str, entry: Mapping[str, Any]) -> str:
 def _driver(driver: str) -> Iterator[str]:
     package = ELSEWHERE.get(driver, f"cloudgraft.drivers.{driver}")
     options = importlib.import_module(f"{package}.options")
-    yield from ("", f"## {driver}", "")
+    yield from (f"## {driver}", "")
     how_to = f"use-{driver}.md" if driver != "router" else "use-several-clouds-for-one-group.md"
     if not (ROOT / "docs" / "how-to" / how_to).exists():
         raise LookupError(f"{driver} has no page docs/how-to/{how_to}")
     yield from (f"[How to use it](../how-to/{how_to}).", "")
     yield from _table(f"Beside `driver: {driver}`:", _options_class(options, driver))
-    yield from _table("In a group's `machine`:", options.MachineSettings)
+    settings = _module(f"{package}.settings") or options
+    yield from _table("In a group's `machine`:", settings.MachineSettings)
     errors = getattr(_module(f"{package}.errors"), "ERRORS", None)
     if isinstance(errors, ErrorTable):
         yield from _errors(errors)
 
 
-def _module(name: str) -> object:
+def _module(name: str) -> Any:
+    """None when there is no such module."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
