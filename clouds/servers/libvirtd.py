@@ -98,7 +98,7 @@ class Libvirtd:
         return [line.split()[0] for line in self.virsh("vol-list", pool).splitlines() if line.strip()]
 
     def _is_refreshed(self, pool: str) -> bool:
-        """libvirt does not look while a volume is being made there."""
+        """It does not look while a volume is being made there."""
         try:
             self.virsh("pool-refresh", pool)
         except AssertionError as error:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import time
 
 import pytest
 
 from cloudgraft.drivers.json_fields import QUOTED, shown
-from cloudgraft.drivers.user_data import error_without, without
+from cloudgraft.drivers.user_data import cut, error_without, without
 from cloudgraft.sdk.errors import RateLimitedError
 from cloudgraft.sdk.secrecy import hide, unhide
 
 USER_DATA = '#cloud-config\n  token: "abcdef.0123456789abcdef"\nshort\n'
+BASE64 = base64.b64encode(USER_DATA.encode()).decode()
 
 
 @pytest.mark.parametrize(
@@ -21,12 +24,34 @@ USER_DATA = '#cloud-config\n  token: "abcdef.0123456789abcdef"\nshort\n'
         json.dumps({"userData": USER_DATA}),
         'bad line: token: "abcdef.012345678…',
         '…cdef.0123456789abcdef" is no token',
+        f"Invalid input for field user_data. Value: {BASE64}.",
+        cut(f"Value: {BASE64}", 60),
     ],
 )
 def test_no_line_of_user_data_is_in_a_message(said: str) -> None:
     told = without(said, USER_DATA)
     assert "[user data]" in told
     assert "012345678" not in told
+    assert BASE64[:20] not in told
+
+
+def test_long_user_data_is_taken_out_soon() -> None:
+    large = "x" * 60_000
+    began = time.process_time()
+    assert "xxxxxx" not in without(cut(f"Value: {large}", 600), large)
+    assert "eHh4eHh4" not in without(cut(f"Value: {base64.b64encode(large.encode()).decode()}", 600), large)
+    assert time.process_time() - began < 1.0
+
+
+def test_what_is_cut_shows_it_and_has_no_half_of_a_secret() -> None:
+    assert cut("abc", 3) == "abc"
+    assert cut("abcd", 3) == "ab…"
+    secret = "s3cret-" * 8
+    hide(secret)
+    try:
+        assert "s3cret" not in cut("x" * 50 + secret, 60)
+    finally:
+        unhide(secret)
 
 
 def test_an_error_keeps_its_class_and_its_hint() -> None:

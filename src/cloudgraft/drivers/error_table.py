@@ -77,15 +77,18 @@ class ErrorTable:
         message: str,
         *,
         is_change: bool,
+        said: str | None = None,
         status: int | None = None,
         code: str = "",
         retry_after: float | None = None,
     ) -> CloudgraftError:
         """What to raise for an error of the cloud.
 
+        ``said`` are the cloud's own words, by which a row is found; None: the message is nothing else. What we add to
+        them must not count: in it is a machine's name, in that the id of its group, and that may be any word.
         ``is_change`` tells whether the call would have changed something: then what nobody knows is unknown.
         """
-        row = self.find(status=status, code=code, text=message)
+        row = self.find(status=status, code=code, text=message if said is None else said)
         if row is not None:
             return row.error(f"{message}; {row.fix}" if row.fix else message, retry_after=retry_after)
         return error_of_status(status, message, is_change=is_change, retry_after=retry_after)

@@ -6,15 +6,14 @@ import ssl
 from typing import Final
 
 import requests
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, NewConnectionError, ProxyError
 
+from cloudgraft.drivers.urllib3_failures import root_cause, was_never_sent
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
 __all__ = ["error_of_request"]
 
-# Nothing was sent yet. Another trouble with TLS may come at any time.
-_BEFORE: Final = (NewConnectionError, ConnectTimeoutError, ProxyError, ssl.SSLCertVerificationError)
 _TLS: Final = "; look at its certificate, and at the option that names the CA"
+_PROXY: Final = "; it went through a proxy: see HTTPS_PROXY and NO_PROXY of the environment"
 
 
 def error_of_request(error: requests.RequestException, what: str, *, is_change: bool) -> CloudgraftError:
@@ -22,21 +21,12 @@ def error_of_request(error: requests.RequestException, what: str, *, is_change: 
 
     A change whose request was sent, or may have been, has an unknown outcome; whatever else failed did nothing.
     """
-    cause = _cause(error)
-    why = f"{what}: {type(cause).__name__}: {cause}"
-    if isinstance(cause, _BEFORE):
-        hint = _TLS if isinstance(cause, ssl.SSLCertVerificationError) else ""
-        return UnavailableError(f"{why}{hint}. Nothing was done")
+    cause = root_cause(error)
+    hint = _TLS if isinstance(cause, ssl.SSLCertVerificationError) else ""
+    hint += _PROXY if isinstance(error, requests.exceptions.ProxyError) else ""
+    why = f"{what}: {type(cause).__name__}: {cause}{hint}"
+    if was_never_sent(cause):
+        return UnavailableError(f"{why}. Nothing was done")
     if is_change:
         return DeadlineError(f"{why}; whether it was done is not known")
     return UnavailableError(why)
-
-
-def _cause(error: requests.RequestException) -> BaseException:
-    """What urllib3 said, in the place of what was wrapped around it."""
-    cause: BaseException = error
-    while True:
-        inner = cause.reason if isinstance(cause, MaxRetryError) else next(iter(cause.args), None)
-        if not isinstance(inner, (HTTPError, OSError)):
-            return cause
-        cause = inner

@@ -126,6 +126,15 @@ def test_what_is_not_there_is_an_invalid_argument_that_names_the_option(
         driver.create(new_spec(**settings))
 
 
+def test_an_image_that_the_account_may_not_use_is_no_matter_of_credentials(
+    cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
+) -> None:
+    message = "Not authorized for images: [ami-0123456789abcdef0]"
+    cloud.proxy.order(Fault(action="RunInstances", code="AuthFailure", message=message))
+    with pytest.raises(InvalidArgumentError, match=r"machine\.image"):
+        driver.create(new_spec())
+
+
 # -- who calls ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.drivers.hetzner.driver import HetznerDriver
+from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -18,12 +19,14 @@ from cloudgraft.sdk.errors import (
     InvalidArgumentError,
     OutOfStockError,
     PermissionDeniedError,
+    PreconditionError,
     QuotaExceededError,
     RateLimitedError,
     UnavailableError,
 )
 from clouds.servers.hetzner_fake import FakeHetzner, Fault, Kind
 from tests.drivers.hetzner.hetzner_stage import hetzner_driver, spec
+from tests.drivers.slow_server import HEAD, slow_server
 
 SECRET = "token: K10abcdef::server:very-secret-indeed"
 _MARKED = {"server_type": "cx23", "image": "ubuntu-24.04", "labels": {"cloudgraft-cluster-id": "c1"}}
@@ -173,6 +176,29 @@ def test_a_delete_whose_answer_is_lost_is_unknown(fake: FakeHetzner, driver: Het
         driver.delete(made)
     driver.delete(made)
     assert not fake.project.alive()
+
+
+def test_an_answer_that_trickles_is_given_up(fake: FakeHetzner, tmp_path: Path) -> None:
+    """A byte now and then would hold one of the driver's few threads for ever."""
+    with slow_server(HEAD) as url:
+        driver = hetzner_driver(fake, tmp_path, endpoint=f"{url}v1", timeout=timedelta(seconds=0.3))
+        with pytest.raises(DeadlineError):
+            driver.create(spec("m-1", image=161547269))
+
+
+def test_nothing_is_ordered_any_more_when_it_took_too_long_to_learn_what_to_order(
+    fake: FakeHetzner, driver: HetznerDriver
+) -> None:
+    """The engine has given the call up by then, and may believe a list that has no server."""
+    driver._preparation = -1.0  # as if a minute had passed
+    with pytest.raises(UnavailableError, match="Nothing was done"):
+        driver.create(spec("m-1"))
+    assert not fake.project.ever
+
+
+def test_a_machine_without_an_id_is_not_taken_for_gone(driver: HetznerDriver) -> None:
+    with pytest.raises(PreconditionError, match="no id"):
+        driver.delete(Machine(name="m-1", machine_id=""))
 
 
 def test_a_locked_server_is_to_be_deleted_later(fake: FakeHetzner, driver: HetznerDriver) -> None:

@@ -200,6 +200,12 @@ def test_an_error_of_libvirt_has_its_class(code: int, message: str, expected: ty
     assert type(look) is (UnavailableError if expected is DeadlineError else expected)
 
 
+def test_only_what_libvirt_says_counts_and_not_the_name_that_it_is_about() -> None:
+    """Law 3: a pool of an odd name must not make an unknown outcome a certain one."""
+    error = error_of(38, "Connection reset by peer", "making the disk in no space left on device", is_change=True)
+    assert type(error) is DeadlineError
+
+
 def test_what_is_missing_on_the_host_names_the_option() -> None:
     for code, option in {49: "pool", 50: "image", 43: "networks", 67: "domainType"}.items():
         assert option in error_of(code, "x", "y", is_change=True).message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.drivers.openstack.options import USER_DATA_LIMIT
-from cloudgraft.sdk.driver import MachineState
+from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -30,6 +31,7 @@ from cloudgraft.sdk.errors import (
 from clouds.servers.openstack_fake import FakeOpenstack
 from clouds.servers.openstack_fake_state import Project
 from tests.drivers.openstack.openstack_clouds import SDK_NOISE, driver, spec
+from tests.drivers.slow_server import HEAD, slow_server
 
 pytestmark = pytest.mark.filterwarnings(SDK_NOISE)
 SERVERS = "/compute/v2.1/servers"
@@ -79,9 +81,10 @@ def test_a_refused_create_has_the_class_of_its_cause_and_says_what_to_do(
 
 
 def test_a_refusal_is_not_told_by_the_name_of_its_server(cloud: FakeOpenstack, tmp_path: Path) -> None:
-    trouble = cloud.trouble(method="POST", path=SERVERS, status=400, message="Invalid input")
-    with trouble, pytest.raises(InvalidArgumentError):
-        driver(cloud, tmp_path).create(spec("prod-marker-pool"))
+    for message in ("Invalid input", "Invalid input for field/attribute name. Value: prod-marker-pool."):
+        trouble = cloud.trouble(method="POST", path=SERVERS, status=400, message=message)
+        with trouble, pytest.raises(InvalidArgumentError):
+            driver(cloud, tmp_path).create(spec("prod-marker-pool"))
 
 
 @pytest.mark.parametrize("status", [413, 429])
@@ -185,6 +188,12 @@ def test_keystone_that_hangs_or_fails_means_that_nothing_was_done(cloud: FakeOpe
     with cloud.trouble(method="POST", path="/auth/tokens", hold=threading.Event()), pytest.raises(UnavailableError):
         driver(cloud, tmp_path, timeout=timedelta(seconds=0.3)).create(spec())
     assert not cloud.project.servers
+
+
+def test_an_answer_that_trickles_is_given_up(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    """A byte now and then would hold one of the driver's few threads for ever."""
+    with slow_server(HEAD) as url, pytest.raises(UnavailableError):
+        driver(cloud, tmp_path, auth_url=f"{url}v3", timeout=timedelta(seconds=0.3)).create(spec())
 
 
 def test_a_token_that_expired_is_replaced_and_the_create_is_done_once(cloud: FakeOpenstack, tmp_path: Path) -> None:
@@ -292,6 +301,33 @@ def test_user_data_and_secrets_are_in_no_error(cloud: FakeOpenstack, tmp_path: P
     with trouble, pytest.raises(InvalidArgumentError) as refused:
         driver(cloud, tmp_path).create(spec(user_data=DATA))
     assert "0123456789abcdef" not in str(refused.value)
+
+
+def test_what_nova_repeats_of_a_request_has_no_user_data_in_it(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    """It refuses a value by showing it, or all that it is in: encoded, and so long that a message cuts it."""
+    long = DATA * 40
+    encoded = base64.b64encode(long.encode()).decode()
+    message = f"Invalid input for field/attribute server. Value: {{'name': 'one', 'user_data': '{encoded}'}}."
+    trouble = cloud.trouble(method="POST", path=SERVERS, status=400, message=message)
+    with trouble, pytest.raises(InvalidArgumentError, match="field/attribute server") as refused:
+        driver(cloud, tmp_path).create(spec(user_data=long))
+    assert encoded[:12] not in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [302, 303, 307])
+def test_a_create_is_not_sent_elsewhere_when_the_answer_says_so(
+    cloud: FakeOpenstack, tmp_path: Path, status: int
+) -> None:
+    headers = {"Location": f"{cloud.auth_url.partition('/identity')[0]}{SERVERS}"}
+    trouble = cloud.trouble(method="POST", path=SERVERS, status=status, headers=headers, times=1)
+    with trouble, pytest.raises(InternalError):
+        driver(cloud, tmp_path).create(spec())
+    assert not cloud.project.servers
+
+
+def test_a_machine_without_an_id_is_not_taken_for_gone(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    with pytest.raises(PreconditionError, match="no id"):
+        driver(cloud, tmp_path).delete(Machine(name="one", machine_id=""))
 
 
 def test_a_service_that_the_catalogue_does_not_have_is_told_with_what_to_look_at(

@@ -13,7 +13,8 @@ import yaml
 
 from cloudgraft.drivers.openstack.driver import OpenstackDriver
 from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
-from cloudgraft.drivers.openstack.settings import settings_of
+from cloudgraft.drivers.openstack.settings import MachineSettings
+from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.secrecy import redacted
@@ -207,11 +208,14 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], told: str) 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"shape": 3}, "shape must be a text"),
-        ({"shape": "s"}, "image must not be empty"),
-        ({"networks": "inside"}, "list of texts"),
+        ({"shape": 3, "image": "cirros"}, r"machine\.shape must be a text"),
+        ({"shape": "s"}, r"machine\.image is missing"),
+        ({"shape": "s", "image": ""}, "machine: image must not be empty"),
+        ({"networks": "inside"}, r"machine\.networks must be a list"),
+        ({"networks": [3]}, r"machine\.networks\[0\] must be a text"),
+        ({"key_pair": "operations"}, r"machine\.key_pair is not known; .*keyPair"),
         ({"networks": ["auto", "inside"]}, "stand alone"),
-        ({"bootVolume": {"size": "20"}}, "number of GiB"),
+        ({"bootVolume": {"size": "20"}}, r"machine\.bootVolume\.size must be a whole number"),
         ({"bootVolume": {"size": 0}}, "at least 1"),
         ({"bootVolume": 20}, "must be a mapping"),
         ({"configDrive": "yes"}, "true or false"),
@@ -222,4 +226,4 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], told: str) 
 def test_settings_that_cannot_work_are_refused(given: dict[str, object], told: str) -> None:
     image = {} if "shape" in given else {"shape": "m1.tiny", "image": "cirros"}
     with pytest.raises(InvalidArgumentError, match=told):
-        settings_of({**image, **given})
+        read_section(MachineSettings, {**image, **given})

@@ -24,11 +24,11 @@ _SHORTEST_LOAN, _LONGEST_LOAN = timedelta(minutes=15), timedelta(hours=12)  # wh
 class AssumeRole:
     """A role that is taken on with the credentials at hand, and taken on anew before it ends."""
 
-    role_arn: str
-    session_name: str = "cloudgraft"
-    external_id: str = ""
-    duration: timedelta = timedelta(hours=1)
-    endpoint_url: str = ""  # of STS; empty: AWS's own in the region
+    role_arn: str  # such as arn:aws:iam::123456789012:role/nodes
+    session_name: str = "cloudgraft"  # by which AWS's logs tell who it was
+    external_id: str = ""  # what the role's owner asks for, if anything
+    duration: timedelta = timedelta(hours=1)  # for how long it is taken on at a time
+    endpoint_url: str = ""  # the address of STS; empty: AWS's own in the region
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
@@ -44,16 +44,16 @@ class AssumeRole:
 class AccountOptions:
     """An account in a region. Without keys or a profile, AWS's usual chain of credentials is followed."""
 
-    region: str
-    profile: str = ""  # of ~/.aws/config and ~/.aws/credentials
-    access_key_id_file: Path | None = None  # a key of its own, in files; read again when they change
-    secret_access_key_file: Path | None = None
-    session_token_file: Path | None = None  # only for a key that is lent
-    assume_role: AssumeRole | None = None
-    endpoint_url: str = ""  # of another cloud that speaks EC2; empty: AWS's own
-    ca_file: Path | None = None  # who has signed its certificate; None: a public authority
-    insecure: bool = False  # True: http to another host is fine
-    connect_timeout: timedelta = timedelta(seconds=5)
+    region: str  # such as eu-central-1
+    profile: str = ""  # a profile of ~/.aws/config or ~/.aws/credentials; empty: the usual chain
+    access_key_id_file: Path | None = None  # with the id of a key; read again when it changes
+    secret_access_key_file: Path | None = None  # with the secret of that key; read again when it changes
+    session_token_file: Path | None = None  # with its token; only for a key that is lent
+    assume_role: AssumeRole | None = None  # a role that is taken on with whatever credentials there are
+    endpoint_url: str = ""  # the address of another cloud that speaks EC2; empty: AWS's own
+    ca_file: Path | None = None  # with the certificate of who signed its own; without it, a public authority
+    insecure: bool = False  # yes: http to another host is fine, though everybody on the way can read it
+    connect_timeout: timedelta = timedelta(seconds=5)  # until AWS answers at all
     timeout: timedelta = timedelta(seconds=25)  # for the answer to one request
 
     def __post_init__(self) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from cloudgraft.drivers.ec2 import settings as schema
 from cloudgraft.drivers.ec2.catalog import read_shapes, read_spot_prices
 from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, told
 from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, machine_of
@@ -23,6 +22,7 @@ from cloudgraft.drivers.ec2.marks import MACHINE_TAG
 from cloudgraft.drivers.ec2.options import Ec2Options
 from cloudgraft.drivers.ec2.places import Places
 from cloudgraft.drivers.ec2.session import Clients, pages
+from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.drivers.section import read_section
 from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.blocking import BlockingDriver
@@ -47,7 +47,7 @@ class Ec2Driver(BlockingDriver):
     """Instances of Amazon EC2, or of another cloud that speaks its API."""
 
     Options = Ec2Options
-    MachineSettings = schema.MachineSettings
+    MachineSettings = MachineSettings
 
     def __init__(self, options: Ec2Options) -> None:
         """No call is made, and no file is read, before they are needed."""
@@ -55,6 +55,9 @@ class Ec2Driver(BlockingDriver):
         self.traits = options.traits()
         self._clients = Clients(options)
         self._places = Places(self._clients)
+        # Seconds after which no instance is ordered any more, for the engine may soon give up: what it gave up must not
+        # be sent later. As long as two requests may take.
+        self._preparation = 2 * (options.connect_timeout + options.timeout).total_seconds()
         self._failed: frozenset[str] = frozenset()  # launches that failed, by the last list
         self._deleted: dict[str, None] = {}  # those of them that were deleted, in their order
 
@@ -77,17 +80,20 @@ class Ec2Driver(BlockingDriver):
             raise error_without(error, spec.user_data) from None
 
     def _create(self, spec: MachineSpec) -> Machine:
-        settings = read_section(schema.MachineSettings, spec.settings)
+        settings = read_section(MachineSettings, spec.settings)
         check_spec(spec, settings)
         what = f"create of {spec.name}"
+        until = time.monotonic() + self._preparation
         with told(what):  # nothing is changed yet
             device = self._places.root_device(settings)
             subnets = self._places.subnets(settings)
             self._clients.client()  # made now: what is wrong with the credentials' files is no unknown outcome
         requests = [launch_request(spec, settings, subnet=subnet, device=device) for subnet in subnets]
+        if time.monotonic() > until:
+            raise UnavailableError(f"{what}: AWS takes too long to tell of its subnets and image. Nothing was done")
         try:
             with told(what, is_change=True):
-                instance = self._run(spec, requests)
+                instance = self._run(spec, requests, until)
         except AlreadyExistsError as error:
             instance = self._made_before(spec, error)
         machine = dataclasses.replace(machine_of(instance), name=spec.name)
@@ -98,13 +104,13 @@ class Ec2Driver(BlockingDriver):
             )
         return machine
 
-    def _run(self, spec: MachineSpec, requests: Sequence[Request]) -> Mapping[str, Any]:
+    def _run(self, spec: MachineSpec, requests: Sequence[Request], until: float) -> Mapping[str, Any]:
         """In the first subnet that has an address left. All are in one zone, within which a token holds."""
         for request in requests[:-1]:
             try:
                 return self._sent(spec, request)
             except ClientError as error:
-                if code_of(error) != NO_ADDRESS:
+                if code_of(error) != NO_ADDRESS or time.monotonic() > until:
                     raise
         return self._sent(spec, requests[-1])
 

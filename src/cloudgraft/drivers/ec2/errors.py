@@ -30,6 +30,8 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from cloudgraft.drivers.error_table import ErrorTable, Known, retry_after
+from cloudgraft.drivers.urllib3_failures import root_cause, was_never_sent
+from cloudgraft.drivers.user_data import cut
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -75,7 +77,7 @@ _UNSENT: Final[Sequence[tuple[tuple[type[Exception], ...], type[CloudgraftError]
     ((ParamValidationError,), InvalidArgumentError, ""),
     (_WHO, AuthenticationError, f"; {_KEY}"),
     (_FILES, PreconditionError, ""),
-    ((EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError), UnavailableError, ". Nothing was done"),
+    ((EndpointConnectionError, ConnectTimeoutError), UnavailableError, ". Nothing was done"),
 )
 
 ERRORS: Final = ErrorTable(
@@ -110,6 +112,12 @@ ERRORS: Final = ErrorTable(
     Known(code="RequestThrottled", error=RateLimitedError, fix=_RATE),
     Known(code="EC2ThrottledException", error=RateLimitedError, fix=_RATE),
     # Who calls.
+    Known(
+        code="AuthFailure",
+        text="Not authorized for images",
+        error=InvalidArgumentError,
+        fix="set machine.image to an AMI of this region that is there, and that the account may use",
+    ),
     Known(code="AuthFailure", error=AuthenticationError, fix=f"{_KEY}; {_CLOCK}"),
     Known(code="InvalidClientTokenId", error=AuthenticationError, fix=_KEY),
     Known(code="UnrecognizedClientException", error=AuthenticationError, fix=_KEY),
@@ -145,6 +153,16 @@ ERRORS: Final = ErrorTable(
     Known(code="InvalidInstanceType.NotFound", error=InvalidArgumentError, fix="set machine.shape to an instance type"),
     Known(code="InvalidSubnetID.NotFound", error=InvalidArgumentError, fix="set machine.subnets to ids of this region"),
     Known(code="InvalidGroup.NotFound", error=InvalidArgumentError, fix="set machine.securityGroups to ids of the VPC"),
+    Known(
+        code="InvalidSecurityGroupID.NotFound",
+        error=InvalidArgumentError,
+        fix="set machine.securityGroups to ids of the VPC",
+    ),
+    Known(
+        code="VPCIdNotSpecified",
+        error=InvalidArgumentError,
+        fix="the region has no default VPC: set machine.subnets, or a launchTemplate that has one",
+    ),
     Known(
         code="InvalidKeyPair.NotFound", error=InvalidArgumentError, fix="set machine.keyName to a key of this region"
     ),
@@ -191,12 +209,17 @@ def error_of(error: Exception, what: str, *, is_change: bool) -> CloudgraftError
     """What to raise for an exception of botocore."""
     if isinstance(error, ClientError):
         return _refusal(error, what, is_change=is_change)
-    why = f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+    why = f"{what}: {type(error).__name__}: {cut(' '.join(str(error).split()), _LONGEST)}"
     for kinds, kind, rest in _UNSENT:
         if isinstance(error, kinds):
             return kind(f"{why}{rest}")
     if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
         return UnavailableError(f"{why}; see caFile. Nothing was done")
+    if isinstance(error, ProxyConnectionError):
+        cause = root_cause(error.kwargs["error"])
+        why = f"{why}: {type(cause).__name__}: {cause}; see HTTPS_PROXY and NO_PROXY of the environment"
+        if was_never_sent(cause):
+            return UnavailableError(f"{why}. Nothing was done")
     if is_change:
         return DeadlineError(f"{why}; whether it was done is not known")
     return UnavailableError(why)
@@ -205,8 +228,10 @@ def error_of(error: Exception, what: str, *, is_change: bool) -> CloudgraftError
 def _refusal(error: ClientError, what: str, *, is_change: bool) -> CloudgraftError:
     answer: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
     code = code_of(error)
+    said = _said(error, code)
     return ERRORS.error(
-        f"{what}: {code}: {_said(error, code)}",
+        f"{what}: {code}: {said}",
+        said=said,
         status=answer.get("HTTPStatusCode"),
         code=code,
         is_change=is_change,
@@ -225,4 +250,4 @@ def _said(error: ClientError, code: str) -> str:
             "a call was refused; what was lacking is told by `aws sts decode-authorization-message`",
             extra={"encoded_message": encoded.strip()},
         )
-    return text.strip()[:_LONGEST]
+    return cut(text.strip(), _LONGEST)

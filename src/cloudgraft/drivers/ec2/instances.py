@@ -10,8 +10,21 @@ from cloudgraft.drivers.ec2.marks import CLUSTER_ID_TAG, MACHINE_TAG, NAME_TAG
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import OutOfStockError, QuotaExceededError
 
-__all__ = ["FAILED_LAUNCHES", "LIVING", "machine_of"]
+__all__ = ["FAILED_LAUNCHES", "FIELDS", "LIVING", "machine_of"]
 
+# What is read of an instance, here and elsewhere. Nothing else is there: see lean.py.
+FIELDS: Final = frozenset(
+    {
+        "InstanceId",
+        "LaunchTime",
+        "Placement",
+        "PrivateDnsName",
+        "PrivateIpAddress",
+        "State",
+        "StateReason",
+        "Tags",
+    }
+)
 _STATES: Final[Mapping[str, MachineState]] = {
     "pending": MachineState.PENDING,
     "running": MachineState.RUNNING,

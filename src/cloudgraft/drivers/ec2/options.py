@@ -9,10 +9,11 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgraft.drivers.ec2.account import AccountOptions
+from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["USER_DATA_LIMIT", "Ec2Options"]
+__all__ = ["USER_DATA_LIMIT", "Ec2Options", "MachineSettings"]
 
 USER_DATA_LIMIT: Final = 16 * 1024  # bytes, before they are encoded
 _PAGE_SIZES: Final = range(5, 1001)  # what DescribeInstances takes
@@ -26,9 +27,10 @@ class Ec2Options(AccountOptions):
     list_delay: timedelta = timedelta(seconds=30)
     page_size: int = 1000  # instances per page of the list
     shapes: Sequence[str] = ()  # the instance types to tell of; empty: all of the current generation
-    prices: Mapping[str, Decimal] = field(default_factory=dict)  # of an hour, by instance type
+    prices: Mapping[str, Decimal] = field(default_factory=dict)  # what an hour costs, by instance type
     spot_prices: bool = False  # ask for the spot price of `shapes`, which then counts instead of `prices`
-    currency: str = "USD"
+    currency: str = "USD"  # that `prices` are in
+    # Who writes aws:///ZONE/ID on the node. AWS's own cloud controller writes the same, where there is one.
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:

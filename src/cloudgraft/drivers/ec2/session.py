@@ -11,6 +11,7 @@ import functools
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -30,16 +31,20 @@ from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 
 from cloudgraft.drivers.ec2.account import AccountOptions
+from cloudgraft.drivers.ec2.instances import FIELDS
+from cloudgraft.drivers.ec2.lean import LeanLoader, LeanParsers
+from cloudgraft.drivers.ec2.limits import limited
 from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import AuthenticationError, PreconditionError, UnavailableError
-from cloudgraft.sdk.secrecy import hide
+from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = ["Client", "Clients", "pages", "read"]
+__all__ = ["Client", "Clients", "HiddenLoans", "pages", "read"]
 
 Client = Any  # botocore makes their classes while the program runs
 _PAUSE: Final = (0.2, 1.0)  # seconds before a second request
 _WHERE: Final = "set accessKeyIdFile and secretAccessKeyFile, or profile, or give this machine a role"
 _SERVER_ERROR: Final = 500  # EC2 throttles with 503
+_LOANS: Final = 2  # the one that is used, and the one before, with which a request may be under way
 _CONNECTIONS: Final = 16  # more than the threads of a driver
 
 
@@ -77,18 +82,21 @@ class Clients:
             client.close()
 
     def _new(self, service: str) -> Client:
-        return self._opened().client(
-            service,
-            region_name=self._options.region,
-            endpoint_url=self._options.endpoint_url or None,
-            verify=str(self._options.ca_file) if self._options.ca_file else None,
-            config=_config(self._options),
+        return limited(
+            self._opened().client(
+                service,
+                region_name=self._options.region,
+                endpoint_url=self._options.endpoint_url or None,
+                verify=str(self._options.ca_file) if self._options.ca_file else None,
+                config=_config(self._options),
+            )
         )
 
     def _opened(self) -> boto3.session.Session:
         if self._session is None:
             core = botocore.session.Session(profile=self._options.profile or None)
             core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
+            core.register_component("response_parser_factory", LeanParsers())
             source = _FileCredentials(self._options) if self._options.access_key_id_file else core.get_credentials()
             if self._options.assume_role is not None:
                 source = _borrowed(core, source, self._options)
@@ -128,7 +136,7 @@ def pages(call: Callable[..., Any], parameters: Mapping[str, Any]) -> Iterator[A
 @functools.cache
 def _loader(data_path: str | None) -> Any:
     """The descriptions of AWS's APIs, which are large: read once, whatever the number of sessions."""
-    return create_loader(data_path)
+    return LeanLoader(create_loader(data_path), {"Instance": FIELDS})
 
 
 def _config(options: AccountOptions) -> Config:
@@ -181,24 +189,40 @@ def _borrowed(core: botocore.session.Session, source: Any, options: AccountOptio
     role = options.assume_role
     if source is None or role is None:
         raise AuthenticationError(f"assumeRole needs credentials to begin with, and none were found: {_WHERE}")
-    create = functools.partial(
-        core.create_client,
-        region_name=options.region,
-        endpoint_url=role.endpoint_url or None,
-        verify=str(options.ca_file) if options.ca_file and role.endpoint_url else None,
-        config=_config(options),
-    )
+    settings = {
+        "region_name": options.region,
+        "endpoint_url": role.endpoint_url or None,
+        "verify": str(options.ca_file) if options.ca_file and role.endpoint_url else None,
+        "config": _config(options),
+    }
     extra: dict[str, Any] = {
         "RoleSessionName": role.session_name,
         "DurationSeconds": int(role.duration.total_seconds()),
     }
     if role.external_id:
         extra["ExternalId"] = role.external_id
-    fetcher = AssumeRoleCredentialFetcher(create, source, role.role_arn, extra_args=extra)
-    return DeferredRefreshableCredentials(functools.partial(_hidden, fetcher), "assume-role")
+    fetcher = AssumeRoleCredentialFetcher(
+        lambda *args, **more: limited(core.create_client(*args, **more, **settings)),
+        source,
+        role.role_arn,
+        extra_args=extra,
+    )
+    return DeferredRefreshableCredentials(HiddenLoans(fetcher.fetch_credentials), "assume-role")
 
 
-def _hidden(fetcher: AssumeRoleCredentialFetcher) -> dict[str, Any]:
-    credentials: dict[str, Any] = fetcher.fetch_credentials()
-    hide(*(str(credentials[key]) for key in ("secret_key", "token") if credentials.get(key)))
-    return credentials
+class HiddenLoans:
+    """Credentials that are lent, hidden from logs and errors; those before the last ones are over, and are let go."""
+
+    def __init__(self, fetch: Callable[[], dict[str, Any]]) -> None:
+        self._fetch = fetch
+        self._hidden: deque[tuple[str, ...]] = deque()
+
+    def __call__(self) -> dict[str, Any]:
+        """New ones; botocore asks for them one call at a time."""
+        credentials = self._fetch()
+        secrets = tuple(str(credentials[key]) for key in ("secret_key", "token") if credentials.get(key))
+        hide(*secrets)
+        self._hidden.append(secrets)
+        if len(self._hidden) > _LOANS:
+            unhide(*self._hidden.popleft())
+        return credentials

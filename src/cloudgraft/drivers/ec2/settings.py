@@ -20,9 +20,9 @@ SSM: Final = "resolve:ssm:"  # before the path of a parameter that holds the id 
 class LaunchTemplate:
     """A launch template. What the group says itself counts instead of what the template says."""
 
-    id: str = ""
-    name: str = ""
-    version: str = "$Default"  # a number, $Latest or $Default
+    id: str = ""  # its id, lt-…; this or the name
+    name: str = ""  # its name; this or the id
+    version: str = "$Default"  # a number in quotes, "$Latest" or "$Default"
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
@@ -36,9 +36,9 @@ class LaunchTemplate:
 class RootVolume:
     """The disk that the instance boots from; it goes with the instance."""
 
-    size: int | None = None  # GiB; None: as the image says
+    size: int | None = None  # GiB; without it, as the image says
     type: str = ""  # such as gp3; empty: as the image says
-    encrypted: bool | None = None  # None: as the image and the account say
+    encrypted: bool | None = None  # without it, as the image and the account say
     device: str = ""  # such as /dev/xvda; empty: as the image says, which is asked for
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class MetadataService:
     """How the metadata service answers to the instance; user data can be read there."""
 
     tokens: str = "required"  # `required`: IMDSv2 only; `optional`: version 1 too
-    hop_limit: int | None = None  # 2 lets pods without the host's network reach it; None: as the account says
+    hop_limit: int | None = None  # 2 lets pods without the host's network reach it; without it, as the account says
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
@@ -70,19 +70,19 @@ class MachineSettings:
 
     shape: str = ""  # the instance type; empty: as the launch template says
     image: str = ""  # an AMI's id, or resolve:ssm: and a parameter's path; empty: as the launch template says
-    zone: str = ""
-    subnets: Sequence[str] = ()  # of these the ones in the zone; the next one when one has no address left
-    security_groups: Sequence[str] = ()  # ids
-    key_name: str = ""
-    iam_instance_profile: str = ""  # its name, or its ARN
-    launch_template: LaunchTemplate | None = None
-    root_volume: RootVolume | None = None
-    spot: bool = False
-    spot_max_price: Decimal | None = None  # USD per hour; None: the on-demand price, which AWS advises
-    public_ip: bool | None = None  # None: as the subnet says
-    # None: IMDSv2 only, or as the launch template says
+    zone: str = ""  # the availability zone, which `zones` of the group sets; empty: as the subnet says, or AWS chooses
+    subnets: Sequence[str] = ()  # ids; of these the ones in the zone, and the next one when one has no address left
+    security_groups: Sequence[str] = ()  # ids; empty: as the launch template says, or the default of the VPC
+    key_name: str = ""  # of an SSH key that the account has; empty: none
+    iam_instance_profile: str = ""  # its name, or its ARN, which is not that of its role; empty: none
+    launch_template: LaunchTemplate | None = None  # what the group says itself counts instead of what is in it
+    root_volume: RootVolume | None = None  # the disk that it boots from; without it, as the image says
+    spot: bool = False  # a spot instance, which is gone when AWS takes it back
+    spot_max_price: Decimal | None = None  # at most, in USD per hour; without it the on-demand price, as AWS advises
+    public_ip: bool | None = None  # whether it gets a public address; without it, as the subnet says
+    # How the metadata service answers; without it IMDSv2 only, or as the launch template says.
     metadata: MetadataService | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)  # beside our marks, on instances and their volumes
+    tags: Mapping[str, str] = field(default_factory=dict)  # on instances and their volumes, beside our marks
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""

@@ -18,6 +18,7 @@ from hcloud import APIException, Client
 from cloudgraft.drivers.hetzner.errors import error_of_answer
 from cloudgraft.drivers.hetzner.options import HetznerOptions
 from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import DeadlineError, InternalError, PreconditionError, UnavailableError
 
@@ -117,6 +118,7 @@ class _OnceEach:
         if session is None:
             session = self._own.session = requests.Session()
             session.auth = _as_it_is
+            limit_answers(session)
             with self._lock:
                 self._all.append(session)
         return session

@@ -87,7 +87,7 @@ def prices_of(api: Api, location: str) -> Sequence[Price]:
 def _types(api: Api) -> Sequence[Json]:
     """Those that can still be had somewhere."""
     until = time.monotonic() + _LONGEST
-    kinds = listed(api, "/server_types", "server_types", "server types", until).values()
+    kinds = listed(api, "/server_types", "server_types", "server types", until, dict).values()
     return [kind for kind in kinds if any(map(_is_offered, kind["locations"]))]
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from cloudgraft.drivers.hetzner.api import Api
+from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.catalog import Names, prices_of, shapes_of
 from cloudgraft.drivers.hetzner.options import MARK, USER_DATA_LIMIT, HetznerOptions, MachineSettings
 from cloudgraft.drivers.hetzner.servers import listed, machine_of
@@ -28,6 +28,7 @@ from cloudgraft.sdk.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
+    PreconditionError,
     UnavailableError,
 )
 
@@ -55,6 +56,8 @@ class HetznerDriver(BlockingDriver):
         self._options = options
         self._api = Api(options)
         self._names = Names(self._api)
+        # Seconds after which no server is ordered any more: as long as two requests may take.
+        self._preparation = 2 * (options.connect_timeout + options.timeout).total_seconds()
 
     def start(self) -> None:
         """Looks whether there is a token."""
@@ -67,8 +70,14 @@ class HetznerDriver(BlockingDriver):
     def create(self, spec: MachineSpec) -> Machine:
         """Orders a server; it is started by itself."""
         what = f"create of {spec.name}"
+        until = time.monotonic() + self._preparation
         try:
-            answer = self._api.post("/servers", what, self._order(spec))
+            order = self._order(spec)
+            if time.monotonic() > until:  # the engine may soon give up, and what it gave up must not be sent later
+                raise UnavailableError(
+                    f"{what}: the API takes too long to tell what was asked for it. Nothing was done"
+                )
+            answer = self._api.post("/servers", what, order)
         except NotFoundError as error:  # not the server: something that it was to have
             self._names.forget()
             raise error_without(InvalidArgumentError(error.message), spec.user_data) from None
@@ -86,6 +95,8 @@ class HetznerDriver(BlockingDriver):
 
     def delete(self, machine: Machine) -> None:
         """Deletes the server. Numbers are never given away again, so it is this one."""
+        if not machine.machine_id:
+            raise PreconditionError(f"the machine {machine.name!r} has no id: it cannot be deleted")
         if not machine.machine_id.isdecimal():
             return  # no server has such an id
         try:
@@ -96,11 +107,8 @@ class HetznerDriver(BlockingDriver):
     def list(self) -> Sequence[Machine]:
         """Every server with our marks, of whichever cluster."""
         until = time.monotonic() + self._options.list_timeout.total_seconds()
-        servers = listed(self._api, "/servers", "servers", "list", until, label_selector=_OURS, sort="id:desc")
-        try:
-            return [machine_of(server) for server in servers.values()]
-        except InternalError as error:
-            raise UnavailableError(f"list: {error.message}") from None
+        asked = {"label_selector": _OURS, "sort": "id:desc"}
+        return [*listed(self._api, "/servers", "servers", "list", until, _listed_machine, **asked).values()]
 
     def shapes(self) -> Sequence[Shape]:
         """The server types."""
@@ -141,6 +149,13 @@ def _attachments(wanted: MachineSettings, names: Names) -> dict[str, object]:
     if wanted.placement_group is not None:
         found["placement_group"] = names.number("/placement_groups", wanted.placement_group, "machine.placementGroup")
     return {key: value for key, value in found.items() if value}
+
+
+def _listed_machine(server: Json) -> Machine:
+    try:
+        return machine_of(server)
+    except InternalError as error:
+        raise UnavailableError(f"list: {error.message}") from None
 
 
 def _understood(what: str, read: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudgraft.drivers.error_table import ErrorTable, Known, retry_after
+from cloudgraft.drivers.user_data import cut
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -78,6 +79,7 @@ def error_of_answer(
     code, text = _read(body, status)
     return ERRORS.error(
         f"{what}: {text}",
+        said=text,
         is_change=is_change,
         status=None if code in _UNSURE else status,
         code=code,
@@ -91,7 +93,7 @@ def _read(body: bytes, status: int) -> tuple[str, str]:
         error: Any = json.loads(body)["error"]
         code, message = str(error["code"]), str(error["message"])
     except (ValueError, TypeError, KeyError):
-        quoted = " ".join(body[:_LONGEST_QUOTE].decode("utf-8", "replace").split())
+        quoted = cut(" ".join(body.decode("utf-8", "replace").split()), _LONGEST_QUOTE)
         return "", f"the answer was {status} {quoted}".rstrip()
     details = error.get("details") or {}
     fields = details.get("fields") if isinstance(details, dict) else None

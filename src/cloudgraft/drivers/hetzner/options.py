@@ -31,14 +31,14 @@ Reference = int | str  # a thing of the project: its number, or its name
 class HetznerOptions:
     """One project: how it is reached, and where its servers are."""
 
-    token_file: Path  # an API token of the project, with the permission to read and write
+    token_file: Path  # with an API token of the project that may read and write; read again when it changes
     location: str  # such as fsn1: where servers are made, unless their group says another; prices are those of here
-    endpoint: str = "https://api.hetzner.cloud/v1"
-    connect_timeout: timedelta = timedelta(seconds=5)
+    endpoint: str = "https://api.hetzner.cloud/v1"  # where the API is
+    connect_timeout: timedelta = timedelta(seconds=5)  # until the API answers at all
     timeout: timedelta = timedelta(seconds=25)  # until a request is answered
     list_timeout: timedelta = timedelta(seconds=55)  # for a list with all its pages; the engine waits a minute
-    list_delay: timedelta = timedelta(seconds=5)  # for which a new server may be missing from a list
-    # Hetzner's own cloud controller writes the same, hcloud://ID, where there is one.
+    list_delay: timedelta = timedelta(seconds=5)  # for how long a new server may be missing from a list
+    # Who writes hcloud://ID on the node. Hetzner's own cloud controller writes the same, where there is one.
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:
@@ -58,13 +58,13 @@ class MachineSettings:
     shape: str  # the server type, such as cx23
     # Such as ubuntu-24.04, of which the one for the right architecture is taken; or the number of a snapshot.
     image: Reference
-    location: str = ""  # empty: the cloud's
-    networks: Sequence[Reference] = ()
-    firewalls: Sequence[Reference] = ()
-    ssh_keys: Sequence[Reference] = ()
-    placement_group: Reference | None = None
-    public_ipv4: bool = True
-    public_ipv6: bool = True
+    location: str = ""  # where servers are made; empty: in the cloud's
+    networks: Sequence[Reference] = ()  # private ones that it is attached to
+    firewalls: Sequence[Reference] = ()  # that guard its public addresses
+    ssh_keys: Sequence[Reference] = ()  # for root; empty: Hetzner makes a password, which is not kept
+    placement_group: Reference | None = None  # that keeps servers apart; it takes ten at most
+    public_ipv4: bool = True  # no: without a public IPv4 address
+    public_ipv6: bool = True  # no: without public IPv6 addresses; without any public one it needs a network
     labels: Mapping[str, str] = field(default_factory=dict)  # of the server, beside our own
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.options import MARK
@@ -21,6 +21,7 @@ from cloudgraft.sdk.errors import InternalError, UnavailableError
 
 __all__ = ["listed", "machine_of"]
 
+T = TypeVar("T")
 _PER_PAGE: Final = 50  # more is not given
 _MOST_PAGES: Final = 10_000
 _FIRST_START: Final = timedelta(minutes=2)  # for which a new server may be off, before it is started for the first time
@@ -77,15 +78,18 @@ def _addresses(server: Mapping[str, Any]) -> tuple[str, ...]:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-def listed(api: Api, path: str, key: str, what: str, until: float, **query: object) -> dict[int, Json]:
+def listed(
+    api: Api, path: str, key: str, what: str, until: float, read: Callable[[Json], T], **query: object
+) -> dict[int, T]:
     """Everything that a list has, by id; raises UnavailableError rather than leave something out.
 
-    ``until`` is the monotonic time at which it must have ended.
+    ``until`` is the monotonic time at which it must have ended. ``read`` says what is kept of an entry: thousands of
+    them as they are would take much memory, and to let go of them all at once would hold up everything else.
     """
-    both: dict[int, Json] = {}
+    both: dict[int, T] = {}
     totals = [0]
     for _ in range(2):
-        found, totals = _pass(lambda page: _page(api, path, key, what, until, page, query))
+        found, totals = _pass(lambda page: _page(api, path, key, what, until, page, query), read)
         if len(found) >= totals[0]:
             return found
         both |= found
@@ -94,16 +98,18 @@ def listed(api: Api, path: str, key: str, what: str, until: float, **query: obje
     return both
 
 
-def _pass(read: Callable[[int], tuple[list[Json], int | None, int | None]]) -> tuple[dict[int, Json], list[int]]:
+def _pass(
+    turn: Callable[[int], tuple[list[Json], int | None, int | None]], read: Callable[[Json], T]
+) -> tuple[dict[int, T], list[int]]:
     """One pass: what was found, and how many entries there were, as each page told it.
 
-    ``read`` gives for a page its entries, the number of the next one, and how many entries there are on all.
+    ``turn`` gives for a page its entries, the number of the next one, and how many entries there are on all.
     """
-    found: dict[int, Json] = {}
+    found: dict[int, T] = {}
     totals: list[int] = []
     for number in range(1, _MOST_PAGES + 1):
-        entries, following, total = read(number)
-        found |= {int(entry["id"]): entry for entry in entries}
+        entries, following, total = turn(number)
+        found |= {int(entry["id"]): read(entry) for entry in entries}
         totals.append(0 if total is None else total)  # None: the API does not know
         if following is None:
             return found, totals

@@ -78,7 +78,7 @@ ERRORS: Final = ErrorTable(
     Known(status=431, text="entity does not exist", error=NotFoundError),
     Known(status=431, text="unable to find a virtual machine", error=NotFoundError),
     # OpenStack: the last server of a page is gone
-    Known(status=400, text="marker", error=ConflictError),
+    Known(status=400, text="marker [", error=ConflictError),
     # by what they say
     Known(text="label must be unique", error=AlreadyExistsError),
     Known(status=429, error=RateLimitedError),
@@ -133,6 +133,7 @@ def _of_answer(last: Exchange, error: Exception, what: str) -> CloudgraftError:
     code, text = said(response.content)
     return ERRORS.error(
         f"{what}: {text[:_LONGEST] or response.reason} (HTTP {response.status_code})",
+        said=text,
         status=response.status_code,
         code=code,
         is_change=last.is_change,
@@ -145,7 +146,7 @@ def job_failure(what: str, code: str, text: str, status: int | None = None) -> C
     row = ERRORS.find(code=code, text=text, status=status)
     message = f"{what}: {text[:_LONGEST]}" + (f" ({code})" if code else "")
     if row is not None or (status is not None and 400 <= status < 500):
-        return ERRORS.error(message, code=code, status=status, is_change=False)
+        return ERRORS.error(message, said=text, code=code, status=status, is_change=False)
     found = error_of_status(status, message, is_change=False)
     return UnavailableError(message) if isinstance(found, InternalError) else found
 

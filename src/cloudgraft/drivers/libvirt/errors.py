@@ -125,7 +125,7 @@ def error_of(code: int, message: str, what: str, *, is_change: bool) -> Cloudgra
     What no row names leaves a change open: a connection that broke has no row, and the host may well have done it.
     """
     name = _CODES.get(code, f"VIR_ERR_{code}")
-    error = ERRORS.error(f"{what}: {message}", is_change=is_change, code=name)
+    error = ERRORS.error(f"{what}: {message}", said=message, is_change=is_change, code=name)
     if isinstance(error, DeadlineError):
         return DeadlineError(f"{error.message}; whether it was done is not known")
     return error

@@ -23,15 +23,26 @@ from cloudgraft.drivers.openstack.lookups import Lookups, flavors, pages, shape_
 from cloudgraft.drivers.openstack.options import OpenstackOptions
 from cloudgraft.drivers.openstack.servers import machine_of, order_of, provider_id
 from cloudgraft.drivers.openstack.session import Cloud
-from cloudgraft.drivers.openstack.settings import MachineSettings, settings_of
+from cloudgraft.drivers.openstack.settings import MachineSettings
+from cloudgraft.drivers.section import read_section
 from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
-from cloudgraft.sdk.errors import CloudgraftError, ConflictError, DeadlineError, InvalidArgumentError, NotFoundError
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionError,
+)
 
 __all__ = ["OpenstackDriver"]
 
 _TRIES: Final = 3  # of a list
+# For a create or a delete, however long a list may take. The engine gives a create up after two minutes, and then
+# believes a list: what it has given up must not be sent later.
+_CHANGE_SECONDS: Final = 60.0
 _LINGERS: Final = 30.0  # seconds for which a deletion is believed to be under way
 
 
@@ -61,8 +72,8 @@ class OpenstackDriver(BlockingDriver):
 
     def create(self, spec: MachineSpec) -> Machine:
         """Orders a server. It is accepted when this returns; whether a host has room is seen later."""
-        settings = settings_of(spec.settings)
-        call = self._cloud.call()
+        settings = read_section(MachineSettings, spec.settings)
+        call = self._cloud.call(most=_CHANGE_SECONDS)
         order = order_of(spec, settings, self._lookups.find(call, settings))
         try:
             answer = call.post("compute", "/servers", f"create the server {spec.name}", order)
@@ -83,9 +94,11 @@ class OpenstackDriver(BlockingDriver):
 
     def delete(self, machine: Machine) -> None:
         """Deletes the server; Nova removes its ports, and its volume unless that was to stay."""
+        if not machine.machine_id:
+            raise PreconditionError(f"the machine {machine.name!r} has no id: it cannot be deleted")
         path = f"/servers/{quote(machine.machine_id, safe='')}"
         try:
-            self._cloud.call().delete("compute", path, f"delete the server {machine.name}")
+            self._cloud.call(most=_CHANGE_SECONDS).delete("compute", path, f"delete the server {machine.name}")
         except NotFoundError:
             return
         self._deleted.add(machine.machine_id)

@@ -12,8 +12,9 @@ from typing import Final
 import requests
 from keystoneauth1 import exceptions as keystone
 
-from cloudgraft.drivers.error_table import ErrorTable, Known, error_of_status, retry_after
+from cloudgraft.drivers.error_table import ErrorTable, Known, retry_after
 from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.drivers.user_data import cut
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -90,15 +91,15 @@ ERRORS: Final = ErrorTable(
         error=InvalidArgumentError,
         fix="say in machine.networks which ones",
     ),
-    Known(status=400, text="marker", error=ConflictError),  # the last server of a page is gone: list anew
+    Known(status=400, text="marker [", error=ConflictError),  # the last server of a page is gone: list anew
     Known(status=409, text="is locked", error=PreconditionError, fix="somebody locked it: unlock it in the cloud"),
 )
 
 
 def error_of_answer(response: requests.Response, what: str, *, is_change: bool) -> CloudgraftError:
     """What to raise for an answer that is a refusal."""
-    said, after = _said(response)[:_LONGEST], retry_after(response.headers)
-    return _error(response.status_code, said, what, is_change=is_change, after=after)
+    after = retry_after(response.headers)
+    return _error(response.status_code, _said(response), what, is_change=is_change, after=after)
 
 
 def error_of_library(error: keystone.ClientException, what: str, *, is_change: bool) -> CloudgraftError:
@@ -107,7 +108,7 @@ def error_of_library(error: keystone.ClientException, what: str, *, is_change: b
     """
     if isinstance(error, keystone.HttpError):  # of Keystone, when it was asked for a token
         after = float(error.retry_after) or None
-        return _error(error.http_status, str(error.message)[:_LONGEST], what, is_change=is_change, after=after)
+        return _error(error.http_status, str(error.message), what, is_change=is_change, after=after)
     if isinstance(error.__context__, requests.RequestException):
         return error_of_request(error.__context__, what, is_change=is_change)
     if isinstance(error, (keystone.EndpointNotFound, keystone.DiscoveryFailure)):
@@ -118,11 +119,8 @@ def error_of_library(error: keystone.ClientException, what: str, *, is_change: b
 
 
 def _error(status: int, said: str, what: str, *, is_change: bool, after: float | None) -> CloudgraftError:
-    """By what the cloud said alone: in ``what`` is a server's name, and in that the id of a group, which may be any."""
-    row, message = ERRORS.find(status=status, text=said), f"{what}: {said} (HTTP {status})"
-    if row is None:
-        return error_of_status(status, message, is_change=is_change, retry_after=after)
-    return row.error(f"{message}; {row.fix}" if row.fix else message, retry_after=after)
+    message = f"{what}: {cut(said, _LONGEST)} (HTTP {status})"
+    return ERRORS.error(message, said=said, status=status, is_change=is_change, retry_after=after)
 
 
 def failure_of(text: str) -> str:

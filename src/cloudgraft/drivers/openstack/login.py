@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import requests
 from keystoneauth1 import exceptions as keystone
 from keystoneauth1.session import Session
 from openstack.config import OpenStackConfig
 from openstack.exceptions import ConfigException
 
 from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
+from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.drivers.secret_files import SecretFile, stamp
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.secrecy import hide
@@ -36,7 +38,10 @@ class Login:
     def session(self, timeout: float) -> Session:
         """Connections for one thread; ``timeout`` is for tokens and the catalogue."""
         verify, cert = self._region.get_requests_verify_args()
+        connections = requests.Session()
+        limit_answers(connections)
         return Session(
+            session=connections,
             auth=self._region.get_auth(),
             verify=verify,
             cert=cert,

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from cloudgraft.drivers.openstack.settings import MachineSettings
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["USER_DATA_LIMIT", "Interface", "OpenstackOptions"]
+__all__ = ["USER_DATA_LIMIT", "Interface", "MachineSettings", "OpenstackOptions"]
 
 # Nova takes 65,535 characters, and means those of base64: four for every three bytes.
 USER_DATA_LIMIT: Final = 65535 // 4 * 3
@@ -34,25 +35,35 @@ class OpenstackOptions:
     """One project of one cloud: by its name in a clouds.yaml, or by what is said here."""
 
     cloud: str = ""  # its name in clouds.yaml; then nothing is said here of who we are
-    config_file: Path | None = None  # that clouds.yaml; None: where OpenStack's own tools look for it
-    auth_url: str = ""  # of Keystone, such as https://keystone.example:5000/v3
-    insecure: bool = False  # True: http:// to another host than this one, which everybody on the way can read
-    username: str = ""
-    user_domain: str = "Default"
+    config_file: Path | None = None  # that clouds.yaml; without it, where OpenStack's own tools look for it
+    auth_url: str = ""  # the address of Keystone, such as https://keystone.example:5000/v3
+    insecure: bool = False  # yes: http:// to another host is fine, though everybody on the way can read it
+    username: str = ""  # with passwordFile, and project or projectID
+    user_domain: str = "Default"  # in which the user is, by name
     project: str = ""  # its name; or its id as projectID
-    project_domain: str = "Default"
+    project_domain: str = "Default"  # in which the project is, by name
+    # In the place of the project's name and domain.
     projectID: str = ""  # noqa: N815 - spelt as the other ids are
-    password_file: Path | None = None
-    applicationCredentialID: str = ""  # noqa: N815 - the same. In the place of user, password and project
-    application_credential_secret_file: Path | None = None
-    region: str = ""  # empty: the one of clouds.yaml, or the only one that there is
-    interface: Interface | None = None  # None: as clouds.yaml says, else public
-    ca_file: Path | None = None  # who signed the certificates; None: as clouds.yaml says, else whom the system trusts
-    connect_timeout: timedelta = timedelta(seconds=5)
-    timeout: timedelta = timedelta(seconds=50)  # for one call; for a list, with all its pages
+    password_file: Path | None = None  # with the user's password; read again when it changes
+    # In the place of user, password and project: the id of an application credential.
+    applicationCredentialID: str = ""  # noqa: N815 - the same
+    application_credential_secret_file: Path | None = None  # with its secret; read again when it changes
+    region: str = ""  # its name; empty: the one of clouds.yaml, or the only one that there is
+    interface: Interface | None = (
+        None  # which of a service's addresses is used; without it, as clouds.yaml says, else public
+    )
+    ca_file: Path | None = (
+        None  # with the certificate of who signed theirs; without it, as clouds.yaml says, else a public authority
+    )
+    connect_timeout: timedelta = timedelta(seconds=5)  # until a service answers at all
+    timeout: timedelta = timedelta(
+        seconds=50
+    )  # for a list with all its pages; a create or a delete has a minute at most
     # PCI aliases of flavours, and VGPU, as the resources that Kubernetes knows: {a100: nvidia.com/gpu}
     gpus: Mapping[str, str] = field(default_factory=dict)
-    regionalProviderID: bool = False  # noqa: N815 - openstack://region/id, as the cloud controller may be told to write
+    # For openstack://REGION/ID, where the cloud controller was told to write that; else it is openstack:///ID.
+    regionalProviderID: bool = False  # noqa: N815 - spelt as Kubernetes spells it
+    # Who writes the providerID on the node. OpenStack's own cloud controller writes the same, where there is one.
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:

@@ -6,12 +6,14 @@ thousands of servers is not turned into thousands of objects that nobody asked f
 
 - Threads share the login, which guards itself, and so one token; each has a session, and so connections, of its own.
 - keystoneauth repeats a request once when it was answered with 401, with a new token: that first one did nothing.
-  All its other retries are off.
+  All its other retries are off. It is led elsewhere only to read: after a 302 it would send the same change again, to
+  whomever the answer names.
 - What is sent is not logged: it holds user data.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -58,10 +60,10 @@ class Cloud:
         """Raises what is wrong with the files that say who we are."""
         self._logins.current()
 
-    def call(self) -> Call:
-        """What one call of the driver does, with its deadline."""
+    def call(self, *, most: float = math.inf) -> Call:
+        """What one call of the driver does, with its deadline: no more than ``most`` seconds."""
         login = self._logins.current()
-        return Call(self._session(login), login, self._connect, time.monotonic() + self._seconds)
+        return Call(self._session(login), login, self._connect, time.monotonic() + min(self._seconds, most))
 
     def close(self) -> None:
         """Ends the connections that nobody uses at the moment."""
@@ -75,10 +77,12 @@ class Cloud:
         own = self._own
         session = getattr(own, "session", None)
         if session is None or own.login is not login:
-            session = login.session(timeout=min(self._seconds, _LOGIN_SECONDS))
+            before, session = session, login.session(timeout=min(self._seconds, _LOGIN_SECONDS))
             own.session, own.login = session, login
             with self._lock:
-                self._sessions.append(session)
+                self._sessions = [*(one for one in self._sessions if one is not before), session]
+            if before is not None:
+                before.session.close()  # of a login that is no more
         return session
 
 
@@ -121,12 +125,13 @@ class Call:
                 headers={"Accept": "application/json"},
                 raise_exc=False,
                 log=False,
+                redirect=not is_change,
                 connect_retries=0,
                 status_code_retries=0,
                 timeout=(min(self._connect, left), left),
                 **extra,
             )
-        if response.status_code >= 400:
+        if not 200 <= response.status_code < 300:
             raise error_of_answer(response, what, is_change=is_change)
         return response
 

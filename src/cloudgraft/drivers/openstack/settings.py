@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["AUTO", "NONE", "BootVolume", "MachineSettings", "check_metadata", "settings_of"]
+__all__ = ["AUTO", "NONE", "BootVolume", "MachineSettings", "check_metadata"]
 
 AUTO: Final = "auto"  # Nova's word: the project's only network, or one that is made for it
 NONE: Final = "none"  # Nova's word: no network at all
@@ -21,9 +21,9 @@ _METADATA_KEY: Final = re.compile(r"[A-Za-z0-9:._ -]{1,255}")
 class BootVolume:
     """A volume that is made from the image, and that the server boots from."""
 
-    size: int  # GiB
-    type: str = ""  # empty: the cloud's default
-    delete_on_termination: bool = True  # False: it stays when the server is deleted, and is yours to remove
+    size: int  # in GiB
+    type: str = ""  # the volume type, by its name; empty: the cloud's default
+    delete_on_termination: bool = True  # no: it stays when the server is deleted, and is yours to remove
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
@@ -35,16 +35,16 @@ class BootVolume:
 class MachineSettings:
     """The servers of one group. What has a name in OpenStack may be said by its name or by its id."""
 
-    shape: str  # the flavour
-    image: str
-    networks: Sequence[str] = ()  # in this order; empty or [auto]: the only one; [none]: none at all
-    security_groups: Sequence[str] = ()  # empty: the project's default
-    key_pair: str = ""
-    zone: str = ""  # the availability zone
-    server_group: str = ""  # such as one with the policy anti-affinity
-    boot_volume: BootVolume | None = None  # None: from the image, on the flavour's own disk
+    shape: str  # the flavour, by its name or its id
+    image: str  # by its name, which only one image may have, or its id
+    networks: Sequence[str] = ()  # by name or id, in this order; empty or [auto]: the only one; [none]: none at all
+    security_groups: Sequence[str] = ()  # by name or id; empty: the project's default
+    key_pair: str = ""  # the name of an SSH key that the project has; empty: none
+    zone: str = ""  # the availability zone; empty: as the cloud chooses
+    server_group: str = ""  # by its name or its id, such as one with the policy anti-affinity; empty: none
+    boot_volume: BootVolume | None = None  # a volume to boot from; without it, the flavour's own disk
     config_drive: bool = False  # user data also on a small disk, for networks without a metadata service
-    metadata: Mapping[str, str] = field(default_factory=dict)  # beside our marks
+    metadata: Mapping[str, str] = field(default_factory=dict)  # of the server, beside our marks
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
@@ -69,70 +69,3 @@ def check_metadata(entries: Mapping[str, str], what: str) -> None:
             )
         if any(not 0 < ord(letter) <= 0xFFFF for letter in value):  # its database has three bytes for each
             raise InvalidArgumentError(f"{what}: the value of {key!r} has a character that Nova cannot keep")
-
-
-def settings_of(given: Mapping[str, object]) -> MachineSettings:
-    """A group's `machine:` section. Raises InvalidArgumentError: it may come from a journal, unchecked."""
-    known = {
-        "shape", "image", "networks", "securityGroups", "keyPair", "zone", "serverGroup", "bootVolume", "configDrive",
-        "metadata",
-    }  # fmt: skip
-    if strange := sorted(set(given) - known):
-        raise InvalidArgumentError(f"machine.{strange[0]} is not known; there is: {', '.join(sorted(known))}")
-    try:
-        return MachineSettings(
-            shape=_text(given, "shape"),
-            image=_text(given, "image"),
-            networks=_texts(given, "networks"),
-            security_groups=_texts(given, "securityGroups"),
-            key_pair=_text(given, "keyPair"),
-            zone=_text(given, "zone"),
-            server_group=_text(given, "serverGroup"),
-            boot_volume=_volume(given.get("bootVolume")),
-            config_drive=_switch(given, "configDrive"),
-            metadata={key: _text(_mapping(given, "metadata"), key) for key in _mapping(given, "metadata")},
-        )
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"machine: {error.message}") from None
-
-
-def _volume(given: object) -> BootVolume | None:
-    if given is None:
-        return None
-    fields = _mapping({"bootVolume": given}, "bootVolume")
-    size = fields.get("size")
-    if not isinstance(size, int) or isinstance(size, bool):
-        raise InvalidArgumentError("bootVolume.size must be a number of GiB")
-    return BootVolume(
-        size=size,
-        type=_text(fields, "type"),
-        delete_on_termination=_switch(fields, "deleteOnTermination", otherwise=True),
-    )
-
-
-def _text(given: Mapping[str, object], key: str) -> str:
-    value = given.get(key)
-    if value is not None and not isinstance(value, str):
-        raise InvalidArgumentError(f"{key} must be a text")
-    return value or ""
-
-
-def _texts(given: Mapping[str, object], key: str) -> tuple[str, ...]:
-    value = given.get(key) or ()
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
-        raise InvalidArgumentError(f"{key} must be a list of texts")
-    return tuple(value)
-
-
-def _mapping(given: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = given.get(key) or {}
-    if not isinstance(value, Mapping):
-        raise InvalidArgumentError(f"{key} must be a mapping")
-    return value
-
-
-def _switch(given: Mapping[str, object], key: str, *, otherwise: bool = False) -> bool:
-    value = given.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise InvalidArgumentError(f"{key} must be true or false")
-    return otherwise if value is None else value

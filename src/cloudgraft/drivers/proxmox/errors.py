@@ -78,7 +78,7 @@ def error_of_answer(
     """What to raise for an answer that says no."""
     text = _read(status, reason, body)
     return ERRORS.error(
-        f"{what}: {text} ({status})", is_change=is_change, status=status, retry_after=retry_after(headers)
+        f"{what}: {text} ({status})", said=text, is_change=is_change, status=status, retry_after=retry_after(headers)
     )
 
 

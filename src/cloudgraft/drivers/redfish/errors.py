@@ -80,6 +80,7 @@ def error_of(error: SushyError, what: str, *, is_change: bool, pause: float | No
         message = f"{what}: the controller answered {error.status_code}: {said}"
         return ERRORS.error(
             message if not code or code in message else f"{message} ({code})",
+            said=said,
             is_change=is_change,
             status=error.status_code,
             code=code,

@@ -1,0 +1,71 @@
+"""Answers that must come in time as a whole: a limit that urllib3, and whatever stands on it, does not have.
+
+Its read timeout is for each piece of an answer. A server, or something on the way, that sends a byte now and then would
+hold a thread for ever; and the driver has few of them. Here the read timeout is for all of an answer, with its headers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+from typing import Any
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+__all__ = ["POOLS", "LimitedResponse"]
+
+
+class LimitedResponse(http.client.HTTPResponse):
+    """An answer for which the socket's timeout counts as a whole; then TimeoutError is raised, as for a piece."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
+        """What has been read of it so far is nothing."""
+        super().__init__(sock, *args, **more)
+        seconds = sock.gettimeout()
+        if seconds is not None:
+            self.fp.close()
+            self.fp = io.BufferedReader(_Limited(sock, seconds))
+
+
+class _Limited(io.RawIOBase):
+    def __init__(self, sock: socket.socket, seconds: float) -> None:
+        super().__init__()
+        self._sock = sock
+        self._pieces = sock.makefile("rb", buffering=0)
+        self._until = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out: the answer came too slowly")
+        self._sock.settimeout(left)
+        return self._pieces.readinto(buffer)
+
+    def close(self) -> None:
+        self._pieces.close()
+        super().close()
+
+
+class _Connection(HTTPConnection):
+    response_class = LimitedResponse
+
+
+class _SecureConnection(HTTPSConnection):
+    response_class = LimitedResponse
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+POOLS = {"http": _Pool, "https": _SecurePool}  # as `pool_classes_by_scheme` of a PoolManager

@@ -1,0 +1,22 @@
+"""Credentials that are lent anew every hour: none is shown, and what is over does not burden every log line."""
+
+from __future__ import annotations
+
+import itertools
+
+from cloudgraft.drivers.ec2.session import HiddenLoans
+from cloudgraft.sdk.secrecy import redacted
+
+
+def test_a_loan_is_hidden_until_it_is_over() -> None:
+    numbers = itertools.count(1)
+
+    def fetch() -> dict[str, str]:
+        number = next(numbers)
+        return {"access_key": "ASIA", "secret_key": f"loan-secret-{number}", "token": f"loan-token-{number}"}
+
+    borrow = HiddenLoans(fetch)
+    for _ in range(3):
+        borrow()
+    told = redacted("loan-secret-1 loan-token-1 / loan-secret-2 loan-token-2 / loan-secret-3 loan-token-3")
+    assert told == "loan-secret-1 loan-token-1 / [secret] [secret] / [secret] [secret]"
