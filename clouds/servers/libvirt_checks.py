@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from cloudgraft.drivers.libvirt.domain_xml import disk_volume, seed_volume
@@ -37,6 +38,7 @@ __all__ = ["Checks"]
 
 _SECONDS: Final = 60.0
 _MANY: Final = 300
+_TESTS: Final = Path(__file__).resolve().parents[2] / "tests" / "drivers" / "libvirt" / "test_libvirt_connection.py"
 
 
 class Checks:
@@ -62,6 +64,7 @@ class Checks:
             "a host without room is out of stock": self.it_counts,
             f"a list of {_MANY} machines": self.it_lists_many,
             "closing while calls are under way": self.it_closes,
+            "tests that need the library": self.it_passes_its_tests,
         }
         if os.geteuid() == 0:
             found["a full storage pool is out of stock"] = self.it_fills_up
@@ -338,6 +341,12 @@ class Checks:
         command = [sys.executable, "-m", "clouds.servers.libvirt_driving", json.dumps(dict(self._cloud))]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert (done.returncode, done.stderr) == (0, ""), f"it ended with {done.returncode}: {done.stderr[-500:]}"
+
+    def it_passes_its_tests(self) -> None:
+        """They are not among those of `make test`, which has not got the library."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(_TESTS)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stdout[-2000:]
 
     def _leftovers(self) -> list[str]:
         return [name for name in self._host.volumes(self._pool) if name != self._cloud["image"]]

@@ -106,6 +106,8 @@ def test_shapes_and_prices_survive() -> None:
     taints = (Taint(key="gpu", value="yes", effect="NoExecute"), Taint(key="spot"))
     shape = Shape(name="4c8g", capacity=capacity, labels={"a": "b"}, taints=taints)
     assert wire.shape_from_pb(wire.shape_to_pb(shape)) == shape
+    unsure = Shape(name="any", capacity={}, variants=(shape, Shape(name="b", capacity={})), problem="none is free")
+    assert wire.shape_from_pb(wire.shape_to_pb(unsure)) == unsure
     assert wire.shape_from_pb(pb.Shape(taints=[pb.Taint(key="spot")])).taints == (Taint(key="spot"),)
     price = Price(shape="4c8g", hourly=Decimal("0.10000000000000000001"), currency="EUR")
     assert wire.price_from_pb(wire.price_to_pb(price)) == price

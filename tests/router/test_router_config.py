@@ -176,6 +176,14 @@ def test_labels_and_taints_of_one_cloud_that_the_template_does_not_promise_are_r
     plan(tmp_path, clouds={"any": {"shapes": shapes}}, group={"template": template})
 
 
+def test_a_cloud_that_hangs_must_be_given_up_before_the_list_of_all_is(tmp_path: Path) -> None:
+    """Law 6."""
+    told = problems(tmp_path, clouds={"any": {"listTimeout": "60s"}})
+    assert "listTimeout" in told
+    assert "less than engine.listTimeout of this cloud, which is 60s" in told
+    plan(tmp_path, clouds={"any": {"listTimeout": "60s", "engine": {"listTimeout": "2m"}}})
+
+
 def test_a_guard_of_one_cloud_that_its_router_would_pass_by_is_refused(tmp_path: Path) -> None:
     """Law 10."""
     clouds: dict[str, Any] = {"burst": {"engine": {"guards": {"maxMachines": 5}}}}

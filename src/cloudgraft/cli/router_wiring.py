@@ -97,7 +97,11 @@ class Routing:
         except ConfigError as error:
             self.problems += error.problems
             return None
-        found = [*self._wrong_clouds(options, where), *self._unguarded(name, options, where)]
+        found = [
+            *self._wrong_clouds(options, where),
+            *self._unguarded(name, options, where),
+            *self._impatient(name, options, where),
+        ]
         shapes: dict[str, list[BackendOptions]] = {}
         for shape, backends in options.shapes.items():
             for index, backend in enumerate(backends):
@@ -134,6 +138,13 @@ class Routing:
                     message = f"has no {key}, and that of cloud {cloud} does not count what this router makes there"
                     hint = f"set it in clouds.{name}.engine.guards, or in guards for all clouds"
                     yield where.document.problem((*where.path, "engine"), message, hint)
+
+    def _impatient(self, name: str, options: RouterOptions, where: Where) -> Iterator[Problem]:
+        """Law 6: else one cloud that hangs would take the lists of all with it."""
+        limit = self._config.clouds[name].engine.list_timeout
+        if options.list_timeout >= limit:
+            message = f"must be less than engine.listTimeout of this cloud, which is {limit.total_seconds():g}s"
+            yield where.document.problem((*where.path, "listTimeout"), message, "a list of all would end with it")
 
     def _share(self, names: set[str]) -> None:
         base = self._config.where()

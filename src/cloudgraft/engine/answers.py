@@ -79,6 +79,9 @@ def check_shapes(answer: object) -> Sequence[Shape]:
                 f"the driver's shapes() has {shape.name!r}, whose taints are not made of Taint, each with a key and an "
                 f"effect that is one of {effects}"
             )
+        if not isinstance(shape.problem, str):
+            raise InternalError(f"the driver's shapes() has {shape.name!r}, whose problem is not a str")
+        check_shapes(shape.variants)
     return shapes
 
 

@@ -32,6 +32,7 @@ class Observer:
         self.health = Health(name)
         self.listing: Listing | None = None  # the latest
         self.orphans: list[Orphan] = []
+        self._unlisted: list[Orphan] = []  # those of earlier lists that the latest one cannot tell of
         self.blocked = ""  # why nothing may be created here although it can be reached
         self._caller = caller
         self._around = around
@@ -82,6 +83,7 @@ class Observer:
         for start in range(0, len(machines), SLICE):
             await asyncio.sleep(0)
             orphans += self._orphans_of(machines[start : start + SLICE])
+        self._unlisted = self._still_unlisted(listing)
         self.listing, self.orphans = listing, orphans
         await asyncio.sleep(0)
         await self.take_in()
@@ -99,6 +101,16 @@ class Observer:
     def _orphans_of(self, machines: Sequence[Machine]) -> list[Orphan]:
         around = self._around
         return find_orphans(self.name, machines, around.fleet, around.identity, self.traits.ownership)
+
+    def _still_unlisted(self, listing: Listing) -> list[Orphan]:
+        """Orphans of earlier lists, in a part of the cloud that this one does not tell of: they count on (law 10)."""
+        return [
+            orphan
+            for orphan in (*self.orphans, *self._unlisted)
+            if not listing.tells_of_id(machine_id := orphan.machine.machine_id)
+            and machine_id not in listing.by_id
+            and self._around.fleet.by_machine_id(self.name, machine_id) is None
+        ]
 
     async def count(self) -> None:
         """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
@@ -127,7 +139,7 @@ class Observer:
             current = [new.pop(record.name, None) for record in some]
             is_same = all(record is was for record, was in zip(current, some, strict=True))
             tallies.append(counted if is_same else tally((r for r in current if r is not None), (), now))
-        tallies.append(tally(new.values(), strays(self.orphans, prices, now), now))
+        tallies.append(tally(new.values(), strays([*self.orphans, *self._unlisted], prices, now), now))
         around.book.put(self.name, Tally.total(tallies))
         return Change()
 
@@ -238,7 +250,7 @@ class Observer:
             for orphan in self.orphans
             if orphan.machine.machine_id not in self._told and orphan.kind is not OrphanKind.RELEASED
         ]
-        self._told = {orphan.machine.machine_id for orphan in self.orphans}
+        self._told = {orphan.machine.machine_id for orphan in (*self.orphans, *self._unlisted)}
         if news:
             now = self._around.clock.now()
             await self._around.writer.write(lambda: Change(events=[_told(orphan, now) for orphan in news]))

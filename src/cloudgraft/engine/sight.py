@@ -52,7 +52,11 @@ class Listing:
 
     def tells_of(self, record: MachineRecord) -> bool:
         """Whether this machine would be in it if it existed; a driver of several clouds may miss one of them."""
-        return not isinstance(self.machines, PartialList) or self.machines.tells_of(record.machine_id)
+        return self.tells_of_id(record.machine_id)
+
+    def tells_of_id(self, machine_id: str) -> bool:
+        """The same of a machine with this id; empty when that is not known."""
+        return not isinstance(self.machines, PartialList) or self.machines.tells_of(machine_id)
 
     def named(self, name: str) -> Sequence[Machine]:
         """All machines of that name."""
@@ -138,7 +142,7 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     deleted (law 4), and under another id only that is taken for ours at all.
     """
     found = _candidates(record, listing, looker.identity)
-    if not found and not listing.tells_of(record):
+    if not listing.tells_of(record) and (not found or _is_elsewhere(record, listing)):
         return  # what was seen before still counts
     if sight.deleted_at is not None and listing.began >= sight.deleted_at:
         sight.deleted_at = None
@@ -157,6 +161,15 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
         sight.dead_since = None
     elif sight.dead_since is None:
         sight.dead_since = listing.began
+
+
+def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:
+    """Whether the record has a machine that this list, which is one of a part, does not show.
+
+    Another of its name is a double then, and must not take its place: which is kept is known when both are seen.
+    """
+    is_known = record.machine_id != "" and record.presence is not Presence.NONE
+    return is_known and record.machine_id not in listing.by_id
 
 
 def _is_ours_unseen(record: MachineRecord, sight: Sight, looker: Looker) -> bool:

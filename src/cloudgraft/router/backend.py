@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from cloudgraft.router.traits import create_limit
 from cloudgraft.sdk.contain import contained
-from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, PartialList, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError, UnsupportedError
 
 __all__ = ["Backend", "Cloud"]
@@ -67,6 +67,11 @@ class Backend:
         """Whether its driver is ready, so that what it declares is what holds."""
         return self._is_started
 
+    @property
+    def has_listed(self) -> bool:
+        """Whether it has listed its machines since the start."""
+        return self._took is not None
+
     def is_cooling(self, shape: str) -> bool:
         """Whether it refused this shape a moment ago."""
         return self._refused.get(shape, 0.0) > self._clock()
@@ -105,7 +110,7 @@ class Backend:
         began = self._clock()
         try:
             await self.start()
-            machines = await self._limited("list", self._patience(), self.driver.list)
+            machines = _checked(self.name, await self._limited("list", self._patience(), self.driver.list))
         except CloudgraftError as error:
             if not self.away:
                 log.warning("a backend is away", extra={"cloud": self.name, "error": error.message})
@@ -115,6 +120,12 @@ class Backend:
             log.info("a backend answers again", extra={"cloud": self.name})
         self.away, self._took = "", self._clock() - began
         return machines
+
+    def complete_for(self, machines: Sequence[Machine]) -> Sequence[str]:
+        """What this list of its machines is complete for, in the router's ids."""
+        if isinstance(machines, PartialList):
+            return [f"{self.prefix}{beginning}" for beginning in machines.complete_for]
+        return [self.prefix]
 
     async def shapes(self) -> Mapping[str, Shape]:
         """What it offers; what it told before, when it cannot be asked. Raises when it has never told."""
@@ -128,6 +139,8 @@ class Backend:
 
     def shown(self, machine: Machine) -> Machine:
         """A machine as the router shows it: its id says in which cloud it is."""
+        if not machine.machine_id:
+            raise _no_machines(self.name, "a machine without a machine_id")
         return replace(machine, machine_id=f"{self.prefix}{machine.machine_id}")
 
     async def _asked(
@@ -169,3 +182,18 @@ class Backend:
             raise InternalError(
                 f"the driver of cloud {self.name} failed in {verb} with {type(error).__name__}; the log has the details"
             ) from error
+
+
+def _checked(cloud: str, answer: object) -> Sequence[Machine]:
+    """A cloud's list, when it is one: the nonsense of one cloud must not cost the lists of the others (law 6)."""
+    if not isinstance(answer, Sequence):
+        raise _no_machines(cloud, type(answer).__name__)
+    for one in answer:
+        if not isinstance(one, Machine) or not one.machine_id:
+            what = "a machine without a machine_id" if isinstance(one, Machine) else type(one).__name__
+            raise _no_machines(cloud, what)
+    return answer
+
+
+def _no_machines(cloud: str, what: str) -> InternalError:
+    return InternalError(f"the driver of cloud {cloud} answered with {what}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 
 from cloudgraft.router.backend import Backend
 from cloudgraft.router.options import BackendOptions, Order, RouterOptions
@@ -68,16 +69,18 @@ class RouterCatalog:
         return (self._backends[options.cloud].told.prices or {}).get(shape)
 
     def _shape(self, name: str, options: Sequence[BackendOptions]) -> Shape:
-        variants, problems = [], []
+        variants: list[Shape] = []
+        problems: list[str] = []
         for backend in options:
             type_, offered = _type_of(backend), self._backends[backend.cloud].told.shapes or {}
             found = offered.get(type_)
             if found is None and offered and type_:
                 there = ", ".join(sorted(offered))
                 problems.append(f"cloud {backend.cloud} has no machine type {type_!r}; there is: {there[:500]}")
+            if found is not None and found.problem:
+                problems.append(f"cloud {backend.cloud}: {found.problem}")
             whose = f"{backend.cloud}/{type_}" if type_ else backend.cloud
-            base = found or Shape(name=whose, capacity={})
-            variants.append(Shape(name=whose, capacity=base.capacity, labels=base.labels, taints=base.taints))
+            variants += _variants_of(found or Shape(name=whose, capacity={}), whose)
         return Shape(
             name=name,
             capacity=_least(variants),
@@ -98,6 +101,13 @@ async def _all(calls: Sequence[Awaitable[object]]) -> None:
 def _type_of(options: BackendOptions) -> str:
     """The machine type that a cloud is asked for; empty where its machines are described in another way."""
     return str(options.machine.get("shape", ""))
+
+
+def _variants_of(shape: Shape, whose: str) -> list[Shape]:
+    """What a machine of one cloud's type may turn out to be there: that type, unless its cloud says more."""
+    if not shape.variants:
+        return [replace(shape, name=whose, problem="")]
+    return [replace(one, name=f"{whose}/{one.name}", variants=(), problem="") for one in shape.variants]
 
 
 def _least(variants: Sequence[Shape]) -> dict[str, Quantity]:

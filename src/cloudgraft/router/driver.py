@@ -30,7 +30,7 @@ from typing import Final
 
 from cloudgraft.router.backend import Backend, Cloud
 from cloudgraft.router.catalog import RouterCatalog
-from cloudgraft.router.failures import PASSED_ON, located, refused_by_all
+from cloudgraft.router.failures import located, may_pass_on, refused_by_all
 from cloudgraft.router.options import BackendOptions, MachineSettings, RouterOptions
 from cloudgraft.router.share import SharedDriver
 from cloudgraft.router.traits import check_alike, combined
@@ -64,7 +64,8 @@ class RouterDriver(Driver):
     @property
     def traits(self) -> DriverTraits:  # type: ignore[override]  # as those of the backends, which may be remote
         """What holds in all of its clouds."""
-        return combined(tuple(backend.driver.traits for backend in self._backends.values()))
+        listed = (backend.driver.traits for backend in self._backends.values() if backend.has_listed)
+        return combined(tuple(backend.driver.traits for backend in self._backends.values()), tuple(listed))
 
     def used(self) -> Sequence[Driver]:
         """The drivers of its clouds."""
@@ -94,10 +95,11 @@ class RouterDriver(Driver):
                 continue
             try:
                 machine = await backend.create(_for(options, backend, spec))
-            except PASSED_ON as error:
-                self._passed_over(backend, shape, error)
-                refusals[backend.name] = error
             except CloudgraftError as error:
+                if may_pass_on(error):
+                    self._passed_over(backend, shape, error)
+                    refusals[backend.name] = error
+                    continue
                 if error.retry is Retry.SETTLE_FIRST:
                     backend.cool_down(shape, self._options.cool_down.total_seconds())
                 raise located(error, backend.name) from error
@@ -128,19 +130,21 @@ class RouterDriver(Driver):
         ended = await asyncio.gather(*(backend.list() for backend in self._backends.values()))
         self._check()
         machines: list[Machine] = []
-        answered: list[Backend] = []
+        complete_for: list[str] = []
+        is_whole = True
         errors: dict[str, CloudgraftError] = {}
         for backend, found in zip(self._backends.values(), ended, strict=True):
             if isinstance(found, CloudgraftError):
                 errors[backend.name] = found
                 continue
-            answered.append(backend)
+            complete_for += backend.complete_for(found)
+            is_whole &= not isinstance(found, PartialList) or found.is_whole
             for start in range(0, len(found), _SLICE):
                 machines += map(backend.shown, found[start : start + _SLICE])
                 await asyncio.sleep(0)
-        if not answered:
+        if len(errors) == len(self._backends):
             raise refused_by_all(errors)
-        return PartialList(machines, complete_for=[backend.prefix for backend in answered], is_whole=not errors)
+        return PartialList(machines, complete_for=complete_for, is_whole=is_whole and not errors)
 
     async def shapes(self) -> Sequence[Shape]:
         """The router's own shapes, each with what it is in every cloud."""

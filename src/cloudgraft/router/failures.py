@@ -15,19 +15,21 @@ from typing import Final
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
+    DeadlineError,
     ErrorClass,
     InternalError,
     OutOfStockError,
     PermissionDeniedError,
     PreconditionError,
     QuotaExceededError,
+    Retry,
     UnavailableError,
     error_from_slug,
 )
 
-__all__ = ["PASSED_ON", "located", "refused_by_all"]
+__all__ = ["located", "may_pass_on", "refused_by_all"]
 
-PASSED_ON: Final = (
+_PASSED_ON: Final = (
     OutOfStockError,
     QuotaExceededError,
     UnavailableError,
@@ -35,6 +37,11 @@ PASSED_ON: Final = (
     PermissionDeniedError,
     PreconditionError,
 )
+
+
+def may_pass_on(error: CloudgraftError) -> bool:
+    """Whether the next backend may be asked. An author's own class may say of itself that the outcome is unknown."""
+    return isinstance(error, _PASSED_ON) and error.retry is not Retry.SETTLE_FIRST
 
 
 def located(error: CloudgraftError, cloud: str) -> CloudgraftError:
@@ -61,5 +68,9 @@ def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
 
 
 def _class_of(error: CloudgraftError) -> type[CloudgraftError]:
-    """The class of ours that it counts as: an author's own may want more than a message."""
-    return error_from_slug(error.slug) or InternalError
+    """The class of ours that it counts as: an author's own may want more than a message.
+
+    What is unknown stays unknown, whatever an author's class is called.
+    """
+    found = error_from_slug(error.slug) or InternalError
+    return found if error.retry is not Retry.SETTLE_FIRST or found.retry is Retry.SETTLE_FIRST else DeadlineError

@@ -26,8 +26,8 @@ class Order(enum.Enum):
 class BackendPrice:
     """What an hour of a machine costs, where its cloud does not tell it."""
 
-    hourly: Decimal
-    currency: str
+    hourly: Decimal  # such as "0.05"; what one owns may cost 0
+    currency: str  # such as EUR; one for all prices of a shape
 
     def __post_init__(self) -> None:
         """Refuses what is no price. A machine that one owns already may cost nothing."""
@@ -41,7 +41,7 @@ class BackendPrice:
 class BackendOptions:
     """One cloud in which a machine of a shape may be made, and how it is made there."""
 
-    cloud: str  # one of the `clouds` of this file
+    cloud: str  # one of the `clouds` of this file, not another router
     machine: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as a group of that cloud would have it
     price: BackendPrice | None = None  # instead of what the cloud tells
 
@@ -51,9 +51,12 @@ class RouterOptions:
     """Several clouds as one."""
 
     shapes: Mapping[str, Sequence[BackendOptions]]  # by a name of your choice: where such a machine may be made
+    # Which of them is asked first: `listed` as they stand there, `cheapest` by price, those without one last
     order: Order = Order.LISTED
-    cool_down: timedelta = timedelta(minutes=1)  # a backend that refused is asked after the others for so long
-    list_timeout: timedelta = timedelta(seconds=30)  # a backend that does not list within this is away
+    cool_down: timedelta = timedelta(minutes=1)  # for how long a cloud that refused is asked after the others
+    list_timeout: timedelta = timedelta(
+        seconds=30
+    )  # a cloud that does not list within this is away; less than `engine.listTimeout`
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
@@ -82,6 +85,6 @@ class MachineSettings:
     Labels and taints are filled in from the group's template, for clouds that put them on their nodes themselves.
     """
 
-    shape: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Taint] = ()
+    shape: str  # one of the router's `shapes`
+    labels: Mapping[str, str] = field(default_factory=dict)  # filled in from the group's template: leave it out
+    taints: Sequence[Taint] = ()  # filled in from the group's template: leave it out

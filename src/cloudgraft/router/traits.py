@@ -21,8 +21,12 @@ def create_limit(traits: DriverTraits) -> timedelta:
 
 
 @lru_cache(maxsize=64)
-def combined(backends: tuple[DriverTraits, ...]) -> DriverTraits:
+def combined(backends: tuple[DriverTraits, ...], listed: tuple[DriverTraits, ...] = ()) -> DriverTraits:
     """The weakest of all promises.
+
+    ``listed`` are those that have listed their machines since the start; none: all. What lists prove goes by them
+    alone: one that was never reached shows nothing and is asked for nothing, and a remote driver that nobody could ask
+    yet declares that its lists prove nothing for a day, which must not hold for the others (law 6).
 
     A create is never idempotent: a token in one cloud, or a name that is taken there, keeps no other cloud from making
     a second machine. The engine therefore waits until a call that it gave up must be over, and settles by lists, before
@@ -30,12 +34,13 @@ def combined(backends: tuple[DriverTraits, ...]) -> DriverTraits:
     """
     limits = [traits.user_data_limit for traits in backends if traits.user_data_limit is not None]
     templates = {traits.provider_id for traits in backends}
-    owned = {traits.ownership for traits in backends}
+    seen = listed or backends
+    owned = {traits.ownership for traits in seen}
     return DriverTraits(
         ownership=owned.pop() if len(owned) == 1 else Ownership.NAME,
         idempotency=Idempotency.NONE,
-        list_delay=max(traits.list_delay for traits in backends),
-        complete_list=all(traits.complete_list for traits in backends),
+        list_delay=max(traits.list_delay for traits in seen),
+        complete_list=all(traits.complete_list for traits in seen),
         provider_id=templates.pop() if len(templates) == 1 else "",
         provider_id_by=backends[0].provider_id_by,
         user_data_limit=min(limits, default=None),

@@ -129,6 +129,9 @@ class PartialList(list[Machine]):
     ``complete_for`` are beginnings of machine ids: a machine whose id begins with none of them may be there although
     it is not in the list. ``is_whole``: every place was asked in which a machine can be made now, so that one whose id
     is not known, and that is not in the list, does not exist.
+
+    Only for drivers in the same process as the engine: a plugin, or a driver that dials in, raises instead. Their
+    protocols have no word for it, and such a list is refused there.
     """
 
     __slots__ = ("complete_for", "is_whole")
@@ -152,7 +155,8 @@ class Shape:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Taint] = ()  # that every node of it has by itself
     # What a machine of it may turn out to be, where that is not certain: a group is only served when its template is
-    # true of each of them. What is said above is then what they have in common.
+    # true of each of them. What is said above is then what they have in common. Neither this nor `problem` can be said
+    # by scripts and HTTP endpoints that are a driver.
     variants: Sequence[Shape] = ()
     problem: str = ""  # why no machine of it can be had, for a person; a group that wants one is not served
 

@@ -132,6 +132,7 @@ class DriverCalls:
                 raise ConflictError("this list is no longer kept: begin again with its first page") from None
         else:
             machines = await callee.list()
+            wire.expect_all(machines)
         count = len(machines) if self._page is None else self._page
         page, rest = machines[:count], machines[count:]
         return pb.ListResponse(

@@ -23,11 +23,12 @@ from cloudgraft.sdk.driver import (
     MachineSpec,
     MachineState,
     Ownership,
+    PartialList,
     Price,
     ProviderIdBy,
     Shape,
 )
-from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import Taint
 from cloudgraft.wire.pb import driver_pb2 as pb
@@ -183,6 +184,16 @@ def machine_from_pb(message: pb.Machine) -> Machine:
     )
 
 
+def expect_all(machines: object) -> None:
+    """Raises UnsupportedError for a list that may lack machines: no protocol has a word for what it lacks.
+
+    Without that word the other side would take what is not in it for gone.
+    """
+    if isinstance(machines, PartialList):
+        missing = "" if machines.is_whole else ": a part of the cloud cannot be listed now"
+        raise UnsupportedError(f"a driver in another process cannot answer list with a PartialList{missing}")
+
+
 def _timestamp(time: datetime | None) -> Timestamp | None:
     if time is None:
         return None
@@ -205,7 +216,15 @@ def _time(message: Timestamp) -> datetime:
 def shape_to_pb(shape: Shape) -> pb.Shape:
     capacity = {resource: str(quantity) for resource, quantity in shape.capacity.items()}
     taints = [pb.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in shape.taints]
-    return pb.Shape(name=shape.name, capacity=capacity, labels=shape.labels, taints=taints)
+    variants = [shape_to_pb(variant) for variant in shape.variants]
+    return pb.Shape(
+        name=shape.name,
+        capacity=capacity,
+        labels=shape.labels,
+        taints=taints,
+        variants=variants,
+        problem=shape.problem,
+    )
 
 
 def shape_from_pb(message: pb.Shape) -> Shape:
@@ -214,7 +233,14 @@ def shape_from_pb(message: pb.Shape) -> Shape:
     except InvalidQuantityError as error:
         raise InternalError(f"the shape {message.name!r} has a capacity that is not a quantity: {error}") from error
     taints = tuple(Taint(key=t.key, value=t.value, effect=t.effect or "NoSchedule") for t in message.taints)
-    return Shape(name=message.name, capacity=capacity, labels=dict(message.labels), taints=taints)
+    return Shape(
+        name=message.name,
+        capacity=capacity,
+        labels=dict(message.labels),
+        taints=taints,
+        variants=tuple(shape_from_pb(variant) for variant in message.variants),
+        problem=message.problem,
+    )
 
 
 def price_to_pb(price: Price) -> pb.Price:

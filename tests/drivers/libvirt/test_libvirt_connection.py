@@ -6,11 +6,8 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
-pytest.importorskip("libvirt")
-
 import libvirt
+import pytest
 
 from cloudgraft.drivers.libvirt import driver as driver_module
 from cloudgraft.drivers.libvirt.connection import Connection

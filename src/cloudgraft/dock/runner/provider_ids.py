@@ -8,6 +8,7 @@ from typing import Final
 
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.wire.driver import expect_all
 
 __all__ = ["ByProviderId", "id_of"]
 
@@ -35,7 +36,9 @@ class ByProviderId(Driver):
 
     async def list(self) -> Sequence[Machine]:
         """See :meth:`Driver.list`."""
-        machines = [*await self._inner.list()]  # it may be something that can be read only once
+        answer = await self._inner.list()
+        expect_all(answer)
+        machines = [*answer]  # it may be something that can be read only once
         for machine in machines:
             self._remember(machine)
         return machines

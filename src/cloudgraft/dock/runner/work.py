@@ -18,6 +18,7 @@ from cloudgraft.dock.runner.status import MachineError, status_of
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
+from cloudgraft.wire.driver import expect_all
 
 __all__ = ["Job", "Workshop"]
 
@@ -236,6 +237,7 @@ def _with_class(spec: MachineSpec, machine_class: MachineClass | None) -> Machin
 
 def _machines(answer: object) -> list[Machine]:
     """A driver's list. Whatever else it answers is an error: it must never look like a list with nothing in it."""
+    expect_all(answer)
     if not isinstance(answer, Iterable):
         raise InternalError(f"the driver answered list with {type(answer).__name__}, not with machines")
     machines = [*answer]

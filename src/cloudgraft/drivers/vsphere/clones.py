@@ -100,7 +100,9 @@ class Clones:
             over.add(clone.name)
             if clone.failure is None:
                 state = outcome(session, clone.task, f"clone of {clone.name}")
-                if state.fault is None:
+                if not state.is_over:  # it is only not among those that vCenter calls recent
+                    over.discard(clone.name)
+                elif state.fault is None:
                     self.end(clone)
                 else:
                     self.fail(clone, error_of_fault(state.fault, f"clone of {clone.name}", is_change=False))

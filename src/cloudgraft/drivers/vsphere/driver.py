@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cloudgraft.drivers.section import read_section
@@ -40,7 +40,6 @@ from cloudgraft.sdk.driver import (
     MachineSpec,
     MachineState,
     Ownership,
-    ProviderIdBy,
     Shape,
 )
 from cloudgraft.sdk.errors import (
@@ -55,6 +54,7 @@ __all__ = ["VsphereDriver"]
 
 log: Final = logging.getLogger("cloudgraft.drivers")
 _DELETE_TIME: Final = 90.0  # seconds for a delete with all its tasks: below the engine's two minutes
+_REST_OF_CREATE: Final = timedelta(minutes=2)  # beside looking on: to ask where things are, and to remove what failed
 _CANCEL_TIME: Final = 20.0  # seconds for a clone to end after it was cancelled
 
 
@@ -66,13 +66,16 @@ class VsphereDriver(BlockingDriver):
     traits = DriverTraits(
         ownership=Ownership.TAGS,
         idempotency=Idempotency.UNIQUE_NAME,
-        provider_id_by=ProviderIdBy.CLOUD_CONTROLLER,  # unless the options say otherwise
         user_data_limit=USER_DATA_LIMIT,
     )
 
     def __init__(self, options: VsphereOptions) -> None:
         self._options = options
-        self.traits = replace(type(self).traits, provider_id_by=options.providerIDBy)
+        self.traits = replace(
+            type(self).traits,
+            provider_id_by=options.providerIDBy,
+            create_timeout=options.clone_wait + _REST_OF_CREATE,
+        )
         self._session = Session(options)
         self._inventory = Inventory(self._session, options)
         self._clones = Clones()
@@ -111,10 +114,10 @@ class VsphereDriver(BlockingDriver):
             task = self._session.change(
                 f"clone of {spec.name}", lambda _: template.reference.CloneVM_Task(folder, spec.name, wanted)
             )
+            return self._followed(self._clones.begin(spec.name, spec.tags, task))
         except CloudgraftError as error:
             self._inventory.forget()  # what was kept may be what is wrong
             raise error_without(error, spec.user_data) from error
-        return self._followed(self._clones.begin(spec.name, spec.tags, task))
 
     def _expect_new(self, name: str) -> None:
         """A name that is taken is refused by vCenter itself, but not when its machine was renamed by hand."""
@@ -246,7 +249,9 @@ class VsphereDriver(BlockingDriver):
         running = {clone.name: clone for clone in own if clone.name not in over}
         machines = [self._in_work(machine, running.get(machine.name)) for machine in seen]
         names = {machine.name for machine in seen}
-        machines += [clone.machine() for clone in _latest(self._clones.all()) if clone.name not in names]
+        begun = [clone for clone in _latest(self._clones.all()) if clone.name not in names]
+        names |= {clone.name for clone in begun}  # one that began meanwhile is among the tasks already
+        machines += [clone.machine() for clone in begun]
         return machines + [_under_way(name) for name in strange if name not in names]
 
     def _in_work(self, machine: Machine, clone: Clone | None) -> Machine:

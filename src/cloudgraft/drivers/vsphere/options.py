@@ -37,12 +37,12 @@ class Size:
 class ShapeOptions:
     """A machine type. Amounts are written as Kubernetes writes them; vSphere itself has no machine types."""
 
-    cpu: int
-    memory: str | int
-    disk: str | int | None = None  # of the first disk, which must not be smaller than the template's; None: as it is
-    pods: int = 110
-    extra: Mapping[str, str | int] = field(default_factory=dict)  # such as nvidia.com/gpu: 1
-    labels: Mapping[str, str] = field(default_factory=dict)
+    cpu: int  # how many
+    memory: str | int  # a multiple of 4Mi, such as 4Gi
+    disk: str | int | None = None  # of the first disk, not smaller than the template's; not said: as large as that
+    pods: int = 110  # how many a node of it takes
+    extra: Mapping[str, str | int] = field(default_factory=dict)  # what else its node has, such as nvidia.com/gpu: 1
+    labels: Mapping[str, str] = field(default_factory=dict)  # that its nodes have by themselves
 
     def __post_init__(self) -> None:
         """Refuses amounts that no virtual machine can have."""
@@ -74,24 +74,25 @@ class VsphereOptions:
     """One vCenter: how it is reached, where machines go there, and what sizes they have."""
 
     server: str  # host name or address of the vCenter, with :port if that is not 443
-    user: str  # such as cloudgraft@vsphere.local
-    password_file: Path  # that holds its password; it is read again when it changes
-    datacenter: str  # by name, or by path when it is in a folder
+    user: str  # who logs in, such as cloudgraft@vsphere.local
+    password_file: Path  # a file with its password in it, which is read again when it changes
+    datacenter: str  # where machines go: its name, or its path when it is in a folder
     shapes: Mapping[str, ShapeOptions]  # machine types by name, such as {small: {cpu: 2, memory: 4Gi}}
-    ca_file: Path | None = None  # who signed the vCenter's certificate; None: an authority that the system trusts
+    ca_file: Path | None = None  # who signed the vCenter's certificate; not said: one that the system trusts
     insecure: bool = False  # True: any certificate is believed, so anybody on the way can read and change everything
-    folder: str = "cloudgraft"  # of virtual machines, which must be there: all machines of this cloud, and no others
-    cluster: str = ""  # or a host that stands alone: where machines run
+    folder: str = "cloudgraft"  # of virtual machines; it must be there: for all machines of this cloud, and no others
+    cluster: str = ""  # where machines run: a cluster, or a host that stands alone; this or `resourcePool` must be said
     resource_pool: str = ""  # inside the cluster; or, without one, its whole path in the inventory
-    datastore: str = ""  # empty: the template's
-    datastore_cluster: str = ""  # instead of a datastore: the one of its datastores with the most free space
-    networks: Sequence[str] = ()  # one for each network adapter; none: those of the template
-    template: str = ""  # that machines are cloned from, for groups that name none
+    datastore: str = ""  # where disks go; empty: where the template's are
+    datastore_cluster: str = ""  # instead of `datastore`: the one of its datastores with the most free space
+    networks: Sequence[str] = ()  # one for each network adapter, in the place of the template's; none: the template's
+    template: str = ""  # what machines are cloned from, for groups that name none
     clone_wait: timedelta = timedelta(seconds=30)  # how long a create looks on, to tell at once why a clone failed
-    connect_timeout: timedelta = timedelta(seconds=10)  # for one connection
-    timeout: timedelta = timedelta(seconds=40)  # for one answer of the vCenter
-    page_size: int = 250  # machines in one answer
-    # vSphere's own cloud controller manager writes the same, where there is one.
+    connect_timeout: timedelta = timedelta(seconds=10)  # how long to wait for a connection
+    timeout: timedelta = timedelta(seconds=40)  # how long to wait for one answer of the vCenter
+    page_size: int = 250  # how many machines the vCenter tells of in one answer
+    # Who writes a node's providerID: cloudgraft, vSphere's cloud controller manager, which writes the same, or the
+    # kubelet, where an image tells it
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:
@@ -137,16 +138,18 @@ def _check_named(**named: str) -> None:
 class MachineSettings:
     """The ``machine:`` section of a group. What is not said is as the cloud has it."""
 
-    shape: str
-    template: str = ""
+    shape: str  # one of the cloud's `shapes`
+    template: str = ""  # what machines are cloned from; empty: the cloud's
     linked_clone: bool = False  # share the template's disks from a snapshot on: quick and small, but tied to it
     snapshot: str = ""  # for a linked clone, by name; empty: the template's current one
-    cluster: str = ""
-    resource_pool: str = ""
-    datastore: str = ""
-    datastore_cluster: str = ""
-    networks: Sequence[str] = ()
-    extra_config: Mapping[str, str] = field(default_factory=dict)  # advanced settings of the virtual machine
+    cluster: str = ""  # where machines run; with either of these, neither of the cloud's counts
+    resource_pool: str = ""  # inside `cluster`; or, without one, its whole path in the inventory
+    datastore: str = ""  # where disks go; empty: as the cloud says
+    datastore_cluster: str = ""  # instead of `datastore`: the one of its datastores with the most free space
+    networks: Sequence[str] = ()  # one for each network adapter; none: as the cloud says
+    extra_config: Mapping[str, str] = field(
+        default_factory=dict
+    )  # advanced settings, such as {disk.EnableUUID: "TRUE"}
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""

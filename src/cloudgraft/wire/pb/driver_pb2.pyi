@@ -345,7 +345,11 @@ class Shape(google.protobuf.message.Message):
     CAPACITY_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     TAINTS_FIELD_NUMBER: builtins.int
+    VARIANTS_FIELD_NUMBER: builtins.int
+    PROBLEM_FIELD_NUMBER: builtins.int
     name: builtins.str
+    problem: builtins.str
+    """why no machine of it can be had, for a person; a group that wants one is not served"""
     @property
     def capacity(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """resource name -> Kubernetes quantity"""
@@ -356,6 +360,10 @@ class Shape(google.protobuf.message.Message):
     def taints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Taint]:
         """that every node of it has by itself"""
 
+    @property
+    def variants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Shape]:
+        """what a machine of it may turn out to be, where that is not certain"""
+
     def __init__(
         self,
         *,
@@ -363,8 +371,10 @@ class Shape(google.protobuf.message.Message):
         capacity: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         taints: collections.abc.Iterable[Global___Taint] | None = ...,
+        variants: collections.abc.Iterable[Global___Shape] | None = ...,
+        problem: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "labels", b"labels", "name", b"name", "taints", b"taints"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "labels", b"labels", "name", b"name", "problem", b"problem", "taints", b"taints", "variants", b"variants"]) -> None: ...
 
 Global___Shape: typing_extensions.TypeAlias = Shape
 
