@@ -16,13 +16,13 @@ import click
 from clouds.judge import Case, Judge
 from clouds.judges import judges
 from clouds.sweep.life import RECOVERY, Life, Plan, points_of
-from clouds.sweep.requests_trapped import DRIVERS
+from clouds.sweep.requests_trapped import DRIVERS, Finer
 from e2e.command_line import FAILED, NOT_RUN, stop_in_order, tell
 from tests.crash.points import Kind, Point, When
 
 __all__ = ["main"]
 
-_SECONDS_CRASHES = (Kind.WRITE, Kind.LIST, Kind.CREATE, Kind.DELETE, Kind.REQUEST)
+_SECONDS_CRASHES = (Kind.WRITE, Kind.LIST, Kind.CREATE, Kind.DELETE, Finer.REQUEST)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tests.crash.points import Kind, Trap, When
+from tests.crash.points import Trap, When
 
-__all__ = ["DRIVERS", "set_traps"]
+__all__ = ["DRIVERS", "Finer", "set_traps"]
 
 _REMOTE: Final = {  # what libvirt changes on the host
     "virConnect": ("defineXML", "defineXMLFlags"),
@@ -18,6 +19,12 @@ _REMOTE: Final = {  # what libvirt changes on the host
     "virStorageVol": ("upload", "delete"),
     "virStream": ("send", "sendAll", "finish"),
 }
+
+
+class Finer(enum.Enum):
+    """What the process is doing, beside what every driver does."""
+
+    REQUEST = "request"  # one of those that a call is made of
 
 
 def set_traps(driver: str, trap: Trap) -> None:
@@ -51,10 +58,10 @@ DRIVERS: Final[Mapping[str, Callable[[], list[tuple[Any, str]]]]] = {
 def _trapped(call: Callable[..., Any], trap: Trap) -> Callable[..., Any]:
     @functools.wraps(call)
     def trapped(*args: Any, **kwargs: Any) -> Any:
-        trap.at(Kind.REQUEST, When.BEFORE)
+        trap.at(Finer.REQUEST, When.BEFORE)
         try:
             return call(*args, **kwargs)
         finally:
-            trap.at(Kind.REQUEST, When.AFTER)
+            trap.at(Finer.REQUEST, When.AFTER)
 
     return trapped

@@ -21,7 +21,6 @@ class Kind(enum.Enum):
     DELETE = "delete"
     LIST = "list"
     CATALOG = "catalog"  # shapes and prices
-    REQUEST = "request"  # one of those that a call is made of, where the cloud is a real one
 
 
 class When(enum.Enum):
@@ -64,8 +63,8 @@ class Trap:
         with self._lock:
             return dict(self._passed)
 
-    def at(self, kind: Kind, when: When) -> None:
-        """The process is at such a moment."""
+    def at(self, kind: enum.Enum, when: When) -> None:
+        """The process is at such a moment: of a Kind, or of one that another sweep has beside them."""
         with self._lock:
             here = Point(self._phase, kind.value, when.value, 0)
             self._passed[here] += 1
