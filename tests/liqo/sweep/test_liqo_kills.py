@@ -86,9 +86,11 @@ async def test_the_steps_of_a_peering_and_of_its_end_are_all_in_the_sweep(world:
     """What is not in the lists would never be tried."""
     world.gate.arm(None)
     await world.scale(1, lambda: _is_one(world), "a node")
+    await until(lambda: set(world.gate.steps) >= set(GROWING), what="every step was made, also the last one")
     assert set(world.gate.steps) == set(GROWING)
     world.gate.arm(None)
     await world.scale(0, lambda: _is_none(world), "nothing")
+    await until(lambda: set(world.gate.steps) >= set(SHRINKING), what="every step was made, also the last one")
     assert set(world.gate.steps) == set(SHRINKING)
     world.is_good = True
 
