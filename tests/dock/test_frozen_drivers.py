@@ -124,9 +124,8 @@ async def test_a_frozen_hub_is_noticed_by_its_driver_which_finishes_and_comes_ba
             await until(lambda: len(driver.machines) == 1)
             hub.send(signal.SIGCONT)
             await until(lambda: runner.is_connected, seconds=60.0)
-            assert await hub.names() == ["m-1"]
-            hub.order("create m-1")
-            assert await hub.until("made") == ("id-1" if speech is Speech.V1 else "lab://1")
+            assert await hub.told("list", "listed") == ["m-1"]
+            assert await hub.told("create m-1", "made") == ("id-1" if speech is Speech.V1 else "lab://1")
             await until(lambda: runner.unacknowledged == 0)
             assert driver.begun == ["m-1"]
     finally:

@@ -148,16 +148,17 @@ class HubProcess:
             if word in line:
                 return line[word]
 
-    async def names(self) -> list[str]:
-        """What its driver has, asked again while it says that none is there: it may be between two sessions."""
+    async def told(self, text: str, word: str) -> Any:
+        """What became of an order that may be repeated, given again while it says that no driver is there: it may be
+        between two sessions."""
+        refused = f"{text.split()[0]} failed"
         while True:
-            self.order("list")
-            while not {"listed", "list failed"} & (line := await asyncio.to_thread(self.hear)).keys():
+            self.order(text)
+            while not {word, refused} & (line := await asyncio.to_thread(self.hear)).keys():
                 pass
-            if "listed" in line:
-                names: list[str] = line["listed"]
-                return names
-            assert line["list failed"] in {"unavailable", "deadline"}, line
+            if word in line:
+                return line[word]
+            assert line[refused] in {"unavailable", "deadline"}, line
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
