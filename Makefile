@@ -12,6 +12,9 @@
 #   make run ARGS="serve --config cloudgraft.yaml"
 # The environment in .venv is made on first use from the locked requirements; a second run is fast.
 
+# Tests start hundreds of Python processes: without compiled modules each of them would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 ARGS ?= --help
 VENV := .venv

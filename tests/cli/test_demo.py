@@ -115,7 +115,7 @@ def started(tmp_path: Path, speed: str = "0.1", **more: str) -> Iterator[tuple[s
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGTERM])
 def test_an_interrupted_demo_stops_its_server_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as (process, lines):
         match = re.search(r"serving on 127\.0\.0\.1:(\d+) ", lines.readline())
@@ -130,6 +130,7 @@ def test_an_interrupted_demo_stops_its_server_and_leaves_nothing_behind(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_an_output_that_knows_no_arrows_gets_question_marks(tmp_path: Path) -> None:
     with started(tmp_path, "1000", PYTHONIOENCODING="ascii") as (_, lines):
         told = next((line for line in lines if "scale-up" in line), "")

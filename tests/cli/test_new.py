@@ -88,6 +88,7 @@ def test_once_installed_it_is_listed(installed: Installed) -> None:
     }
 
 
+@pytest.mark.thorough
 async def test_the_driver_serves_as_a_plugin(installed: Installed) -> None:
     driver = RemoteDriver.plugin(installed.plugin("cloudgraft_my_cloud", region="north"))
     await driver.start()
@@ -122,6 +123,7 @@ async def test_the_provider_serves_as_a_plugin(installed: Installed) -> None:
         await provider.close()
 
 
+@pytest.mark.thorough
 def test_run_by_hand_the_package_says_how_to_configure_it(installed: Installed) -> None:
     env = {**os.environ, "PYTHONPATH": str(installed.site)}
     argv = [sys.executable, "-m", "cloudgraft_acme"]

@@ -61,6 +61,7 @@ def outcome(tmp_path: Path, text: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout
 
 
+@pytest.mark.thorough
 def test_a_good_provider_gets_one_passed_test_for_each_check(tmp_path: Path) -> None:
     code, text = outcome(tmp_path, GOOD)
     assert code == 0, text

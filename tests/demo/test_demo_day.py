@@ -20,6 +20,8 @@ from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk import InstanceState, NodeGroup, NodeRef
 from tests.demo.playing import Keeper, PlayedDay
 
+pytestmark = pytest.mark.xdist_group("day")  # it is played once
+
 
 def test_the_day_happens_as_told(day: PlayedDay) -> None:
     told = [kind for kind, _ in groupby(frame.events[-1].kind for frame in day.news)]

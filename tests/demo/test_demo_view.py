@@ -16,6 +16,8 @@ from cloudgraft.demo.summary import print_summary
 from cloudgraft.demo.view import render
 from tests.demo.playing import PlayedDay
 
+pytestmark = pytest.mark.xdist_group("day")  # it is played once
+
 SIZES = [(80, 24), (80, 40), (140, 24), (160, 50)]
 
 

@@ -46,7 +46,7 @@ async def ask_again_and_again(provider: RemoteProvider) -> int:
     return refused
 
 
-@pytest.mark.parametrize("guard", ["maxMachines", "maxCreatesPerHour"])
+@pytest.mark.parametrize("guard", ["maxMachines", pytest.param("maxCreatesPerHour", marks=pytest.mark.thorough)])
 async def test_lost_tags_and_a_retrying_autoscaler_order_no_more_than_the_guard_allows(
     tmp_path: Path, guard: str
 ) -> None:
