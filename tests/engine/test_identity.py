@@ -53,7 +53,7 @@ def test_a_machines_group_is_told_by_its_tag_else_by_its_name(groups: list[str],
     cluster=st.sampled_from(["test", "test-a", "", "x" * 30]),
     mine=CLUSTER_IDS,
     theirs=CLUSTER_IDS,
-    ownership=st.sampled_from([Ownership.TAGS, Ownership.NAME]),
+    ownership=st.sampled_from(Ownership),
 )
 def test_what_another_cluster_made_never_proves_to_be_ours(
     cluster: str, mine: str, theirs: str, ownership: Ownership
@@ -87,8 +87,9 @@ def test_an_operators_word_is_proof_for_that_very_machine() -> None:
     assert not IDENTITY.is_proven(a_machine("m-2", name="web-1", tags={}), Ownership.TAGS, taken)
 
 
-def test_a_driver_with_an_inventory_of_its_own_lists_only_what_it_may_touch() -> None:
+def test_what_has_no_marks_in_an_inventory_is_the_drivers_to_touch() -> None:
     assert IDENTITY.is_proven(a_machine(name="rack-7", tags={}), Ownership.INVENTORY, None)
+    assert IDENTITY.is_proven(a_machine(name="rack-7"), Ownership.INVENTORY, None)
 
 
 def test_a_machine_for_another_intent_is_told_by_its_tag_else_by_its_name() -> None:

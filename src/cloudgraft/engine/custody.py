@@ -67,7 +67,7 @@ def adopted(
     if known is not None and known.name in taken:
         return Refusal(f"another machine is being adopted as {known.name}; one of them is one too many")
     if known is None:
-        # What proves to be ours needs no word. In an inventory everything does, but names there are not ours.
+        # What proves to be ours needs no word. In an inventory what has no marks does, but its name is not ours.
         is_ours = owner.identity.is_proven(machine, owner.ownership, None) and owner.identity.looks_ours(machine)
         return found(machine, group.spec, owner.fleet, now, is_adopted=not is_ours, taken=taken)
     if sight is not None and sight.is_calling:

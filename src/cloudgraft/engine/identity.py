@@ -68,9 +68,11 @@ class Identity:
         """Whether the machine proves to be ours in the way that its driver declares (law 4)."""
         if record is not None and record.is_adopted and record.machine_id == machine.machine_id:
             return True
-        if ownership is Ownership.TAGS:
-            return machine.tags.get(TAG_CLUSTER_ID) == self.cluster_id
-        return ownership is Ownership.INVENTORY or machine.name.startswith(self.prefix)
+        if ownership is Ownership.NAME:
+            return machine.name.startswith(self.prefix)
+        # Two clusters may share an inventory. One that keeps no marks lists only what its driver may touch.
+        unmarked = self.cluster_id if ownership is Ownership.INVENTORY else None
+        return machine.tags.get(TAG_CLUSTER_ID, unmarked) == self.cluster_id
 
     def is_for_another(self, machine: Machine, record: MachineRecord) -> bool:
         """Whether a machine is marked or named for another intent: some clouds give a machine's id away again."""

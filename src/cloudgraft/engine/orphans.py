@@ -49,9 +49,8 @@ def find_orphans(
         by_id = fleet.by_machine_id(cloud, machine.machine_id)
         if by_id is not None and by_id.state is not State.GONE:
             continue  # nearly all of them, so this comes first
-        if not identity.looks_ours(machine) and ownership is not Ownership.INVENTORY:
-            continue
-        if _is_known(cloud, machine, fleet, is_proven := identity.is_proven(machine, ownership, None)):
+        is_proven = identity.is_proven(machine, ownership, None)
+        if not (is_proven or identity.looks_ours(machine)) or _is_known(cloud, machine, fleet, is_proven):
             continue
         kind = OrphanKind.UNKNOWN if is_proven else OrphanKind.UNMARKED
         if by_id is not None and is_released(by_id):

@@ -36,7 +36,7 @@ class Sweeper:
         """After a list: remembers what it shows, and begins to delete what has been there for too long.
 
         Only what proves to be ours and was never in the hands of an operator. A pause holds it like everything else.
-        In an inventory everything proves to be ours, so that a machine must also look like one that we made.
+        In an inventory what has no marks at all proves to be ours, so that it must also look like one that we made.
         """
         now, around = self._around.clock.now(), self._around
         ours = (o for o in self._observer.orphans if around.identity.looks_ours(o.machine))
