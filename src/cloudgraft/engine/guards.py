@@ -88,8 +88,9 @@ def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float)
 def _hours_in_last_day(record: MachineRecord, now: float) -> float:
     if record.ordered_at is None:
         return 0.0
-    if record.presence is Presence.NONE and record.gone_at is None:
-        end = record.state_since  # refused or cleared away: it costs no more
+    is_over = record.presence is Presence.NONE and record.state is not State.CREATING
+    if is_over and record.gone_at is None:
+        end = record.state_since  # refused or cleared away: it costs no more. One to be ordered again counts on
     else:
         end = now if record.gone_at is None else record.gone_at
     return max(0.0, end - max(record.ordered_at, now - DAY)) / HOUR
