@@ -25,6 +25,7 @@ class Health:
     code: str = ""
     since: float | None = None  # since when it has been failing
     machines: int = 0  # in the latest list
+    retry_after: float | None = None  # seconds for which the cloud asked to be left alone, when the latest list failed
 
     @property
     def is_down(self) -> bool:
@@ -35,13 +36,14 @@ class Health:
         """A list worked; returns whether that is news."""
         was_down = self.is_down
         self.listed_at, self.machines, self.failures = began, machines, 0
-        self.error, self.code, self.since = "", "", None
+        self.error, self.code, self.since, self.retry_after = "", "", None, None
         return was_down
 
     def bad(self, error: CloudgraftError, now: float) -> bool:
         """A list failed; returns whether the cloud counts as down only since this one."""
         was_down = self.is_down
         self.failures += 1
+        self.retry_after = error.retry_after
         self.since = self.since or now
         if self.failures >= _FAILURES or isinstance(error, _CERTAIN) or self.listed_at is None:
             self.error, self.code = error.message, error.slug

@@ -37,7 +37,6 @@ __all__ = ["Worker"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_HURRY = 5  # so much more often is a cloud listed while something is under way
 _BATCH = 250  # records written in one transaction by the loop
 _REST = 1.0  # seconds after a step that failed: what made it fail may wake us at once, again and again
 _UNWANTED = frozenset({State.FAILED, State.DELETING})
@@ -80,6 +79,11 @@ class Worker:
         """Takes new settings; the driver stays."""
         self.settings = self.caller.settings = settings
         self.nudge()
+
+    def until_next_list(self) -> float:
+        """Seconds until the cloud is listed again, unless something happens that must be looked at."""
+        health, is_hurried = self.observer.health, self.observer.is_hurried()
+        return backoff.until_next_list(self.settings, health.failures, health.retry_after, is_hurried=is_hurried)
 
     async def close(self, seconds: float) -> None:
         """Gives calls under way some time to end, and closes the driver."""
@@ -183,14 +187,8 @@ class Worker:
                 log.debug("an observation was not taken in", extra={"cloud": self.name, "error": error.message})
             except Exception:  # a bug must not end the loop that everything hangs on
                 log.exception("an observation failed", extra={"cloud": self.name})
-            every = self.settings.observe_every.total_seconds()
-            failures = self.observer.health.failures
-            if failures:
-                every = max(every, backoff.delay(self.settings, failures)) if failures > 1 else every / _HURRY
-            elif self.observer.is_hurried():
-                every /= _HURRY
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(every):
+                async with asyncio.timeout(self.until_next_list()):
                     await self._look.wait()
 
     async def _keep_acting(self) -> None:
