@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cloudgraft.cli.engine_wiring import blueprint
 from cloudgraft.config import load
-from cloudgraft.sdk.driver import MachineSpec
+from cloudgraft.engine.blueprint import CloudDeclaration
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from tests.plugins.fake_packages import write_package
 
 HANGING = """
@@ -32,28 +37,68 @@ class Hanging(BlockingDriver):
 """
 
 
-async def test_a_list_is_answered_while_every_call_that_the_engine_may_make_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Law 1: more calls than the pool of an author has by itself."""
-    points = {"hanging": "hanging_cloud:Hanging"}
-    write_package(tmp_path, "hanging-cloud", group="cloudgraft.drivers", points=points, code=HANGING)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    file = tmp_path / "cloudgraft.yaml"
-    groups = "[{id: g, cloud: a, maxSize: 1, template: {capacity: {cpu: 1, memory: 1Gi}}}]"
-    clouds = "{a: {driver: hanging, engine: {maxCalls: 12}}}"
-    file.write_text(f"{{cluster: c, clouds: {clouds}, nodeGroups: {groups}}}", "utf-8")
-    driver = blueprint(load(file)).clouds["a"].make()
-    import hanging_cloud  # type: ignore[import-not-found]  # made above
+@dataclass
+class Hung:
+    """Clouds whose creates hang until the end of the test."""
 
-    creates = [asyncio.create_task(driver.create(MachineSpec(name=f"m-{n}", group="g"))) for n in range(12)]
-    for _ in creates:
-        await asyncio.to_thread(hanging_cloud.BEGUN.acquire)
+    clouds: Mapping[str, CloudDeclaration]
+    module: Any
+
+    async def begin(self, driver: Driver, count: int) -> list[asyncio.Task[Machine]]:
+        """Creates that hang, each in a thread of its own."""
+        specs = [MachineSpec(name=f"m-{n}", group="g", settings={"shape": "any"}) for n in range(count)]
+        creates = [asyncio.create_task(driver.create(spec)) for spec in specs]
+        for _ in creates:
+            assert await asyncio.to_thread(self.module.BEGUN.acquire, timeout=20), "one waits for a thread"
+        return creates
+
+
+@pytest.fixture
+def hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Hung]]:
+    """Makes the clouds of a file, of which one is ``a`` and hangs."""
+    write_package(
+        tmp_path, "hanging-cloud", group="cloudgraft.drivers", points={"hanging": "hanging_cloud:Hanging"}, code=HANGING
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "hanging_cloud", raising=False)
+
+    def make(clouds: str) -> Hung:
+        file = tmp_path / "cloudgraft.yaml"
+        groups = "[{id: g, cloud: a, maxSize: 1, template: {capacity: {cpu: 1, memory: 1Gi}}}]"
+        file.write_text(f"{{cluster: c, clouds: {clouds}, nodeGroups: {groups}}}", "utf-8")
+        return Hung(blueprint(load(file)).clouds, sys.modules["hanging_cloud"])
+
+    yield make
+    sys.modules["hanging_cloud"].FREE.set()
+
+
+async def test_a_list_is_answered_while_every_call_that_the_engine_may_make_hangs(hung: Callable[[str], Hung]) -> None:
+    """Law 1: more calls than the pool of an author has by itself."""
+    made = hung("{a: {driver: hanging, engine: {maxCalls: 12}}}")
+    driver = made.clouds["a"].make()
+    creates = await made.begin(driver, 12)
     assert await driver.list() == []
-    hanging_cloud.FREE.set()
+    made.module.FREE.set()
     done = await asyncio.gather(*creates, return_exceptions=True)
     assert all(isinstance(one, RuntimeError) for one in done)
     await driver.close()
+
+
+async def test_a_list_is_answered_while_every_call_of_the_cloud_and_of_its_router_hangs(
+    hung: Callable[[str], Hung],
+) -> None:
+    """Law 6: the two share one driver, and either of them may make as many calls as it is allowed."""
+    router = "{driver: router, shapes: {any: [{cloud: a}]}, engine: {maxCalls: 9}}"
+    made = hung(f"{{a: {{driver: hanging, engine: {{maxCalls: 7}}}}, all: {router}}}")
+    drivers = [made.clouds[name].make() for name in ("a", "all")]
+    for driver in drivers:
+        await driver.start()
+    creates = [*await made.begin(drivers[0], 7), *await made.begin(drivers[1], 9)]
+    assert [await driver.list() for driver in drivers] == [[], []]
+    made.module.FREE.set()
+    await asyncio.gather(*creates, return_exceptions=True)
+    for driver in drivers:
+        await driver.close()
 
 
 def test_a_driver_whose_library_is_missing_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

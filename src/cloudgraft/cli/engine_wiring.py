@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from cloudgraft.engine.templates import TemplateDeclaration
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.plugins.remote_driver import RemoteDriver
 from cloudgraft.plugins.spec import PluginSpec, Timing
+from cloudgraft.router.options import RouterOptions
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
@@ -41,8 +44,13 @@ def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
     for name, cloud in config.clouds.items():
         try:
             classes[name] = _driver_class(config, name, cloud)
-            if not is_router(classes[name]):
-                clouds[name] = _cloud(config, name, cloud, classes[name], dock)
+        except ConfigError as error:
+            problems += error.problems
+    threads = _threads(config, classes)
+    for name, cls in classes.items():
+        try:
+            if not is_router(cls):
+                clouds[name] = _cloud(config, name, cls, dock, threads[name])
         except ConfigError as error:
             problems += error.problems
     routing = Routing(config, classes, clouds)  # those that use other clouds, once these are known
@@ -78,14 +86,29 @@ def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginClou
     return cls
 
 
-def _cloud(
-    config: Config, name: str, cloud: EntryPointCloud | PluginCloud, cls: type | None, dock: DockLink | None
-) -> CloudDeclaration:
+def _threads(config: Config, classes: Mapping[str, type | None]) -> Counter[str]:
+    """How many calls of each cloud may be under way at once: its own, and those of every router that uses it.
+
+    With fewer, the creates of one would hold up the lists of the other, and the cloud would count as down.
+    """
+    threads = Counter({name: config.clouds[name].engine.max_calls + _LOOKS for name in classes})
+    for name, cls in classes.items():
+        cloud = config.clouds[name]
+        if not is_router(cls) or not isinstance(cloud, EntryPointCloud):
+            continue
+        with contextlib.suppress(ConfigError):  # what is wrong with it is told when it is made
+            options: RouterOptions = parse_options(cls.Options, cloud.options, config.where("clouds", name))
+            threads.update(dict.fromkeys(options.clouds, threads[name]))
+    return threads
+
+
+def _cloud(config: Config, name: str, cls: type | None, dock: DockLink | None, threads: int) -> CloudDeclaration:
+    cloud = config.clouds[name]
     settings = _cloud_settings(name, cloud)
     if isinstance(cloud, PluginCloud):
         fingerprint: object = cloud.model_dump(exclude={"engine"})
         return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
-    make, fingerprint = _installed(config, name, cloud, cls, dock), (cloud.driver, dict(cloud.options))
+    make, fingerprint = _installed(config, name, cloud, cls, dock, threads), (cloud.driver, dict(cloud.options))
     return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
 
 
@@ -116,7 +139,7 @@ def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
 
 
 def _installed(
-    config: Config, name: str, cloud: EntryPointCloud, cls: Any, dock: DockLink | None
+    config: Config, name: str, cloud: EntryPointCloud, cls: Any, dock: DockLink | None, threads: int
 ) -> Callable[[], Driver]:
     where = config.where("clouds", name)
     options_type = getattr(cls, "Options", None)
@@ -127,7 +150,6 @@ def _installed(
         given = (_placed(parse_options(options_type, cloud.options, where), config, name),)
     if issubclass(cls, DockDriver):
         given = (*given, *_docked(config, name, given[0], dock))
-    threads = cloud.engine.max_calls + _LOOKS
     try:
         _made(cls, given, threads)  # a mistake that only the driver can see is told now, with its place
     except CloudgraftError as error:
