@@ -156,9 +156,9 @@ def test_a_machine_of_our_name_without_proof_is_nothing_but_a_stranger(ownership
     sight = seen(
         a_record(state=State.CREATING, presence=Presence.UNKNOWN), stranger, looker=a_looker(ownership=ownership)
     )
-    if ownership is Ownership.TAGS:
+    if ownership is not Ownership.NAME:
         assert (sight.machine, sight.is_ours, sight.unproven) == (None, False, stranger)
-    else:  # where names, or the driver, are the proof, that is proof
+    else:  # where names are the proof, that is proof
         assert (sight.machine, sight.is_ours) == (stranger, True)
 
 
