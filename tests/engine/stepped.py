@@ -126,6 +126,13 @@ async def stepped(
         await engine.close()
 
 
+def lose_journal(directory: Path) -> None:
+    """Removes it between two lives of an engine; the cluster id beside it is kept."""
+    for file in directory.glob("journal.db*"):
+        if not file.name.endswith(".cluster-id"):
+            file.unlink()
+
+
 @asynccontextmanager
 async def live(
     tmp_path: Path, plan: Blueprint, *, cluster: Cluster | None = None, user_data: UserData | None = None

@@ -12,7 +12,7 @@ from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import NodeRef
 from tests.drivers.static.static_machines import static_driver, switched_on
-from tests.engine.stepped import Case, blueprint, group, stepped
+from tests.engine.stepped import Case, blueprint, group, lose_journal, stepped
 
 
 def plan(account: Path, cluster: str) -> Blueprint:
@@ -59,9 +59,7 @@ async def test_each_of_two_clusters_has_machines_of_its_own_and_finds_them_again
         (first,) = await ours.grow()
         (second,) = await theirs.grow()
         (id_,) = await running(theirs)
-    for file in two.glob("journal.db*"):
-        if not file.name.endswith(".cluster-id"):
-            file.unlink()
+    lose_journal(two)
     async with stepped(two, plan(account, "other")) as theirs:
         await theirs.turns(3)
         assert await running(theirs) == [id_]

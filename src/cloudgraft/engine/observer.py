@@ -15,6 +15,7 @@ from cloudgraft.engine.renaming import moved_here
 from cloudgraft.engine.sight import Listing, Looker, Sight, look
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
+from cloudgraft.engine.true_names import true_names
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence, State
@@ -75,6 +76,7 @@ class Observer:
             if self.health.bad(error, self._around.clock.now()):
                 await self._tell("cloud_down", f"cloud {self.name} cannot be used: {error.message}")
             return False
+        machines = true_names(self.name, machines, self._around.fleet, self._around.identity, self.traits.ownership)
         # A long list is taken in piece by piece, so that calls get their turn in between.
         listing = Listing.of(machines, began)
         await asyncio.sleep(0)

@@ -14,8 +14,9 @@ from cloudgraft.engine.guards import Stray
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.sight import Listing
 from cloudgraft.engine.states import is_released
+from cloudgraft.engine.true_names import is_shown_by_both
 from cloudgraft.sdk.driver import Machine, Ownership
-from cloudgraft.store.records import MachineRecord, State
+from cloudgraft.store.records import State
 
 __all__ = ["Orphan", "OrphanKind", "find_orphans", "strangers", "strays"]
 
@@ -67,23 +68,12 @@ def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bo
         if record is None or is_released(record):
             continue
         if record.cloud != cloud:  # two clouds of the configuration may show the same account
-            if is_proven and record.state is not State.GONE and _is_shown_by_both(cloud, machine, record):
+            if is_proven and record.state is not State.GONE and is_shown_by_both(cloud, machine, record):
                 return True
             continue
         if record.state is not State.GONE or is_proven:
             return True
     return False
-
-
-def _is_shown_by_both(cloud: str, machine: Machine, record: MachineRecord) -> bool:
-    """Whether a machine is that of another cloud's record. A router names a machine ``cloud/id`` by whose it is.
-
-    One that is just being made has no id yet; its name is nobody else's.
-    """
-    if not record.machine_id:
-        return record.name == machine.name
-    theirs = (machine.machine_id, f"{cloud}/{machine.machine_id}")
-    return record.machine_id in theirs or machine.machine_id == f"{record.cloud}/{record.machine_id}"
 
 
 def strays(orphans: Iterable[Orphan], prices: Mapping[str, float], now: float) -> list[Stray]:
