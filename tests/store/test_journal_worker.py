@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -43,41 +43,71 @@ async def thread(database: _Hanging) -> AsyncIterator[DatabaseThread]:
     await thread.close(seconds=5.0)
 
 
-async def test_a_call_that_hangs_is_cut_and_the_next_one_works(thread: DatabaseThread, database: _Hanging) -> None:
-    with pytest.raises(JournalUnavailableError, match=r"did not answer within 0\.05 s") as caught:
-        await thread.run(database.hang, seconds=0.05, is_write=True)
+@pytest.fixture
+async def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets time pass on the event loop: no limit ends before a test says so, however busy the machine is."""
+    loop = asyncio.get_running_loop()
+    time, ahead = loop.time, 0.0
+
+    def passed(seconds: float) -> None:
+        nonlocal ahead
+        ahead += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: time() + ahead)
+    return passed
+
+
+async def test_a_call_that_hangs_is_cut_and_the_next_one_works(
+    thread: DatabaseThread, database: _Hanging, passes: Callable[[float], None]
+) -> None:
+    calling = asyncio.ensure_future(thread.run(database.hang, seconds=300, is_write=True))
+    await until(database.entered.is_set)
+    assert not database.was_cut.is_set()
+    passes(300)
+    with pytest.raises(JournalUnavailableError, match="did not answer within 300 s") as caught:
+        await calling
     assert caught.value.is_ambiguous
-    assert await thread.run(lambda: "answer", seconds=20) == "answer"
+    assert await thread.run(lambda: "answer", seconds=300) == "answer"
 
 
 async def test_a_call_that_hangs_is_cut_also_when_nobody_waits_for_it_any_more(
-    thread: DatabaseThread, database: _Hanging
+    thread: DatabaseThread, database: _Hanging, passes: Callable[[float], None]
 ) -> None:
-    calling = asyncio.ensure_future(thread.run(database.hang, seconds=0.05))
+    calling = asyncio.ensure_future(thread.run(database.hang, seconds=300))
     await until(database.entered.is_set)
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
-    assert await thread.run(lambda: "answer", seconds=20) == "answer"
+    assert not database.was_cut.is_set()
+    passes(300)
+    assert await thread.run(lambda: "answer", seconds=300) == "answer"
     assert database.was_cut.is_set()
 
 
-async def test_a_call_that_has_ended_is_not_cut_later(thread: DatabaseThread, database: _Hanging) -> None:
+async def test_a_call_that_has_ended_is_not_cut_later(
+    thread: DatabaseThread, database: _Hanging, passes: Callable[[float], None]
+) -> None:
     """The next call would suffer for it."""
-    assert await thread.run(lambda: 1, seconds=0.05) == 1
-    released = threading.Event()
-    calling = asyncio.ensure_future(thread.run(lambda: released.wait(20), seconds=20))
-    await asyncio.sleep(0.1)  # longer than the first call had
-    assert not database.was_cut.is_set()
-    released.set()
-    assert await calling
-
-
-async def test_a_call_that_waits_behind_another_has_not_begun(thread: DatabaseThread, database: _Hanging) -> None:
-    first = asyncio.ensure_future(thread.run(database.hang, seconds=20))
+    assert await thread.run(lambda: 1, seconds=300) == 1
+    calling = asyncio.ensure_future(thread.run(database.hang, seconds=900))
     await until(database.entered.is_set)
+    passes(300)  # as much as the first call had
+    await asyncio.sleep(0.001)  # whatever is due comes before it
+    assert not database.was_cut.is_set()
+    database.cut()
+    assert await calling == "cut"
+
+
+async def test_a_call_that_waits_behind_another_has_not_begun(
+    thread: DatabaseThread, database: _Hanging, passes: Callable[[float], None]
+) -> None:
+    first = asyncio.ensure_future(thread.run(database.hang, seconds=900))
+    await until(database.entered.is_set)
+    second = asyncio.ensure_future(thread.run(lambda: "never", seconds=300, is_write=True))
+    await asyncio.sleep(0)  # it begins to wait
+    passes(300)
     with pytest.raises(JournalUnavailableError) as caught:
-        await thread.run(lambda: "never", seconds=0.05, is_write=True)
+        await second
     assert not caught.value.is_ambiguous
     assert not database.was_cut.is_set()  # the first one has time left
     database.cut()
