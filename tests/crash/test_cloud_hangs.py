@@ -13,6 +13,7 @@ from tests.crash.hanging import as_node, scene
 from tests.crash.setting import Variant
 
 
+@pytest.mark.timeout(300)  # it waits for several things, one after the other
 @pytest.mark.parametrize("idempotency", [Idempotency.TOKEN, Idempotency.NONE], ids=lambda kind: kind.value)
 async def test_no_call_waits_for_a_cloud_that_hangs_and_nothing_is_lost(
     tmp_path: Path, idempotency: Idempotency
@@ -28,7 +29,7 @@ async def test_no_call_waits_for_a_cloud_that_hangs_and_nothing_is_lost(
         left.chaos(hang=True)
         begun = left.cloud.calls()["create"]
         await it.provider.increase_size("left", 2)
-        await until(lambda: left.cloud.calls()["create"] == begun + 2, what="calls hang")
+        await until(lambda: left.cloud.calls()["create"] >= begun + 2, what="calls hang")
         await it.every_call()
         assert await it.provider.target_size("left") == 4
         victim = (await it.running("left"))[0]

@@ -13,6 +13,8 @@ from tests.crash.points import Point
 from tests.crash.script import SCRIPT
 from tests.crash.setting import Variant
 
+pytestmark = pytest.mark.timeout(300)  # each wait may take as long as a test has by itself
+
 START, SCALE_UP = SCRIPT[:2]
 AN_HOUR = 3600.0
 # A crash after which the list does not show for a while what was made, in a cloud that makes everything twice if asked.
