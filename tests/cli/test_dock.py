@@ -70,16 +70,17 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.timeout(150)
 async def test_a_driver_dials_in_and_is_shown_and_both_end_when_told(tmp_path: Path) -> None:
     dock = written(tmp_path / "dock.yaml", DOCK)
     driver = written(tmp_path / "driver.yaml", DRIVER)
     log = tmp_path / "dock.log"
     with started(log, "-c", dock) as hub:
-        await until(lambda: "serving drivers" in log.read_text(), what="it serves", seconds=60)
+        await until(lambda: "serving drivers" in log.read_text(), what="it serves", seconds=45)
         address = re.search(r"address=(127\.0\.0\.1:\d+)", log.read_text())
         assert address
         with started(tmp_path / "driver.log", "connect", "-c", driver, "--address", address[1]) as connected:
-            await until(lambda: "a driver is connected" in log.read_text(), what="it has dialled in", seconds=60)
+            await until(lambda: "a driver is connected" in log.read_text(), what="it has dialled in", seconds=45)
             shown = await asyncio.to_thread(run, "drivers", "-c", dock)
             assert (shown.exit_code, shown.stderr) == (0, "")
             for word in ("SimMachineClass", "sim.example/v1", "simulated", "v1", "local", "ready"):
@@ -93,6 +94,7 @@ async def test_a_driver_dials_in_and_is_shown_and_both_end_when_told(tmp_path: P
         assert hub.wait(30) == 0
 
 
+@pytest.mark.timeout(150)
 async def test_serve_has_a_dock_also_where_it_has_no_clouds_of_its_own(tmp_path: Path) -> None:
     """A section `dock` starts the hub. What a changed file cannot change is told; without it nobody gets in."""
     text = DOCK + "providers: [{type: memory}]\n"
@@ -103,7 +105,7 @@ async def test_serve_has_a_dock_also_where_it_has_no_clouds_of_its_own(tmp_path:
         assert (await asyncio.to_thread(run, "drivers", "-c", file)).stdout == "No driver is connected.\n"
         driver = written(tmp_path / "driver.yaml", DRIVER)
         with started(tmp_path / "driver.log", "connect", "-c", driver, "--address", found["address"]):
-            await asyncio.to_thread(serving.wait_for, lambda line: line.get("event") == "a driver is connected", 60)
+            await asyncio.to_thread(serving.wait_for, lambda line: line.get("event") == "a driver is connected", 45)
             written(file, text.replace("127.0.0.1:0\n", "127.0.0.1:1\n").replace("dock:", "dock:\n  heartbeat: 9s"))
             serving.send(signal.SIGHUP)
             fixed = "a change of these needs a restart: dock.listen, dock.heartbeat"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.dock.runner.drivers import GatedDriver, running
 from tests.dock.runner.real_hub import KEY, Dock, HubProcess, dock
 from tests.dock.runner.sky import Sky
 
+T = TypeVar("T")
 BOTH: Final = [Speech.V0, Speech.V1]
 ALLOWANCE: Final = 10.0  # seconds, for a machine that does many things at a time
 
@@ -38,6 +40,16 @@ async def frozen_in_mid_create(own: Dock, sky: Sky, driver: DriverProcess) -> as
     return making
 
 
+async def answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Asks again while the driver is between two connections: on a busy machine it may lose more than the first."""
+    while True:
+        try:
+            return await ask()
+        except (UnavailableError, DeadlineError):
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(150)  # a process is started, and patience is what is tested
 @pytest.mark.parametrize("speech", BOTH)
 async def test_a_frozen_driver_is_noticed_and_after_it_thaws_there_is_one_machine(speech: Speech) -> None:
     """Laws 1 to 3: the outcome is unknown; the cloud makes the machine, would make two, and is asked for one."""
@@ -47,6 +59,7 @@ async def test_a_frozen_driver_is_noticed_and_after_it_thaws_there_is_one_machin
                 making = await frozen_in_mid_create(own, sky, driver)
                 with pytest.raises(DeadlineError, match="unknown"):
                     await making
+                await until(lambda: own.hub.info(KEY) is None, what="it is known to be away")
                 with pytest.raises(UnavailableError):
                     await own.make("m-1")
                 sky.hangs(yes=False)
@@ -55,14 +68,15 @@ async def test_a_frozen_driver_is_noticed_and_after_it_thaws_there_is_one_machin
                 await own.connected()
                 if speech is Speech.V1:  # v0 has no word for it: there a list tells
                     await until(lambda: own.hub.counts().get("late") == 1, what="the machine is told of")
-                assert await own.names() == ["m-1"]
-                again = await own.make("m-1")
+                assert await answered(own.names) == ["m-1"]
+                again = await answered(lambda: own.make("m-1"))
                 assert (again.name, sky.names(), sky.cloud.asked) == ("m-1", ["m-1"], 1)
                 assert own.hub.counts().get("late", 0) <= 1, "a result is told once"
                 assert await asyncio.to_thread(driver.end, signal.SIGTERM) == 0
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
 @pytest.mark.parametrize("speech", BOTH)
 async def test_as_it_is_delivered_a_frozen_driver_is_noticed_within_the_promised_time(
@@ -105,6 +119,7 @@ def test_the_promised_time_is_what_the_settings_make_of_it() -> None:
         assert settings.keepalive + settings.keepalive_timeout == pytest.approx(noticed)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "speech", [pytest.param(Speech.V0, marks=pytest.mark.thorough), Speech.V1], ids=lambda speech: speech.value
 )
@@ -112,11 +127,10 @@ async def test_a_frozen_hub_is_noticed_by_its_driver_which_finishes_and_comes_ba
     """The create goes on, and its result is told once the hub is there again."""
     driver = GatedDriver()
     gate = driver.hold("m-1")
-    hub = HubProcess()
-    try:
-        async with running(driver, f"127.0.0.1:{hub.port}", speech=speech, keepalive=2.0, handshake=1.0) as runner:
+    with HubProcess(heartbeat=1.0) as hub:
+        async with running(driver, f"127.0.0.1:{hub.port}", speech=speech, keepalive=2.0, handshake=5.0) as runner:
             await hub.until("counts")
-            hub.order("create m-1")
+            hub.order("create m-1")  # its outcome is open, whatever the hub says of it
             await until(lambda: driver.begun == ["m-1"])
             hub.send(signal.SIGSTOP)
             await until(lambda: not runner.is_connected, what="the driver has noticed", seconds=60.0)
@@ -124,9 +138,7 @@ async def test_a_frozen_hub_is_noticed_by_its_driver_which_finishes_and_comes_ba
             await until(lambda: len(driver.machines) == 1)
             hub.send(signal.SIGCONT)
             await until(lambda: runner.is_connected, seconds=60.0)
-            assert await hub.told("list", "listed") == ["m-1"]
-            assert await hub.told("create m-1", "made") == ("id-1" if speech is Speech.V1 else "lab://1")
+            assert await hub.told("list") == ["m-1"]
+            assert await hub.told("create m-1") == ("id-1" if speech is Speech.V1 else "lab://1")
             await until(lambda: runner.unacknowledged == 0)
             assert driver.begun == ["m-1"]
-    finally:
-        hub.kill()

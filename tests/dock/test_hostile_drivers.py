@@ -100,6 +100,7 @@ async def test_a_first_message_of_50_mb_is_not_taken(kind: type[RawV0 | RawV1]) 
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(240)
 async def test_ten_thousand_registrations_as_in_2018_leave_nothing_behind() -> None:
     async with rigged() as rig, RawV1(rig, identity="good") as good, RawV0(rig, identity="greedy") as own:
         await good.connect(OTHER)

@@ -73,10 +73,10 @@ async def test_what_is_killed_in_mid_create_costs_no_second_machine(tmp_path: Pa
                 await provider.refresh()  # as the autoscaler does, loop by loop
                 return not engine.left_out()
 
-            await until(is_served, what="the driver has dialled in", seconds=90)
+            await until(is_served, what="the driver has dialled in", seconds=60)
             cloud.chaos(create={"lost": {"next": 1}})
             await provider.increase_size("g", 1)
-            await until(lambda: len(cloud.ledger()) == 1, what="the cloud has made it", seconds=60)
+            await until(lambda: len(cloud.ledger()) == 1, what="the cloud has made it", seconds=40)
             by[victim].kill()
             assert await provider.target_size("g") == 1
             by[victim].start()

@@ -135,7 +135,7 @@ async def test_a_driver_that_is_taken_out_of_the_file_is_cut_off(tmp_path: Path)
         other = config_of(tmp_path, f"drivers: [{DRIVER.replace('AcmeMachineClass', 'OtherMachineClass')}]").dock
         assert other is not None
         link.replace(other)
-        await until(lambda: not link.hub.drivers(), what="it may not be here any more", seconds=5)
+        await until(lambda: not link.hub.drivers(), what="it may not be here any more")
 
 
 async def test_an_engine_that_is_taken_out_of_the_file_may_call_no_more_and_an_engine_never_dials_in(

@@ -23,8 +23,8 @@ CLASS = ClassRef(name="small", revision=3, secret_revision=5)
 CALM = HubSettings(heartbeat=30.0)
 # How each protocol notices that a driver is gone without a word: v0 by HTTP/2's pings, v1 by our heartbeats.
 QUICK = {
-    "v0": HubSettings(heartbeat=30.0, keepalive=0.3, keepalive_timeout=0.3),
-    "v1": HubSettings(heartbeat=0.5, keepalive=60.0, keepalive_timeout=60.0),
+    "v0": HubSettings(heartbeat=30.0, keepalive=1.0, keepalive_timeout=2.0),
+    "v1": HubSettings(heartbeat=1.0, keepalive=60.0, keepalive_timeout=60.0),
 }
 
 

@@ -141,6 +141,18 @@ async def test_case_05_in_v0_the_first_driver_of_a_key_keeps_its_place() -> None
             await is_ready(rig)
 
 
+async def take_place(rig: Rig) -> None:
+    """Comes again while the holder counts as alive: a beat that it sent before it froze may be read only now."""
+    while True:
+        async with RawV1(rig) as newcomer:
+            await newcomer.send(hello(instance="newcomer"))
+            answer = await newcomer.hear()
+            if answer.WhichOneof("message") == "welcome":
+                return
+            assert answer.reject.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("protocol", ["v0", "v1"])
 async def test_case_06_a_frozen_holder_is_noticed_and_its_place_goes_to_the_newcomer(protocol: str) -> None:
     """v1 by heartbeats, within three of them; v0 by HTTP/2's keepalive."""
@@ -149,16 +161,15 @@ async def test_case_06_a_frozen_holder_is_noticed_and_its_place_goes_to_the_newc
             sys.executable, "-m", "tests.dock.hub.lonely_driver", rig.address, protocol
         )
         try:
-            await is_ready(rig)
+            await until(lambda: rig.hub.info(ACME) is not None, what="the process has started", seconds=45)
             process.send_signal(signal.SIGSTOP)
             frozen_at = time.monotonic()
             waiting = asyncio.create_task(rig.hub.call(ACME, create()))
             if protocol == "v1":
-                async with RawV1(rig) as newcomer:
-                    await newcomer.connect(instance="newcomer")
+                await take_place(rig)
             with pytest.raises(Exception, match=r"unknown|not sent"):
                 await waiting
-            assert time.monotonic() - frozen_at < 10.0  # seconds, not minutes; a busy machine is granted some
+            assert time.monotonic() - frozen_at < 30.0  # seconds, not minutes; a busy machine is granted some
             await until(lambda: all(one.info.instance_id != "lonely" for one in rig.hub.drivers()))
         finally:
             os.kill(process.pid, signal.SIGKILL)
@@ -200,12 +211,22 @@ async def test_case_08_of_two_registrations_at_one_instant_one_is_taken(kind: ty
         firsts = [registration() if kind is RawV0 else hello(instance=f"{number}") for number in range(5)]
         words = [first.SerializeToString() for first in firsts]
         await asyncio.gather(*(driver.send_bytes(data) for driver, data in zip(drivers, words, strict=True)))
-        await is_ready(rig)
-        report = rig.hub.drivers()
-        assert len(report) == 1
-        for driver in drivers:
+        ends = [asyncio.create_task(driver.end()) for driver in drivers]
+        while sum(end.done() for end in ends) < 4:  # the one that was taken is asked whether it lives
+            await asyncio.sleep(0.02)
+            if kind is RawV1:
+                for driver, end in zip(drivers, ends, strict=True):
+                    if not end.done():
+                        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                            await driver.send(v1.DriverMessage(heartbeat=v1.Heartbeat(number=1)))
+        codes = [end.result()[0] for end in ends if end.done()]
+        assert codes == [grpc.StatusCode.ALREADY_EXISTS] * 4
+        assert rig.hub.counts()["connected"] == 1
+        for end, driver in zip(ends, drivers, strict=True):
+            end.cancel()
             driver.stream.cancel()
             await driver.channel.close()
+        await asyncio.gather(*ends, return_exceptions=True)
 
 
 @pytest.mark.parametrize("service", ["service.Servicegrpc", "infra.Infragrpc"])
@@ -310,6 +331,7 @@ async def test_ten_thousand_registrations_of_one_identity_hold_nobody_up() -> No
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(240)
 async def test_ten_thousand_registrations_in_a_row_leave_nothing_behind() -> None:
     """With the limits that a hub has by itself: a thousand are taken, each in its predecessor's place."""
     async with rigged() as rig, RawV1(rig, identity="good") as good:

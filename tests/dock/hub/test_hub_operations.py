@@ -321,7 +321,7 @@ async def test_case_21_a_deadline_leaves_the_outcome_open_and_a_late_result_is_t
             await registered(driver, rig)
         else:
             await driver.connect()
-        making = asyncio.create_task(rig.hub.call(ACME, create(seconds=0.5)))
+        making = asyncio.create_task(rig.hub.call(ACME, create(seconds=1.5)))
         operation = await (driver.hear() if isinstance(driver, RawV0) else driver.operation())
         assert isinstance(await ended(making), DeadlineError)
         rig.told.clear()
@@ -364,7 +364,7 @@ async def test_case_23_numbers_begin_again_at_1_and_leave_out_what_is_still_open
         await registered(driver, rig)
         slow = asyncio.create_task(rig.hub.call(ACME, create("slow")))
         assert (await driver.hear()).operationID == 1
-        late = asyncio.create_task(rig.hub.call(ACME, create("late", seconds=0.3)))
+        late = asyncio.create_task(rig.hub.call(ACME, create("late", seconds=1.5)))
         assert (await driver.hear()).operationID == 2
         await ended(late)
         seen = []

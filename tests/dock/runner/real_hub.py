@@ -1,7 +1,7 @@
 """The real hub behind a real port, with one machine class, in this process or in one of its own.
 
-Run as a program it takes orders on its input, a line each (``create NAME``, ``list``), and prints one line of JSON for
-what became of each, and for each thing that its listener was told.
+Run as a program it takes orders on its input, a line each (``1 create NAME``, ``2 list``), and prints one line of JSON
+for what became of each, and for each thing that its listener was told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import grpc.aio
 
@@ -26,13 +26,15 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
 from tests.conditions import until
 from tests.dock.runner.drivers import API_VERSION, KIND
-from tests.dock.runner.small_hub import create, read
+from tests.dock.runner.small_hub import create, opened, read
 
 KEY = Key(kind=KIND, api_version=API_VERSION)
 REF = ClassRef(name="small", revision=3, secret_revision=5)
 SPEC = {"shape": "small"}
 OBJECT = {"kind": KIND, "metadata": {"name": "small"}, "providerSpec": SPEC, "secretRef": {"name": "keys"}}
-QUICK = HubSettings(heartbeat=0.5)
+# A driver that is starved of its processor for a while keeps its place, unless a test is about just that.
+CALM = HubSettings(heartbeat=30.0)
+SLOW_START = 45.0  # seconds in which a process is sure to have started, also where a dozen others do
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Dock:
         return f"127.0.0.1:{self.port}"
 
     async def connected(self) -> None:
-        await until(lambda: self.hub.info(KEY) is not None, what="the driver is connected")
+        await until(lambda: self.hub.info(KEY) is not None, what="the driver is connected", seconds=SLOW_START)
 
     async def call(self, operation: Operation) -> Answer:
         return await self.hub.call(KEY, operation)
@@ -98,13 +100,13 @@ class Dock:
 
 
 @asynccontextmanager
-async def dock(settings: HubSettings = QUICK, *, port: int = 0, classes: OneClass | None = None) -> AsyncIterator[Dock]:
+async def dock(settings: HubSettings = CALM, *, port: int = 0, classes: OneClass | None = None) -> AsyncIterator[Dock]:
     told: list[Key] = []
     hub = Hub(access=OpenDoor(), classes=classes or OneClass(), settings=settings)
     hub.listen(told.append)
     server = grpc.aio.server(options=server_options(settings))
     server.add_generic_rpc_handlers(tuple(hub.handlers()))
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    bound = await opened(server, port)
     await server.start()
     try:
         yield Dock(hub, bound, told)
@@ -119,20 +121,31 @@ async def dock(settings: HubSettings = QUICK, *, port: int = 0, classes: OneClas
 class HubProcess:
     """The hub in a process of its own, to be killed."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, heartbeat: float = CALM.heartbeat) -> None:
         self.said: list[dict[str, Any]] = []
+        self._orders = 0
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.dock.runner.real_hub", str(port)],
+            [sys.executable, "-m", "tests.dock.runner.real_hub", str(port), str(heartbeat)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self.port = int(self.hear()["port"])
 
-    def order(self, text: str) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.kill()
+
+    def order(self, text: str) -> int:
+        """Its number."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{text}\n")
+        self._orders += 1
+        self.process.stdin.write(f"{self._orders} {text}\n")
         self.process.stdin.flush()
+        return self._orders
 
     def hear(self) -> dict[str, Any]:
         """The next line."""
@@ -142,23 +155,21 @@ class HubProcess:
         return line
 
     async def until(self, word: str) -> Any:
-        """Reads on until there is a line with that word; what it says."""
-        while True:
-            line = await asyncio.to_thread(self.hear)
-            if word in line:
-                return line[word]
+        """Reads on until there is a line with that word; what it says. An order that failed meanwhile is the end."""
+        while word not in (line := await asyncio.to_thread(self.hear)):
+            assert "failed" not in line, line
+        return line[word]
 
-    async def told(self, text: str, word: str) -> Any:
-        """What became of an order that may be repeated, given again while it says that no driver is there: it may be
-        between two sessions."""
-        refused = f"{text.split()[0]} failed"
+    async def told(self, text: str) -> Any:
+        """What became of an order that may be repeated: it is given again while the driver is between two sessions."""
         while True:
-            self.order(text)
-            while not {word, refused} & (line := await asyncio.to_thread(self.hear)).keys():
+            number = self.order(text)
+            while (line := await asyncio.to_thread(self.hear)).get("order") != number:
                 pass
-            if word in line:
-                return line[word]
-            assert line[refused] in {"unavailable", "deadline"}, line
+            if "failed" not in line:
+                return line["done"]
+            assert line["failed"] in {"unavailable", "deadline"}, line
+            await asyncio.sleep(0.05)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -171,23 +182,22 @@ class HubProcess:
             pipe.close()
 
 
-async def main(port: int) -> None:
-    async with dock(port=port) as own:
+async def main(port: int, heartbeat: float) -> None:
+    async with dock(HubSettings(heartbeat=heartbeat), port=port) as own:
         _say(port=own.port)
         own.hub.listen(lambda _: _say(counts=dict(own.hub.counts())))
         orders: set[asyncio.Task[None]] = set()
         while line := (await asyncio.to_thread(sys.stdin.readline)).split():
-            orders.add(asyncio.create_task(_obey(own, line)))
+            orders.add(asyncio.create_task(_obey(own, int(line[0]), line[1:])))
 
 
-async def _obey(own: Dock, order: list[str]) -> None:
+async def _obey(own: Dock, number: int, order: list[str]) -> None:
     try:
-        if order[0] == "create":
-            _say(made=(await own.make(order[1])).machine_id)
-        else:
-            _say(listed=await own.names())
+        done = (await own.make(order[1])).machine_id if order[0] == "create" else await own.names()
     except CloudgraftError as error:
-        _say(**{f"{order[0]} failed": error.slug})
+        _say(order=number, failed=error.slug)
+    else:
+        _say(order=number, done=done)
 
 
 def _say(**what: object) -> None:
@@ -196,4 +206,4 @@ def _say(**what: object) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2])))

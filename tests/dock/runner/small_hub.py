@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -94,11 +95,10 @@ class SmallHub:
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> Self:
         server = grpc.aio.server(options=OWN_PORT)
         server.add_generic_rpc_handlers(tuple(self._handlers()))
-        address = f"127.0.0.1:{self.port}"
         if credentials is None:
-            self.port = server.add_insecure_port(address)
+            self.port = await opened(server, self.port)
         else:
-            self.port = server.add_secure_port(address, credentials)
+            self.port = server.add_secure_port(self.address, credentials)
         await server.start()
         self._server = server
         return self
@@ -235,6 +235,18 @@ class OldVisit:
             answer = await self.heard.get()
         assert (answer.operationID, answer.operationType) == (message.operationID, verb)
         return answer
+
+
+async def opened(server: grpc.aio.Server, port: int) -> int:
+    """Opens the port. One that another hub had before may be anybody's for a moment: it is asked for again."""
+    deadline = time.monotonic() + 30.0
+    while True:
+        try:
+            return server.add_insecure_port(f"127.0.0.1:{port}")
+        except RuntimeError:
+            if not port or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError
 from tests.conditions import until
-from tests.dock.runner.real_hub import Dock, OneClass, dock
+from tests.dock.runner.real_hub import SLOW_START, Dock, OneClass, dock
 from tests.dock.runner.small_hub import create, delete, read
 from tests.plugins.node_program import node_binary
 
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples" / "dock"
 KEY = Key(kind="LabMachineClass", api_version="lab.example/v1")
 REF = ClassRef(name="small", revision=3, secret_revision=5)
+pytestmark = pytest.mark.timeout(150)  # each is a process, some two
 COMMANDS = {
     "lab_driver.py": [sys.executable, str(EXAMPLES / "lab_driver.py")],
     "lab_driver_2018.py": [sys.executable, str(EXAMPLES / "lab_driver_2018.py")],
@@ -44,7 +45,7 @@ class LabClass(OneClass):
 
 
 async def _connected(own: Dock) -> None:
-    await until(lambda: own.hub.info(KEY) is not None, what="the example is connected")
+    await until(lambda: own.hub.info(KEY) is not None, what="the example is connected", seconds=SLOW_START)
 
 
 @contextlib.contextmanager

@@ -128,6 +128,7 @@ def started(address: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", PROGRAM, address], stderr=subprocess.DEVNULL)
 
 
+@pytest.mark.timeout(120)
 async def test_a_program_ends_when_told_although_a_thread_of_it_hangs() -> None:
     async with dock() as own:
         program = started(own.address)
