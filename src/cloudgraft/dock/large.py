@@ -6,16 +6,19 @@ little by whoever needs it. Only as much of protobuf's format is known here as t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
-__all__ = ["LARGE", "MOST_ITEMS", "cut_out", "fields", "items"]
+__all__ = ["LARGE", "LARGEST_ENTRY", "MOST_ITEMS", "Turns", "cut_out", "entries", "fields"]
 
 LARGE: Final = 256 * 1024  # bytes from which on it is worth it; what is shorter is parsed in a few milliseconds
 MOST_ITEMS: Final = 250_000  # in one answer: more fit into a message when they are tiny, and fill the memory
-_MOST_FIELDS: Final = 1000  # beside the one that is cut out: nobody has so many who means well
+LARGEST_ENTRY: Final = 64 * 1024  # bytes of one machine, shape or price: it is parsed in one go
+_MOST_FIELDS: Final = 1000  # beside those that are wanted: nobody has so many who means well
+_SLICE: Final = 16 * 1024  # bytes that are read in a row, before others have their turn
+_ENTRY: Final = 64  # bytes that an entry counts more than it has: the smallest takes its time as well
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 
@@ -38,16 +41,38 @@ def cut_out(data: memoryview, *numbers: int) -> tuple[bytes, memoryview]:
     return bytes(rest), found[0]
 
 
-def items(content: memoryview) -> Iterator[bytes]:
-    """Those of a message whose first field is repeated; raises DecodeError.
+class Turns:
+    """When others should have their turn: by what was read, and not by how many it was."""
 
-    A second field says that there are more than these.
+    def __init__(self) -> None:
+        self._read = 0
+
+    def is_over(self, entry: Sized) -> bool:
+        """Whether enough was read in a row, with this."""
+        self._read += len(entry) + _ENTRY
+        if self._read < _SLICE:
+            return False
+        self._read = 0
+        return True
+
+
+def entries(content: memoryview, number: int, also: int) -> Iterator[tuple[int, memoryview]]:
+    """What is in the repeated field of that number, and in one more; raises DecodeError.
+
+    Other fields are of a later version, and left out. There are never many: leaving out millions holds others up too.
     """
-    for number, item, _ in fields(content):
-        if number == 1 and item is not None:
-            yield bytes(item)
-        elif number == 2 and item:
-            raise DecodeError("a part only")
+    strange = 0
+    for position, (found, entry, _) in enumerate(fields(content)):
+        if position > MOST_ITEMS + _MOST_FIELDS:
+            raise DecodeError("too many, whatever they are")
+        if entry is None or found not in (number, also):
+            strange += 1
+            if strange > _MOST_FIELDS:
+                raise DecodeError("too many fields that nobody knows")
+            continue
+        if found == number and len(entry) > LARGEST_ENTRY:
+            raise DecodeError("too long for what it is")
+        yield found, entry
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, memoryview | None, memoryview]]:

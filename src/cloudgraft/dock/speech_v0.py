@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Iterator
-from itertools import chain
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.codes import Code, decode, error_of
-from cloudgraft.dock.large import LARGE, MOST_ITEMS, cut_out, fields
+from cloudgraft.dock.large import LARGE, MOST_ITEMS, Turns, cut_out, entries
 from cloudgraft.dock.messages import DriverInfo, Operation, Result, Status, Verb
 from cloudgraft.dock.speech import Bye, Heard, Introduction, Malformed, Reply, Speech, checked_key
 from cloudgraft.sdk.driver import Machine
@@ -30,8 +29,8 @@ REGISTER: Final = "register"
 UNREGISTER: Final = "unregister"
 FIRST_NUMBER: Final = 1
 LAST_NUMBER: Final = 2**31 - 1  # they are int32
-_SLICE: Final = 500  # machines that are looked at in a row, before others have their turn
 _LONGEST_TEXT: Final = 2000
+_LIST, _ERROR = pb.DriverSide.listResp.LIST_FIELD_NUMBER, pb.DriverSide.listResp.ERROR_FIELD_NUMBER
 _ANSWERS: Final = {Verb.CREATE: "createresponse", Verb.DELETE: "deleteresponse", Verb.LIST: "listresponse"}
 
 
@@ -156,17 +155,20 @@ def _created(response: pb.DriverSide.createResp, operation: Operation) -> Result
 
 async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Result:
     """``content`` is the response's own, where it is so long that it was cut out. Others have their turn meanwhile."""
-    status, machines = _status(response.error), list[Machine]()
+    status, machines, turns = _status(response.error), list[Machine](), Turns()
     try:
-        for position, each in enumerate(chain(response.list, _entries(content)), 1):
-            if isinstance(each, str):
-                status = _status(each)
+        if status.code is Code.OK:
+            for message in response.list:
+                _add(machines, message)
+                if turns.is_over(()):
+                    await asyncio.sleep(0)
+        for number, entry in entries(content, _LIST, _ERROR):
+            if number == _ERROR:
+                status = _status(str(entry[: 4 * _LONGEST_TEXT], "utf-8", "replace"))
             elif status.code is Code.OK:
-                machines.append(_machine(each))
-            if position % _SLICE == 0:
+                _add(machines, pb.DriverSide.machine.FromString(bytes(entry)))
+            if turns.is_over(entry):
                 await asyncio.sleep(0)
-            if position > MOST_ITEMS:
-                raise InternalError(f"the driver lists more than {MOST_ITEMS} machines: nobody can have so many")
     except DecodeError:
         raise InternalError("the driver's list cannot be read to its end") from None
     if status.code is not Code.OK:
@@ -174,13 +176,10 @@ async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Resu
     return Result(status=status, answer=machines)
 
 
-def _entries(content: memoryview) -> Iterator[pb.DriverSide.machine | str]:
-    """The machines, and the error if there is one; raises DecodeError."""
-    for number, item, _ in fields(content):
-        if number == pb.DriverSide.listResp.LIST_FIELD_NUMBER and item is not None:
-            yield pb.DriverSide.machine.FromString(bytes(item))
-        elif number == pb.DriverSide.listResp.ERROR_FIELD_NUMBER and item is not None:
-            yield str(item[: 4 * _LONGEST_TEXT], "utf-8", "replace")
+def _add(machines: list[Machine], message: pb.DriverSide.machine) -> None:
+    if len(machines) >= MOST_ITEMS:
+        raise InternalError(f"the driver lists more than {MOST_ITEMS} machines: nobody can have so many")
+    machines.append(_machine(message))
 
 
 def _machine(message: pb.DriverSide.machine) -> Machine:

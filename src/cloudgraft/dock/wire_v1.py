@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import chain
 from typing import Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.dock.codes import code_from, error_of
-from cloudgraft.dock.large import MOST_ITEMS, items
+from cloudgraft.dock.large import MOST_ITEMS, Turns, entries
 from cloudgraft.dock.messages import Answer, ClassRef, DriverInfo, MachineClass, Operation, Result, Secret, Status, Verb
 from cloudgraft.dock.speech import checked_key
 from cloudgraft.sdk.driver import Machine, Price, Shape
@@ -40,7 +39,7 @@ T = TypeVar("T")
 PROTOCOL: Final = "v1"
 PROTOCOL_NUMBER: Final = 1
 _FINE: Final = Status()
-_SLICE: Final = 200  # machines that are converted in a row, before others have their turn
+_ENTRIES, _MORE = 1, 2  # fields of every long answer: what is in it, and whether that is a part only
 _LONGEST_TEXT: Final = 2000  # characters of an error that are kept
 _MOST_CAPABILITIES: Final = 100
 
@@ -190,28 +189,42 @@ async def _long_result(message: pb.Result, verb: Verb, content: memoryview) -> R
     status = _status_from_pb(message.status)
     try:
         if verb is Verb.SHAPES:
-            shapes = chain(message.shapes.shapes, map(driver_pb2.Shape.FromString, items(content)))
-            return Result(status=status, answer=await _converted(wire.shape_from_pb, shapes))
+            shapes = await _converted(wire.shape_from_pb, message.shapes.shapes, driver_pb2.Shape, content)
+            return Result(status=status, answer=shapes)
         if verb is Verb.PRICES:
-            prices = chain(message.prices.prices, map(driver_pb2.Price.FromString, items(content)))
-            return Result(status=status, answer=await _converted(wire.price_from_pb, prices))
+            prices = await _converted(wire.price_from_pb, message.prices.prices, driver_pb2.Price, content)
+            return Result(status=status, answer=prices)
         if message.list.next_page_token:
             raise InternalError("the driver sends a part of its list: over a stream a list is one message")
-        machines = chain(message.list.machines, map(driver_pb2.Machine.FromString, items(content)))
-        return Result(status=status, answer=await _converted(wire.machine_from_pb, machines))
+        machines = await _converted(wire.machine_from_pb, message.list.machines, driver_pb2.Machine, content)
+        return Result(status=status, answer=machines)
     except DecodeError:
         raise InternalError(f"the driver's answer to {verb.value} cannot be read to its end") from None
 
 
-async def _converted(convert: Callable[[M], T], messages: Iterable[M]) -> list[T]:
+async def _converted(convert: Callable[[M], T], parsed: Iterable[M], kind: type[M], content: memoryview) -> list[T]:
+    """What was parsed with the message, which is short then, or what was cut out of it."""
     found: list[T] = []
-    for position, message in enumerate(messages, 1):
-        found.append(convert(message))
-        if position % _SLICE == 0:
+    turns = Turns()
+    for message in parsed:
+        _add(found, convert(message))
+        if turns.is_over(()):
             await asyncio.sleep(0)
-        if position > MOST_ITEMS:
-            raise InternalError(f"the driver's answer has more than {MOST_ITEMS} entries: nobody can have so many")
+    for number, entry in entries(content, _ENTRIES, _MORE):
+        if number == _MORE:
+            if entry:
+                raise DecodeError("a part only")
+            continue
+        _add(found, convert(kind.FromString(bytes(entry))))
+        if turns.is_over(entry):
+            await asyncio.sleep(0)
     return found
+
+
+def _add(found: list[T], one: T) -> None:
+    if len(found) >= MOST_ITEMS:
+        raise InternalError(f"the driver's answer has more than {MOST_ITEMS} entries: nobody can have so many")
+    found.append(one)
 
 
 def _status_to_pb(status: Status) -> pb.Status:

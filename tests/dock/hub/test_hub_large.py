@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.codes import Code
-from cloudgraft.dock.large import LARGE, cut_out
+from cloudgraft.dock.large import LARGE, LARGEST_ENTRY, cut_out
 from cloudgraft.dock.messages import Operation, Result, Verb
 from cloudgraft.dock.speech import Malformed, Reply, Speech
 from cloudgraft.dock.speech_v0 import SpeechV0
@@ -90,6 +91,25 @@ async def test_long_answers_to_other_questions_are_read_too(verb: Verb) -> None:
     ("speech", "data"), [(SpeechV1(), result_v1(list=list_v1(MANY))), (SpeechV0(), list_v0(MANY))], ids=["v1", "v0"]
 )
 async def test_others_have_their_turn_while_a_long_list_is_read(speech: Speech, data: bytes) -> None:
+    assert await turns_during(understood(speech, data, listing())) >= MANY // 500
+
+
+@pytest.mark.parametrize("kind", ["v0", "v1"])
+async def test_others_have_their_turn_between_machines_that_are_long(kind: str) -> None:
+    """By bytes, and not by machines: a few hundred long ones take seconds."""
+    long = "x" * 60_000
+    if kind == "v0":
+        speech: Speech = SpeechV0()
+        machines = [v0.DriverSide.machine(machineID=long) for _ in range(50)]
+        data = v0.DriverSide(operationID=7, listresponse=v0.DriverSide.listResp(list=machines)).SerializeToString()
+    else:
+        speech = SpeechV1()
+        data = result_v1(list=driver_pb2.ListResponse(machines=[driver_pb2.Machine(machine_id=long)] * 50))
+    assert await turns_during(understood(speech, data, listing())) >= 50
+
+
+async def turns_during(work: Coroutine[None, None, Result]) -> int:
+    """How often another one had its turn meanwhile."""
     turns = 0
 
     async def others() -> None:
@@ -99,9 +119,50 @@ async def test_others_have_their_turn_while_a_long_list_is_read(speech: Speech, 
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    await understood(speech, data, listing())
+    await work
     task.cancel()
-    assert turns >= MANY // 500
+    return turns
+
+
+def list_of(speech: Speech, content: bytes) -> bytes:
+    """A message with these bytes for a list."""
+    answer = bytes((6 << 3 | 2,)) + _length(len(content)) + content
+    if isinstance(speech, SpeechV0):
+        return bytes((1 << 3, 7)) + answer
+    return bytes((2 << 3 | 2,)) + _length(len(answer) + 2) + bytes((1 << 3, 7)) + answer
+
+
+@pytest.mark.parametrize("speech", [SpeechV0(), SpeechV1()], ids=["v0", "v1"])
+async def test_fields_that_nobody_knows_are_left_out_unless_there_are_thousands(speech: Speech) -> None:
+    """A later version may have some. Millions of them, two bytes each, would hold everybody up for seconds."""
+    short, machine = b"\x18\x00", b"\x0a\x05\x0a\x01m\x12\x00"  # a number in field 3; an entry with one text
+    with pytest.raises(InternalError, match="to its end"):
+        await understood(speech, list_of(speech, short * LARGE), listing())
+    if isinstance(speech, SpeechV1):
+        machine = _entry(driver_pb2.Machine(machine_id="m").SerializeToString())
+    found = await understood(speech, list_of(speech, short * 1000 + machine * (LARGE // 7)), listing())
+    assert isinstance(found.answer, list)
+    assert len(found.answer) == LARGE // 7
+
+
+@pytest.mark.parametrize("speech", [SpeechV0(), SpeechV1()], ids=["v0", "v1"])
+@pytest.mark.parametrize("number", [1, 4, 5, 7])
+async def test_one_machine_of_many_megabytes_is_none(speech: Speech, number: int) -> None:
+    """It would be parsed, and made into ours, in one go: of a megabyte of empty tags that takes a third of a second."""
+    part = bytes((number << 3 | 2, 0))
+    entry = _entry(part * (LARGEST_ENTRY // 2 + 1))
+    with pytest.raises(InternalError, match="to its end"):
+        await understood(speech, list_of(speech, entry * 4), listing())
+
+
+async def test_millions_of_errors_in_a_list_of_2018_are_not_walked_through() -> None:
+    speech = SpeechV0()
+    with pytest.raises(InternalError, match="to its end"):
+        await understood(speech, list_of(speech, b"\x12\x00" * 300_000), listing())
+
+
+def _entry(content: bytes) -> bytes:
+    return bytes((1 << 3 | 2,)) + _length(len(content)) + content
 
 
 async def test_millions_of_machines_that_are_none_are_refused_at_the_first() -> None:
