@@ -53,8 +53,7 @@ class Reception:
         try:
             identity = admit(self.access, context).name
             with self.limits.place(identity):
-                session, introduction = await self._shake_hands(context, speech, identity)
-                await self._admit(session, introduction)
+                session = await self._receive(context, speech, identity)
                 await session.run()
         except CloudgraftError as error:
             level = logging.DEBUG if isinstance(error, RateLimitedError) else logging.INFO  # those come in thousands
@@ -64,7 +63,21 @@ class Reception:
             if session.ending is not None:
                 await _turn_away(context, None, session.ending)
 
-    async def _shake_hands(self, context: Context, speech: Speech, identity: str) -> tuple[Session, Introduction]:
+    async def _receive(self, context: Context, speech: Speech, identity: str) -> Session:
+        """The driver's session, and nothing else: what came with its first word is long, and not kept until the end."""
+        introduction = await self._shake_hands(context, speech)
+        session = Session(
+            context=context,
+            speech=speech,
+            info=introduction.info,
+            identity=identity,
+            tombstones=self.tombstones if speech.beats else Tombstones(_V0_TOMBSTONES),
+            surroundings=self.surroundings,
+        )
+        await self._admit(session, introduction)
+        return session
+
+    async def _shake_hands(self, context: Context, speech: Speech) -> Introduction:
         limit = self.surroundings.settings.handshake
         try:
             async with asyncio.timeout(limit):
@@ -76,16 +89,7 @@ class Reception:
             raise DeadlineError(f"the driver did not say who it is within {limit:g} s") from None
         if data is grpc.aio.EOF:
             raise InvalidArgumentError("the driver left before it said who it is")
-        introduction = speech.introduction(data)
-        session = Session(
-            context=context,
-            speech=speech,
-            info=introduction.info,
-            identity=identity,
-            tombstones=self.tombstones if speech.beats else Tombstones(_V0_TOMBSTONES),
-            surroundings=self.surroundings,
-        )
-        return session, introduction
+        return speech.introduction(data)
 
     async def _admit(self, session: Session, introduction: Introduction) -> None:
         admit(self.access, session.context, session.key)

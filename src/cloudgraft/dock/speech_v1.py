@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.codes import code_of
-from cloudgraft.dock.large import LARGE, cut_out
+from cloudgraft.dock.large import LARGE, cut_out, fields
 from cloudgraft.dock.messages import DriverInfo, Operation, Result, Verb
 from cloudgraft.dock.speech import Beat, Bye, Heard, Introduction, Malformed, Reply, Speech
 from cloudgraft.dock.wire_v1 import PROTOCOL, info_from_pb, put_operation, result_from_pb
@@ -22,8 +23,10 @@ from cloudgraft.wire.pb import dock_pb2 as pb
 __all__ = ["SpeechV1"]
 
 _OPTIONAL: Final = frozenset({Verb.SHAPES, Verb.PRICES})
-_LONGEST_HELLO: Final = 2 * 1024 * 1024  # bytes: it is parsed in one go
-_MOST_LATE: Final = 10_000  # results that are looked at in one hello; the driver keeps the rest, and sends it again
+_LONGEST_HELLO: Final = 5 << 18  # bytes: the results that a driver keeps, one MiB, and what it says of itself
+_MOST_LATE: Final = 2000  # results that are looked at in one hello; the driver keeps the rest, and sends it again
+_MOST_WORDS: Final = 1000  # fields of a hello that are no results
+_RESULTS: Final = pb.Hello.RESULTS_FIELD_NUMBER
 _RESULT: Final = pb.DriverMessage.RESULT_FIELD_NUMBER
 _LONG_ANSWERS: Final = (pb.Result.LIST_FIELD_NUMBER, pb.Result.SHAPES_FIELD_NUMBER, pb.Result.PRICES_FIELD_NUMBER)
 
@@ -46,11 +49,12 @@ class SpeechV1(Speech):
             raise InvalidArgumentError(
                 f"the driver's hello has {len(data)} bytes, and {_LONGEST_HELLO} are taken: it must keep fewer results"
             )
-        message = _parsed(data)
-        if message is None or message.WhichOneof("message") != "hello":
-            raise InvalidArgumentError("the first message of a driver must be hello")
-        hello = message.hello
-        return Introduction(info=info_from_pb(hello), late=[self._reply(each) for each in hello.results[:_MOST_LATE]])
+        try:
+            hello, results = _hello(memoryview(data))
+            late = [self._late(pb.Result.FromString(bytes(each))) for each in results]
+        except DecodeError:
+            raise InvalidArgumentError("the first message of a driver must be hello") from None
+        return Introduction(info=info_from_pb(hello), late=late)
 
     def welcome(self, session_id: str, heartbeat: float, max_message_bytes: int) -> bytes:
         """The driver is taken."""
@@ -112,6 +116,10 @@ class SpeechV1(Speech):
         hub_id = result.hub_id
         return Reply(result.id, result, foreign=hub_id != self.hub_id and hub_id != "")  # noqa: PLR1714 - a set costs more
 
+    def _late(self, result: pb.Result) -> Reply:
+        """Nobody waits for it: which one it is is all that matters, and the rest is not kept."""
+        return replace(self._reply(result), message=None)
+
     def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
         """An answer of the kind that was asked for."""
         return result_from_pb(reply.message, operation.verb, reply.content)
@@ -135,6 +143,26 @@ class SpeechV1(Speech):
     def drain(self, grace: timedelta) -> bytes:
         """The hub goes away."""
         return pb.HubMessage(drain=pb.Drain(grace=duration_to_pb(grace))).SerializeToString()
+
+
+def _hello(data: memoryview) -> tuple[pb.Hello, list[memoryview]]:
+    """What a driver says of itself, and the first of its results; raises DecodeError when it is no hello.
+
+    A parser would make a hundred megabytes of a million results that are empty. They come last in a hello, so that
+    whatever comes after the last one that is looked at is more of them.
+    """
+    _, content = cut_out(data, pb.DriverMessage.HELLO_FIELD_NUMBER)
+    words, results = list[memoryview](), list[memoryview]()
+    for number, entry, raw in fields(content):
+        if number == _RESULTS and entry is not None:
+            results.append(entry)
+        else:
+            words.append(raw)
+        if len(words) > _MOST_WORDS:
+            raise DecodeError("too long for what it is")
+        if len(results) == _MOST_LATE:
+            break
+    return pb.Hello.FromString(b"".join(words)), results
 
 
 def _parsed(data: bytes) -> pb.DriverMessage | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from google.protobuf.message import DecodeError
 from cloudgraft.dock.codes import Code
 from cloudgraft.dock.large import LARGE, LARGEST_ENTRY, cut_out
 from cloudgraft.dock.messages import Operation, Result, Verb
-from cloudgraft.dock.speech import Malformed, Reply, Speech
+from cloudgraft.dock.speech import Introduction, Malformed, Reply, Speech
 from cloudgraft.dock.speech_v0 import SpeechV0
 from cloudgraft.dock.speech_v1 import SpeechV1
 from cloudgraft.sdk.driver import Machine
@@ -21,8 +22,8 @@ from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from cloudgraft.wire.pb import driver_pb2
-from tests.dock.hub.hub_rig import CLASS, listing
-from tests.dock.hub.raw_drivers import hello
+from tests.dock.hub.hub_rig import ACME, CLASS, listing, rigged
+from tests.dock.hub.raw_drivers import RawV1, hello
 
 MANY = 12_000
 
@@ -222,6 +223,29 @@ def test_a_hello_that_is_too_long_is_refused_with_a_reason() -> None:
     said = hello(results=[v1.Result(id=1, machine_name="m" * 3_000_000)])
     with pytest.raises(InvalidArgumentError, match="fewer results"):
         SpeechV1().introduction(said.SerializeToString())
+
+
+def test_of_a_hello_with_a_million_results_the_first_are_looked_at_and_nothing_is_kept_of_them() -> None:
+    """A driver keeps a thousand. Parsed, the million would have taken a hundred megabytes."""
+    said = hello(results=[v1.Result(id=7, hub_id="another", machine_name="m-1")]).hello.SerializeToString()
+    results = bytes((v1.Hello.RESULTS_FIELD_NUMBER << 3 | 2, 0)) * 500_000
+    data = bytes((v1.DriverMessage.HELLO_FIELD_NUMBER << 3 | 2,)) + _length(len(said) + len(results)) + said + results
+    found = SpeechV1().introduction(data)
+    assert (found.info.key, len(found.late)) == (ACME, 2000)
+    assert found.late[0] == Reply(7, None, foreign=True)
+
+
+def test_a_hello_of_fields_that_nobody_knows_is_none() -> None:
+    data = bytes((v1.DriverMessage.HELLO_FIELD_NUMBER << 3 | 2,)) + _length(1_000_000) + b"\xf8\x07\x00\x00" * 250_000
+    with pytest.raises(InvalidArgumentError, match="must be hello"):
+        SpeechV1().introduction(data)
+
+
+async def test_what_came_with_a_hello_is_let_go_once_the_driver_is_taken() -> None:
+    async with rigged() as rig, RawV1(rig) as driver:
+        await driver.connect(results=[v1.Result(id=number, hub_id="another") for number in range(1, 1000)])
+        await driver.word("acknowledge")
+        assert [each for each in gc.get_objects() if isinstance(each, Introduction)] == []
 
 
 def test_many_small_fields_are_not_walked_through() -> None:
