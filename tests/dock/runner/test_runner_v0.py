@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgraft.dock.codes import Code
+from cloudgraft.dock.messages import ClassRef
 from cloudgraft.dock.runner import (
     ClassData,
     DockRunner,
@@ -20,7 +22,7 @@ from cloudgraft.dock.runner import (
     from_2018,
 )
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec
-from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, OutOfStockError
 from tests.conditions import until
 from tests.dock.runner.drivers import GatedDriver, options_for, running
 from tests.dock.runner.small_hub import create, read, small_hub
@@ -127,6 +129,33 @@ async def test_a_driver_of_2018_serves_in_v0() -> None:
         assert made[0].machines == {}
         answer = (await visit.ask("create", class_name="elsewhere", name="m-2")).createresponse
         assert "not there" in answer.error
+
+
+@pytest.mark.parametrize("speech", [Speech.V0, Speech.V1])
+async def test_a_class_that_names_two_secrets_gives_a_driver_of_2018_either_by_its_name(speech: Speech) -> None:
+    """It knows of one reference, and asks by that; the hub's secret has the values of both."""
+    seen: list[str] = []
+
+    class Asking(Lab2018):
+        def list(self, machine_class: MachineClassMeta, credentials: str, machine_id: str) -> Mapping[str, str]:
+            seen.extend(self.data.get_secret(SecretMeta(name, "default")) for name in ("keys", "pool"))
+            with pytest.raises(NotFoundError):
+                self.data.get_secret(SecretMeta("other", "default"))
+            with pytest.raises(NotFoundError):
+                self.data.get_secret(SecretMeta("pool", "elsewhere"))
+            return {}
+
+    async with small_hub() as hub, running(from_2018(Asking), hub.address, speech=speech):
+        hub.classes["small"] = (1, {**SMALL, "secretRef": {"name": "pool"}})
+        hub.secrets["keys"] = hub.secrets["small"] = (1, {"password": b"correct-horse"})
+        if speech is Speech.V0:
+            assert (await (await hub.old_visit()).ask("list", class_name="small")).listresponse.error == ""
+        else:
+            visit = await hub.visit()
+            await visit.ask(read(ref=ClassRef(name="small", revision=1)))
+            assert (await visit.result()).status.code == 0
+    assert [json.loads(text)["metadata"]["name"] for text in seen] == ["keys", "pool"]
+    assert all(json.loads(text)["data"] == {"password": "Y29ycmVjdC1ob3JzZQ=="} for text in seen)
 
 
 async def test_a_changed_secret_reaches_a_driver_of_v0_with_its_next_operation() -> None:

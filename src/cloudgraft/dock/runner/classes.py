@@ -185,8 +185,9 @@ def class_from_json(text: str, *, name: str, key: Key, revision: int) -> Machine
         raise InternalError(f"what the hub sent for the machine class {name!r} is not an object")
     metadata = _object(data, "metadata")
     places = (data, _object(data, "spec"))  # the older kinds have it in their spec
-    found = (_object(place, word) for place in places for word in ("credentialsSecretRef", "secretRef"))
-    reference = next((reference for reference in found if reference), {})
+    found = [_object(place, word) for place in places for word in ("credentialsSecretRef", "secretRef")]
+    references = [reference for reference in found if reference]
+    reference = references[0] if references else {}
     spec = _object(data, "providerSpec" if "providerSpec" in data else "spec")  # the older kinds' word
     return MachineClass(
         name=name,
@@ -195,6 +196,7 @@ def class_from_json(text: str, *, name: str, key: Key, revision: int) -> Machine
         provider_spec=spec,
         node_template=_object(data, "nodeTemplate"),
         secret=str(reference.get("name", "")),
+        also_named=str(references[1].get("name", "")) if len(references) > 1 else "",
         namespace=str(reference.get("namespace") or metadata.get("namespace") or ""),
         json=text,
     )

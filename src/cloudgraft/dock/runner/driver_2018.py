@@ -6,7 +6,7 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cloudgraft.dock.messages import MachineClass, Secret
@@ -53,10 +53,13 @@ class ClassData:
     def get_secret(self, meta: SecretMeta) -> str:
         """The secret as a Secret of Kubernetes, as JSON: the values are in base64."""
         with self._lock:
-            secrets = [secret for _, secret in self._classes.values() if secret is not None]
-        for secret in secrets:
-            if secret.name == meta.secret_name and meta.namespace in {"", secret.namespace}:
-                return _as_kubernetes(secret)
+            known = list(self._classes.values())
+        for machine_class, secret in known:
+            if secret is None or meta.namespace not in {"", secret.namespace}:
+                continue
+            # A class may name two. What the hub gives for either has the values of both, under one of the names.
+            if meta.secret_name and meta.secret_name in {secret.name, machine_class.also_named}:
+                return _as_kubernetes(replace(secret, name=meta.secret_name))
         raise NotFoundError(f"no machine class of this driver has the secret {meta.secret_name!r}")
 
     def _keep(self, machine_class: MachineClass, secret: Secret | None) -> None:
