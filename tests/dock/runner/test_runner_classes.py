@@ -110,6 +110,25 @@ async def test_a_driver_is_shown_class_and_secret_once_for_each_revision() -> No
         assert driver.classes == ["small", "small"]
 
 
+async def test_what_another_hub_has_under_the_same_revision_is_fetched_anew() -> None:
+    """A hub that was started again counts anew, and may come to a number that the last one had for something else."""
+    driver = UsingDriver()
+    async with small_hub(hub_id="first") as hub, running(driver, hub.address):
+        _fill(hub)
+        visit = await hub.visit()
+        await visit.ask(read(ref=ref()))
+        await visit.result()
+        hub.hub_id = "second"
+        _fill(hub, password=b"battery-staple")
+        visit.hung_up.set()
+        again = await hub.visit()
+        for _ in range(2):
+            await again.ask(read(ref=ref()))
+            await again.result()
+        assert [shown[2]["password"] for shown in driver.used] == [b"correct-horse", b"battery-staple"]
+        assert hub.fetched == ["class small", "secret of small"] * 2
+
+
 async def test_many_operations_at_once_fetch_a_class_once() -> None:
     driver = UsingDriver()
     async with small_hub() as hub, running(driver, hub.address):

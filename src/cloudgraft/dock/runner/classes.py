@@ -43,10 +43,13 @@ class Source(Protocol):
         """The secret that the class names; None when it names none."""
 
 
+_Asked = tuple[str, int, int]  # the hub's life, and the revisions of class and secret: they count within one life
+
+
 @dataclass(slots=True)
 class _Entry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    asked: tuple[int, int] | None = None  # the revisions for which it was fetched; None: fetch it again
+    asked: _Asked | None = None  # for what it was fetched; None: fetch it again
     machine_class: MachineClass | None = None
     secret: Secret | None = None
 
@@ -57,6 +60,7 @@ class Classes:
     def __init__(self, use: Use | None) -> None:
         """``use`` is the driver's own method; without it no secret is ever fetched."""
         self.source: Source | None = None  # None: not connected
+        self.hub_id = ""  # of the hub's life that the last operation is of: another one counts revisions anew
         self._use = use
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._hiding = Hiding(time.monotonic)
@@ -99,7 +103,7 @@ class Classes:
 
     async def _ready(self, ref: ClassRef, *, is_change_of_none: bool) -> MachineClass:
         entry = self._entry(ref.name)
-        wanted = (ref.revision, ref.secret_revision)
+        wanted = self._asked(ref)
         async with entry.lock:
             if entry.machine_class is not None and self._is_good(entry, ref):
                 return entry.machine_class
@@ -114,7 +118,10 @@ class Classes:
 
     def _is_good(self, entry: _Entry, ref: ClassRef) -> bool:
         is_versioned = self.source is None or self.source.is_versioned
-        return entry.asked == (ref.revision, ref.secret_revision) and is_versioned
+        return entry.asked == self._asked(ref) and is_versioned
+
+    def _asked(self, ref: ClassRef) -> _Asked:
+        return self.hub_id, ref.revision, ref.secret_revision
 
     def _entry(self, name: str) -> _Entry:
         entry = self._entries.setdefault(name, _Entry())
@@ -132,7 +139,7 @@ class Classes:
         return found, await self.source.secret(found)
 
     async def _show(
-        self, entry: _Entry, wanted: tuple[int, int], machine_class: MachineClass, secret: Secret | None
+        self, entry: _Entry, wanted: _Asked, machine_class: MachineClass, secret: Secret | None
     ) -> MachineClass:
         old, is_new = entry.secret, secret != entry.secret
         if is_new and secret is not None:

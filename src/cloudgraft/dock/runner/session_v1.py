@@ -159,7 +159,7 @@ class SessionV1:
                 self._draining.set_result(_seconds(message.drain.grace))
 
     def _begin(self, message: pb.Operation) -> None:
-        self._hub_id = message.hub_id
+        self._hub_id = self._crew.classes.hub_id = message.hub_id
         known = self._crew.keeper.find(message.hub_id, message.id)
         if known is not None:
             self.deliver(known)
