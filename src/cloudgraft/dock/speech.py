@@ -11,10 +11,24 @@ from typing import Any, ClassVar, Final
 
 from cloudgraft.dock.messages import DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["Beat", "Bye", "Heard", "Introduction", "Malformed", "Reply", "Speech", "Tombstones", "checked_key"]
+__all__ = [
+    "LONGEST_TEXT",
+    "Beat",
+    "Bye",
+    "Heard",
+    "Introduction",
+    "Malformed",
+    "Reply",
+    "Speech",
+    "Tombstones",
+    "checked_key",
+    "shortened",
+]
 
 _LONGEST_NAME: Final = 253
+LONGEST_TEXT: Final = 2000  # characters of a driver's error that are kept
 
 
 @dataclass(slots=True)  # not frozen: one is made for each operation, and that takes thrice as long
@@ -161,3 +175,8 @@ def checked_key(kind: str, api_version: str) -> Key:
                 f"the driver's {what} must be at most {_LONGEST_NAME} printable ASCII characters without a space"
             )
     return Key(kind=kind, api_version=api_version)
+
+
+def shortened(text: str) -> str:
+    """A driver's error, as much of it as is kept. What is secret is hidden first: half of it is not known as such."""
+    return redacted(text[: 4 * LONGEST_TEXT])[:LONGEST_TEXT]

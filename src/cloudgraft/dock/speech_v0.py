@@ -17,7 +17,17 @@ from google.protobuf.message import DecodeError
 from cloudgraft.dock.codes import Code, decode, error_of
 from cloudgraft.dock.large import LARGE, MOST_ITEMS, Turns, cut_out, entries
 from cloudgraft.dock.messages import DriverInfo, Operation, Result, Status, Verb
-from cloudgraft.dock.speech import Bye, Heard, Introduction, Malformed, Reply, Speech, checked_key
+from cloudgraft.dock.speech import (
+    LONGEST_TEXT,
+    Bye,
+    Heard,
+    Introduction,
+    Malformed,
+    Reply,
+    Speech,
+    checked_key,
+    shortened,
+)
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
@@ -29,7 +39,6 @@ REGISTER: Final = "register"
 UNREGISTER: Final = "unregister"
 FIRST_NUMBER: Final = 1
 LAST_NUMBER: Final = 2**31 - 1  # they are int32
-_LONGEST_TEXT: Final = 2000
 _LIST, _ERROR = pb.DriverSide.listResp.LIST_FIELD_NUMBER, pb.DriverSide.listResp.ERROR_FIELD_NUMBER
 _ANSWERS: Final = {Verb.CREATE: "createresponse", Verb.DELETE: "deleteresponse", Verb.LIST: "listresponse"}
 
@@ -134,7 +143,7 @@ def _status(error: str) -> Status:
     if not error:
         return Status()
     code, text = decode(error)
-    return Status(code=code, message=text[:_LONGEST_TEXT])
+    return Status(code=code, message=shortened(text))
 
 
 def _created(response: pb.DriverSide.createResp, operation: Operation) -> Result:
@@ -164,7 +173,7 @@ async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Resu
                     await asyncio.sleep(0)
         for number, entry in entries(content, _LIST, _ERROR):
             if number == _ERROR:
-                status = _status(str(entry[: 4 * _LONGEST_TEXT], "utf-8", "replace"))
+                status = _status(str(entry[: 4 * LONGEST_TEXT], "utf-8", "replace"))
             elif status.code is Code.OK:
                 _add(machines, pb.DriverSide.machine.FromString(bytes(entry)))
             if turns.is_over(entry):

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from cloudgraft.dock.codes import code_from, error_of
 from cloudgraft.dock.large import MOST_ITEMS, Turns, entries
 from cloudgraft.dock.messages import Answer, ClassRef, DriverInfo, MachineClass, Operation, Result, Secret, Status, Verb
-from cloudgraft.dock.speech import checked_key
+from cloudgraft.dock.speech import checked_key, shortened
 from cloudgraft.sdk.driver import Machine, Price, Shape
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.wire import driver as wire
@@ -40,7 +40,6 @@ PROTOCOL: Final = "v1"
 PROTOCOL_NUMBER: Final = 1
 _FINE: Final = Status()
 _ENTRIES, _MORE = 1, 2  # fields of every long answer: what is in it, and whether that is a part only
-_LONGEST_TEXT: Final = 2000  # characters of an error that are kept
 _MOST_CAPABILITIES: Final = 100
 
 
@@ -239,7 +238,7 @@ def _status_from_pb(message: pb.Status) -> Status:
         return _FINE
     return Status(
         code=code_from(message.code),
-        message=message.message[:_LONGEST_TEXT],
+        message=shortened(message.message),
         retry_after=duration_from_pb(message.retry_after) if message.HasField("retry_after") else None,
     )
 

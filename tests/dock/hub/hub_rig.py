@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +12,7 @@ import grpc.aio
 
 from cloudgraft.dock.hub import Hub, HubSettings
 from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
-from cloudgraft.dock.ports import Context
+from cloudgraft.dock.ports import ClassStore, Context
 from cloudgraft.dock.service import server_options
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import NotFoundError
@@ -116,13 +117,12 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rigged(settings: HubSettings = CALM, *, clock: Callable[[], float] | None = None) -> AsyncIterator[Rig]:
+async def rigged(
+    settings: HubSettings = CALM, *, clock: Callable[[], float] = time.monotonic, store: ClassStore | None = None
+) -> AsyncIterator[Rig]:
+    """``store`` instead of the classes in memory."""
     access, classes, told = SomeAccess(), SomeClasses(), list[Key]()
-    hub = (
-        Hub(access=access, classes=classes, settings=settings)
-        if clock is None
-        else Hub(access=access, classes=classes, settings=settings, clock=clock)
-    )
+    hub = Hub(access=access, classes=store or classes, settings=settings, clock=clock)
     hub.listen(told.append)
     server = grpc.aio.server(options=server_options(settings))
     server.add_generic_rpc_handlers(tuple(hub.handlers()))

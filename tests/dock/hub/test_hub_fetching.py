@@ -12,7 +12,10 @@ from typing import Any
 import grpc
 import pytest
 
+from cloudgraft.dock.classes.declared import Snapshot, class_of
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.messages import Key, Secret
+from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from tests.conditions import until
@@ -24,6 +27,13 @@ SECRET_V0 = "/service.Servicegrpc/GetSecret"
 CLASS_V1 = "/cloudgraft.dock.v1.Dock/GetMachineClass"
 SECRET_V1 = "/cloudgraft.dock.v1.Dock/GetSecret"
 PASSWORD = b"correct horse battery"
+WITH_SECRET = {
+    "kind": ACME.kind,
+    "apiVersion": ACME.api_version,
+    "metadata": {"name": "small", "namespace": "ns"},
+    "providerSpec": {},
+    "secretRef": {"name": "keys"},
+}
 
 
 @pytest.fixture
@@ -137,6 +147,37 @@ async def test_a_bug_in_the_store_of_classes_reaches_the_driver_as_an_id(
         with caplog.at_level(logging.CRITICAL, logger="cloudgraft.dock"):
             request = v1.GetMachineClassRequest(name="small")
             assert await code_of(driver, CLASS_V1, request, v1.MachineClass) is grpc.StatusCode.INTERNAL
+
+
+@pytest.mark.parametrize("before", [0, 1980], ids=["whole", "cut"])
+@pytest.mark.parametrize("kind", [RawV0, RawV1])
+async def test_case_40_an_error_that_quotes_the_secret_is_told_and_kept_without_it(
+    kind: type[RawV0 | RawV1], before: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some clouds answer with what they were sent. The caller, the report and the log have none of it."""
+    secret = {("ns", "keys"): {"password": b"quoted-by-its-cloud"}}
+    store = MachineClasses(["file"])
+    store.publish("file", Snapshot(classes=(class_of(WITH_SECRET, secret.get),)))  # which hides it
+    text = f"{'x' * before} login with quoted-by-its-cloud failed"
+    with caplog.at_level(logging.DEBUG):
+        async with rigged(store=store) as rig, kind(rig) as driver:
+            if isinstance(driver, RawV0):
+                await driver.register()
+                await until(lambda: rig.hub.info(ACME) is not None)
+            else:
+                await driver.connect()
+            looking = asyncio.create_task(rig.hub.call(ACME, listing()))
+            if isinstance(driver, RawV0):
+                await driver.listed((await driver.hear()).operationID, error=text)
+            else:
+                number = (await driver.operation()).id
+                status = v1.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)
+                await driver.send(v1.DriverMessage(result=v1.Result(id=number, status=status)))
+            with pytest.raises(CloudgraftError, match=r"login|xxx") as caught:
+                await looking
+            reported = rig.hub.drivers()[0].last_error
+    assert reported.startswith("list: ")
+    assert "quoted" not in f"{caught.value.message} {reported} {caplog.text}"
 
 
 async def test_case_40_no_secret_is_in_a_log_or_a_report(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import grpc.aio
 import pytest
 
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.messages import Key, Secret
 from cloudgraft.sdk.driver import Machine
 from tests.conditions import until
 from tests.dock.hub.hub_rig import create, delete, listing, rigged
@@ -67,9 +68,10 @@ def text(message: Fields, number: int) -> str:
 
 @pytest.mark.parametrize("service", ["service.Servicegrpc", "infra.Infragrpc"])
 async def test_v0_is_spoken_with_a_client_made_from_the_table_of_fields(service: str) -> None:
-    """Register, create, list, delete, GetMachineClass, unregister: the whole of 2018."""
+    """Register, create, list, delete, GetMachineClass, GetSecret, unregister: the whole of 2018."""
     async with rigged() as rig, grpc.aio.insecure_channel(rig.address) as channel:
-        rig.classes.add("small", AWS, json='{"spec": {}}')
+        rig.classes.add("small", AWS, secret="keys", json='{"spec": {}}')
+        rig.classes.secrets["keys"] = Secret(name="keys", revision=5, namespace="default", data={"token": b"hush"})
         stream: Any = channel.stream_stream(f"/{service}/Register")()
         # MCMside {1: operationID, 2: operationType}: the hub speaks first.
         assert await stream.read() == b"\x08\x01\x12\x08register"
@@ -92,6 +94,10 @@ async def test_v0_is_spoken_with_a_client_made_from_the_table_of_fields(service:
         )
         get: Any = channel.unary_unary(f"/{service}/GetMachineClass")
         assert text(fields(await get(params[1][0], timeout=20)), 1) == '{"spec": {}}'
+        # SecretMeta {1: secretName, 2: nameSpace, 3: revision}, Secret {1: data, 2: error}.
+        get_secret: Any = channel.unary_unary(f"/{service}/GetSecret")
+        found = fields(await get_secret(field(1, "keys") + field(2, "default") + field(3, 1), timeout=20))
+        assert (json.loads(text(found, 1))["data"], text(found, 2)) == ({"token": "aHVzaA=="}, "")
         # createResp {1: providerID, 2: nodename, 3: error}.
         created = field(1, "aws:///eu-west-1/i-1") + field(2, "ip-10-0-0-1")
         await stream.write(field(1, 1) + field(2, "create") + field(4, created))

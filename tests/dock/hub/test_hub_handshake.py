@@ -212,13 +212,14 @@ async def test_case_08_of_two_registrations_at_one_instant_one_is_taken(kind: ty
         words = [first.SerializeToString() for first in firsts]
         await asyncio.gather(*(driver.send_bytes(data) for driver, data in zip(drivers, words, strict=True)))
         ends = [asyncio.create_task(driver.end()) for driver in drivers]
+        beat = v1.DriverMessage(heartbeat=v1.Heartbeat(number=1)).SerializeToString()
         while sum(end.done() for end in ends) < 4:  # the one that was taken is asked whether it lives
             await asyncio.sleep(0.02)
             if kind is RawV1:
                 for driver, end in zip(drivers, ends, strict=True):
                     if not end.done():
                         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                            await driver.send(v1.DriverMessage(heartbeat=v1.Heartbeat(number=1)))
+                            await driver.send_bytes(beat)
         codes = [end.result()[0] for end in ends if end.done()]
         assert codes == [grpc.StatusCode.ALREADY_EXISTS] * 4
         assert rig.hub.counts()["connected"] == 1
