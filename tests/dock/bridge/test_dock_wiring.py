@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloudgraft.certs.authority import create_bundle, issue_client
+from cloudgraft.certs.authority import create_bundle, issue_client, renew
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.config import Config, ConfigError, parse
 from cloudgraft.dock.bridge import DockDriver
@@ -19,6 +20,7 @@ from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Tl
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError, UnavailableError
 from tests.conditions import until
 from tests.dock.bridge.harbour import dock_options
+from tests.dock.runner.small_hub import read
 from tests.engine.stepped import Cloud
 
 KEY = Key(kind="AcmeMachineClass", api_version="machine.example/v1")
@@ -106,6 +108,55 @@ async def test_over_mtls_a_driver_is_known_by_its_certificate(tmp_path: Path, ca
         async with dialled_in(link, tls=other) as stranger:
             await until(lambda: "refused a caller" in caplog.text, what="it was sent away")
             assert not stranger.is_connected
+
+
+def short_lived(directory: Path, seconds: float) -> datetime:
+    """A certificate of that name, in place of the one before; when it ends."""
+    for old in directory.glob("short-lived.*"):
+        old.unlink()
+    now = datetime.now(UTC)
+    end = now + timedelta(seconds=seconds)
+    issue_client(directory, "short-lived", not_before=now - timedelta(days=1), not_after=end)
+    return end
+
+
+async def connected_with_what_ends(runner: DockRunner, directory: Path) -> datetime:
+    """When the certificate ends with which it came in: a busy machine may need longer than the first one lives."""
+    for seconds in (3, 10, 30):
+        end = short_lived(directory, seconds)
+        await until(lambda end=end: runner.is_connected or datetime.now(UTC) > end, seconds=40)  # type: ignore[misc]
+        if runner.is_connected:
+            return end
+    raise AssertionError("it never came in")
+
+
+@pytest.mark.timeout(150)
+async def test_case_33_certificates_expire_and_rotate_while_drivers_are_connected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is connected stays so when its certificate ends, or the dock's changes; it is a new connection that counts.
+
+    The driver's next connection with the ended certificate is refused, and with a renewed one it is let in: by a dock
+    that was never restarted, and by itself.
+    """
+    certs = tmp_path / "certs"
+    bundle = create_bundle(certs, hosts=["127.0.0.1"])
+    tls = "tls: {cert: certs/server.crt, key: certs/server.key, clientCA: certs/ca.crt}"
+    driver = DRIVER.replace("tokenFile: acme.token", "clientNames: [short-lived]")
+    link = link_of(config_of(tmp_path, tls, f"drivers: [{driver}]"))
+    own = Tls(ca=bundle.ca_cert, cert=certs / "short-lived.crt", key=certs / "short-lived.key")
+    async with link.running(), dialled_in(link, tls=own) as runner:
+        end = await connected_with_what_ends(runner, certs)
+        renew(certs, what="server")
+        await until(lambda: datetime.now(UTC) > end + timedelta(seconds=1), seconds=40)
+        assert await link.hub.call(KEY, read()) == [], "it is served as before"
+        assert runner.connections == 1
+        caplog.clear()
+        next(iter(link.hub._sessions)).end("for this test")
+        await until(lambda: caplog.text.count("no connection") >= 3, what="it is cut off, and refused twice")
+        assert (runner.connections, link.hub.drivers()) == (1, [])
+        renew(certs, what="client")
+        await until(lambda: runner.connections == 2 and bool(link.hub.drivers()), what="it is back")
 
 
 async def test_a_certificate_that_is_replaced_is_used_from_the_next_connection_on(tmp_path: Path) -> None:
