@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
+from cloudgraft.dock.bridge import DockDriver
 from cloudgraft.dock.messages import Key
-from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
+from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError, UnavailableError
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
-from tests.dock.bridge.harbour import KEY, Caller, Harbour
+from tests.conditions import until
+from tests.dock.bridge.harbour import KEY, Caller, Harbour, dock_options
+from tests.dock.hub.black_hole import BlackHole
 from tests.engine.stepped import Cloud
 
 
@@ -44,6 +48,29 @@ async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(harb
         await known.list()
     await known.close()
     assert redacted("a-word-of-16-letters") != "[secret]", "what is in use nowhere costs nothing"
+
+
+async def test_a_dock_that_is_gone_without_a_word_is_noticed_and_dialled_anew(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall forgets the connection: without pings, calls would wait for it until TCP gives up."""
+    monkeypatch.setattr("cloudgraft.dock.remote_berth._PING_EVERY", 1.5)
+    monkeypatch.setattr("cloudgraft.dock.remote_berth._PING_ANSWER", 2.0)
+    await harbour.dial_in(Cloud())
+    async with BlackHole(int(harbour.listener.address.rpartition(":")[2])).listening() as network:
+        cloud = DockDriver(dock_options(address=network.address))
+        await cloud.start()
+
+        async def is_listed() -> bool:
+            with contextlib.suppress(UnavailableError):  # nothing else is an answer of a connection that is gone
+                return list(await cloud.list()) == []
+            return False
+
+        await until(is_listed, what="the dock is reached")
+        network.forget()
+        assert not await is_listed()
+        await until(is_listed, what="it is dialled anew", seconds=40)
+        await cloud.close()
 
 
 @pytest.mark.parametrize("left_out", ["cloudgraft-kind", "cloudgraft-api-version", "cloudgraft-machine-class"])

@@ -21,16 +21,22 @@ class BlackHole:
         """From now on nothing arrives, and nobody is told."""
         self._open.clear()
 
+    def forget(self) -> None:
+        """Nothing arrives any more over the connections that there are. New ones are as they should be."""
+        self.swallow()
+        self._open = asyncio.Event()
+        self._open.set()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         for source, sink in ((reader, far_writer), (far_reader, writer)):
-            task = asyncio.create_task(self._pass_on(source, sink))
+            task = asyncio.create_task(self._pass_on(source, sink, self._open))
             self._tasks.add(task)
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_open: asyncio.Event) -> None:
         try:
             while data := await source.read(65536):
-                await self._open.wait()
+                await is_open.wait()
                 sink.write(data)
                 await sink.drain()
         except OSError:
