@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Code", "Meaning", "code_from", "code_of", "decode", "encode", "error_of", "meaning_of", "retry_after_of"]
 
+_LONGEST_HEARD: Final = timedelta(hours=1)  # whatever a driver says: one that is wrong would be left alone for ever
+
 
 class Code(enum.IntEnum):
     """0 to 16 are gRPC's; 17 is the machine controller's own."""
@@ -170,7 +172,9 @@ def error_of(code: Code, message: str, verb: Verb, retry_after: timedelta | None
     meaning = meaning_of(code, verb)
     if meaning.error is None:
         return None
-    seconds = retry_after.total_seconds() if retry_after is not None and retry_after > timedelta(0) else None
+    seconds = None
+    if retry_after is not None and retry_after > timedelta(0):
+        seconds = min(retry_after, _LONGEST_HEARD).total_seconds()
     kind = meaning.error if seconds is None else meaning.if_told_when or meaning.error
     return kind(message or f"the driver answered {code.name}: {meaning.why}", retry_after=seconds)
 

@@ -115,6 +115,14 @@ def test_a_driver_that_says_when_to_come_again_knows_that_nothing_was_made() -> 
     assert after_create(error_of(Code.UNAVAILABLE, "x", Verb.CREATE, timedelta(0))) == SETTLE
 
 
+def test_no_driver_is_left_alone_for_longer_than_an_hour() -> None:
+    """What it says may be a mistake of units, and nobody could take it back."""
+    for given, kept in ((timedelta(minutes=59), 59 * 60), (timedelta(days=300_000), 3600)):
+        error = error_of(Code.UNAVAILABLE, "x", Verb.LIST, given)
+        assert error is not None
+        assert error.retry_after == kept
+
+
 @pytest.mark.parametrize("kind", error_table(), ids=lambda kind: kind.slug)
 def test_an_error_of_the_sdk_comes_through_as_no_more_than_it_was(kind: type[CloudgraftError]) -> None:
     """Nothing that leaves the outcome open arrives as "nothing was done", and the class of the autoscaler stays."""
