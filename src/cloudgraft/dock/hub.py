@@ -67,6 +67,7 @@ class Hub:
             registry=self._registry,
             tombstones=Tombstones(self._settings.tombstones),
             ready=self._ready,
+            refused=self._refused,
             closing=lambda: self._closing,
             limits=Limits(self._settings, self._clock),
         )
@@ -99,7 +100,7 @@ class Hub:
         return session.info if session is not None else None
 
     def counts(self) -> Mapping[str, int]:
-        """How often what happened since the start: connected, gone, late, malformed."""
+        """How often what happened since the start: connected, refused, gone, late, malformed."""
         return dict(self._counts)
 
     def listen(self, on_change: Callable[[Key], None]) -> None:
@@ -168,6 +169,9 @@ class Hub:
     def _late(self, session: Session) -> None:
         self._counts["late"] += 1
         self._tell(session.key)
+
+    def _refused(self) -> None:
+        self._counts["refused"] += 1
 
     def _malformed(self) -> None:
         self._counts["malformed"] += 1

@@ -52,7 +52,9 @@ class Limits:
         """A place for one connection; raises RateLimitedError when there is none."""
         self._arrive(identity)
         if self._open.total() >= self._settings.max_sessions:
-            raise RateLimitedError("the hub has as many drivers as it takes: maxSessions says how many", retry_after=30)
+            raise RateLimitedError(
+                f"the hub has {self._settings.max_sessions} drivers, and takes no more", retry_after=30
+            )
         if self._open[identity] >= self._settings.max_sessions_per_identity:
             raise RateLimitedError(f"{identity} has as many connections as one identity may have", retry_after=30)
         self._open[identity] += 1

@@ -32,12 +32,12 @@ _FAMILIES: Final = {
     ),
     "cloudgraft_dock_malformed": ("Messages of this connection that made no sense", _DRIVER),
     "cloudgraft_dock_events": (
-        "What happened since the start: connected, gone, late results, malformed messages",
+        "What happened since the start: drivers that were connected, refused, gone, late results, malformed messages",
         ("what",),
     ),
 }
 _COUNTERS: Final = frozenset({"cloudgraft_dock_operations", "cloudgraft_dock_malformed", "cloudgraft_dock_events"})
-_EVENTS: Final = ("connected", "gone", "late", "malformed")
+_EVENTS: Final = ("connected", "refused", "gone", "late", "malformed")
 
 Sample = tuple[str, tuple[str, ...], float]  # a name, the values of its labels, and the value
 

@@ -43,6 +43,7 @@ class Reception:
     registry: Registry
     tombstones: Tombstones
     ready: Callable[[Session], None]  # a driver was taken
+    refused: Callable[[], None]  # one was not
     closing: Callable[[], bool]
     limits: Limits
 
@@ -56,6 +57,7 @@ class Reception:
                 session = await self._receive(context, speech, identity)
                 await session.run()
         except CloudgraftError as error:
+            self.refused()
             level = logging.DEBUG if isinstance(error, RateLimitedError) else logging.INFO  # those come in thousands
             log.log(level, "a driver was not taken: %s", error.message, extra={"peer": context.peer()})
             await _turn_away(context, speech.reject(error), error)

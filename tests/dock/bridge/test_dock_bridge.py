@@ -259,3 +259,4 @@ async def test_the_metrics_show_who_is_connected_and_what_was_done(harbour: Harb
     assert f'cloudgraft_dock_operations_total{{{labels},result="ok"}} 1.0' in page
     assert f"cloudgraft_dock_in_flight{{{labels}}} 0.0" in page
     assert 'cloudgraft_dock_events_total{what="connected"} 1.0' in page
+    assert 'cloudgraft_dock_events_total{what="refused"} 0.0' in page

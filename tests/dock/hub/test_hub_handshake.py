@@ -381,7 +381,9 @@ async def test_the_hub_takes_only_so_many_drivers() -> None:
         async with RawV1(rig, identity="b") as second:
             reject = (await second.hear()).reject
             assert reject.retry_after.seconds > 0
+            assert "takes no more" in reject.message
             assert (await second.end())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (rig.hub.counts()["connected"], rig.hub.counts()["refused"]) == (1, 1)
 
 
 async def test_without_a_driver_nothing_is_done_and_that_is_said_at_once() -> None:
