@@ -20,6 +20,8 @@ from cloudgraft.sdk.errors import CloudgraftError
 from tests.cli.operator_rig import operating
 from tests.cli.serve_process import ServeProcess
 from tests.conditions import until
+from tests.dock.runner.real_hub import KEY
+from tests.dock.runner.real_hub import dock as real_dock
 from tests.engine.rig import Rig
 
 # With the verb, also where the list of verbs does not have it yet.
@@ -92,6 +94,35 @@ async def test_a_driver_dials_in_and_is_shown_and_both_end_when_told(tmp_path: P
         assert (await asyncio.to_thread(run, "drivers", "-c", dock)).stdout == "No driver is connected.\n"
         hub.send_signal(signal.SIGTERM)
         assert hub.wait(30) == 0
+
+
+LAB = r"""#!/bin/bash
+machine() { printf '{"name": "%s", "machineID": "vm-%s"}' "$1" "$1"; }
+case "$1" in
+  create) touch "made-$CLOUDGRAFT_NAME"; printf '{"machine": %s}' "$(machine "$CLOUDGRAFT_NAME")" ;;
+  list) for file in made-*; do printf '{"machines": [%s]}' "$(machine "${file#made-}")"; done ;;
+esac
+"""
+
+
+@pytest.mark.timeout(150)
+async def test_a_script_is_a_driver_that_dials_in(tmp_path: Path) -> None:
+    """The driver of the command line is taken over that of the file, and commands run beside the file."""
+    script = written(tmp_path / "lab.sh", LAB)
+    script.chmod(0o755)
+    commands = ", ".join(f"{verb}: [./lab.sh, {verb}]" for verb in ("create", "delete", "list"))
+    about = f"address: 127.0.0.1:1\nkind: {KEY.kind}\napiVersion: {KEY.api_version}\ndriver: simulated\n"
+    file = written(tmp_path / "driver.yaml", f"{about}options: {{{commands}, ownership: name}}\n")
+    async with real_dock() as own:
+        arguments = ("connect", "-c", file, "--driver", "exec", "--address", own.address)
+        with started(tmp_path / "driver.log", *arguments) as process:
+            await own.connected()
+            made = await own.make("m-1")
+            assert (made.name, made.machine_id) == ("m-1", "vm-m-1")
+            assert (tmp_path / "made-m-1").exists()
+            assert await own.names() == ["m-1"]
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 30) == 0
 
 
 @pytest.mark.timeout(150)
