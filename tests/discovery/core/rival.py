@@ -17,7 +17,7 @@ from pathlib import Path
 from sqlalchemy import Connection, RootTransaction
 
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.sdk.errors import OutOfStockError, UnavailableError
+from cloudgraft.sdk.errors import DeadlineError, OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.database import Database
 
@@ -42,7 +42,7 @@ async def race(where: str, name: str, count: int) -> None:
                     await discovery.confirm(found.id)
             except OutOfStockError:
                 refused += 1
-            except UnavailableError:
+            except (UnavailableError, DeadlineError):
                 continue
             else:
                 got += 1
