@@ -36,6 +36,7 @@ from cloudgraft.web.identity import Caller, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from cloudgraft.web.problems import EditedMeanwhileError
 
+PATIENCE = 60.0  # seconds for a request, on a machine that is busy with other things
 TOKEN = "a-token-that-is-long-enough"
 
 
@@ -105,13 +106,15 @@ class World:
 
     def operator(self) -> WebClient:
         tls = ClientTls(ca=self.certs.ca_cert, cert=self.certs.client_cert, key=self.certs.client_key)
-        return WebClient(self.listener.url, tls=tls)
+        return WebClient(self.listener.url, tls=tls, timeout=PATIENCE)
 
     def reader(self) -> WebClient:
-        return WebClient(self.listener.url, tls=ClientTls(ca=self.certs.ca_cert), token_file=self.token_file)
+        return WebClient(
+            self.listener.url, tls=ClientTls(ca=self.certs.ca_cert), token_file=self.token_file, timeout=PATIENCE
+        )
 
     def stranger(self) -> WebClient:
-        return WebClient(self.listener.url, tls=ClientTls(ca=self.certs.ca_cert))
+        return WebClient(self.listener.url, tls=ClientTls(ca=self.certs.ca_cert), timeout=PATIENCE)
 
     def audited(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.audit_file.read_text().splitlines()]
@@ -152,7 +155,7 @@ async def test_a_stranger_learns_nothing_but_health(world: World) -> None:
 async def test_a_certificate_of_another_authority_is_refused_in_the_handshake(world: World, tmp_path: Path) -> None:
     other = create_bundle(tmp_path / "other", hosts=["127.0.0.1"], client_name="boss")
     tls = ClientTls(ca=world.certs.ca_cert, cert=other.client_cert, key=other.client_key)
-    async with WebClient(world.listener.url, tls=tls) as client:
+    async with WebClient(world.listener.url, tls=tls, timeout=PATIENCE) as client:
         with pytest.raises((DeadlineError, UnavailableError)):
             await client.request("GET", "/things/one")
 
@@ -161,7 +164,7 @@ async def test_a_certificate_without_a_rule_is_a_stranger(world: World) -> None:
     issue_client(world.certs.directory, "somebody")
     directory = world.certs.directory
     tls = ClientTls(ca=world.certs.ca_cert, cert=directory / "somebody.crt", key=directory / "somebody.key")
-    async with WebClient(world.listener.url, tls=tls) as client:
+    async with WebClient(world.listener.url, tls=tls, timeout=PATIENCE) as client:
         with pytest.raises(AuthenticationError):
             await client.request("GET", "/things/one")
 
@@ -170,7 +173,7 @@ async def test_a_token_taken_out_of_its_file_is_good_no_more(world: World, tmp_p
     mine = tmp_path / "mine"
     mine.write_text(TOKEN)
     tls = ClientTls(ca=world.certs.ca_cert)
-    async with WebClient(world.listener.url, tls=tls, token_file=mine) as client:
+    async with WebClient(world.listener.url, tls=tls, token_file=mine, timeout=PATIENCE) as client:
         await client.request("GET", "/things/one")
         world.token_file.write_text("another-token-long-enough")
         with pytest.raises(AuthenticationError):
@@ -199,10 +202,10 @@ async def test_new_certificates_are_used_for_the_next_connection_and_an_authorit
         old.with_suffix(".new").write_bytes(fresh.read_bytes())
         old.with_suffix(".new").replace(old)
     tls = ClientTls(ca=new.ca_cert, cert=new.client_cert, key=new.client_key)
-    async with WebClient(world.listener.url, tls=tls) as client:
+    async with WebClient(world.listener.url, tls=tls, timeout=PATIENCE) as client:
         assert (await client.request("GET", "/things/one")).status == 200
     tls = ClientTls(ca=new.ca_cert, cert=world.certs.client_cert, key=world.certs.client_key)
-    async with WebClient(world.listener.url, tls=tls) as client:
+    async with WebClient(world.listener.url, tls=tls, timeout=PATIENCE) as client:
         with pytest.raises((DeadlineError, UnavailableError)):
             await client.request("GET", "/things/one")
 
@@ -213,7 +216,7 @@ async def test_files_that_do_not_fit_together_leave_the_old_ones_in_use(
     world.certs.server_cert.write_text("nonsense")
     tls = ClientTls(ca=world.certs.ca_cert, cert=world.certs.client_cert, key=world.certs.client_key)
     with caplog.at_level(logging.WARNING):
-        async with WebClient(world.listener.url, tls=tls) as client:
+        async with WebClient(world.listener.url, tls=tls, timeout=PATIENCE) as client:
             assert (await client.request("GET", "/things/one")).status == 200
     assert "the old ones stay" in caplog.text
 
@@ -322,11 +325,11 @@ async def open_to_this_host(rules: list[ClientRule]) -> AsyncIterator[WebListene
 
 
 async def test_without_tls_and_clients_whoever_is_on_this_host_may_do_anything(tmp_path: Path) -> None:
-    async with open_to_this_host([]) as listener, WebClient(listener.url) as client:
+    async with open_to_this_host([]) as listener, WebClient(listener.url, timeout=PATIENCE) as client:
         assert (await client.request("PUT", "/things/one", json={"size": 3})).json == {"size": 3}
     tokens = tmp_path / "token"
     tokens.write_text(TOKEN)
     rules = [ClientRule(name="a", role="operator", token_file=tokens)]
-    async with open_to_this_host(rules) as listener, WebClient(listener.url) as client:
+    async with open_to_this_host(rules) as listener, WebClient(listener.url, timeout=PATIENCE) as client:
         with pytest.raises(AuthenticationError):
             await client.request("GET", "/things/one")
