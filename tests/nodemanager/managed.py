@@ -20,11 +20,18 @@ from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from tests.engine.rig import Rig, running
 
+PATIENCE = 60.0  # seconds for what a machine that is busy with other things may take long for
 TOKENS = {
     "front": "front-token-0123456789",
     "operator": "operator-token-0123456789",
     "read-only": "reader-token-012345",
 }
+
+
+def patient(**changes: float) -> FrontSettings:
+    """A front that reads often, and is never late: what it shows after a Refresh does not depend on speed."""
+    given = {"refresh_every": 0.05, "refresh_limit": PATIENCE, "own_read_limit": PATIENCE, **changes}
+    return FrontSettings(**given)
 
 
 @dataclass
@@ -41,18 +48,18 @@ class Managed:
     def url(self) -> str:
         return self.listener.url
 
-    def client(self, role: str = "operator", *, url: str = "", timeout: float = 5.0) -> WebClient:
+    def client(self, role: str = "operator", *, url: str = "", timeout: float = PATIENCE) -> WebClient:
         """Whoever has the token of that role."""
         tls = ClientTls(ca=self.bundle.ca_cert)
         return WebClient(url or self.url, tls=tls, token_file=self.directory / f"{role}.token", timeout=timeout)
 
     def front(
-        self, *, url: str = "", settings: FrontSettings | None = None, timeout: float = 5.0
+        self, *, url: str = "", settings: FrontSettings | None = None, timeout: float = PATIENCE
     ) -> NodeManagerProvider:
         """A front that shows a certificate."""
         tls = ClientTls(ca=self.bundle.ca_cert, cert=self.bundle.client_cert, key=self.bundle.client_key)
         link = ManagerLink(WebClient(url or self.url, tls=tls, timeout=timeout), timeout=timeout)
-        return NodeManagerProvider(link, settings=settings or FrontSettings(refresh_every=0.05))
+        return NodeManagerProvider(link, settings=settings or patient())
 
     @asynccontextmanager
     async def fronted(

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.engine.specs import Money
-from cloudgraft.nodemanager.provider import FrontSettings, NodeManagerProvider
+from cloudgraft.nodemanager.provider import NodeManagerProvider
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, Container, InstanceState, NodeRef, Pod
 from tests.conditions import until
 from tests.engine.rig import Rig, fake, group, real
-from tests.nodemanager.managed import Managed, managed
+from tests.nodemanager.managed import Managed, managed, patient
 
 PRICE = Money(amount=Decimal("0.07"), currency="EUR")
 OPTIONS = AutoscalingOptions(scale_down_unneeded_time=timedelta(minutes=5), zero_or_max_node_scaling=True)
@@ -76,7 +76,7 @@ async def test_a_front_answers_as_the_engine_does_at_every_moment_of_a_machines_
 
 
 async def test_reads_cost_no_request_and_a_loop_costs_few(there: Managed) -> None:
-    async with there.fronted(settings=FrontSettings()) as front:
+    async with there.fronted(settings=patient(refresh_every=5.0)) as front:
         await front.increase_size("g", 4)
         await there.rig.settle(3)
         await front.refresh()
@@ -90,7 +90,7 @@ async def test_reads_cost_no_request_and_a_loop_costs_few(there: Managed) -> Non
 
 
 async def test_r27_a_change_shows_in_the_very_next_answer(there: Managed) -> None:
-    async with there.fronted(settings=FrontSettings(refresh_every=60.0)) as front:
+    async with there.fronted(settings=patient(refresh_every=60.0)) as front:
         for size in range(1, 6):
             await front.increase_size("g", 1)
             assert await front.target_size("g") == len(await front.instances("g")) == size
@@ -162,7 +162,7 @@ async def test_a_refresh_has_the_manager_take_in_its_configuration(there: Manage
 
 async def test_a_front_goes_on_answering_while_the_manager_is_away_until_that_is_too_long(there: Managed) -> None:
     now = [0.0]
-    front = there.front(settings=FrontSettings(refresh_every=0.05, max_staleness=60))
+    front = there.front(settings=patient(max_staleness=60.0))
     front._clock = lambda: now[0]
     await front.start()
     try:
@@ -259,7 +259,7 @@ async def test_a_change_whose_answer_was_lost_is_asked_for_again_and_made_once(t
     snip = Snip(there)
     server = await snip.serve()
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, there.fronted(url=url, settings=FrontSettings(refresh_every=60.0)) as front:
+    async with server, there.fronted(url=url, settings=patient(refresh_every=60.0)) as front:
         await front.increase_size("g", 1)  # a connection that stands
         snip.losses = 1
         await front.increase_size("g", 2)

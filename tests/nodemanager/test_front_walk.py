@@ -31,6 +31,7 @@ from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.client import Answer, WebClient
 from cloudgraft.web.identity import Gatekeeper
 from tests.engine.rig import Rig, fake, group, real, running
+from tests.nodemanager.managed import PATIENCE, patient
 
 PRICE = Money(amount=Decimal("0.07"), currency="EUR")
 POOL = (group("a", price=PRICE), group("b"), group("c", machine={"shape": "large"}, price=PRICE))
@@ -60,7 +61,7 @@ class LateLink(ManagerLink):
     """Keeps pictures back, to give them when others have overtaken them."""
 
     def __init__(self, client: WebClient) -> None:
-        super().__init__(client, timeout=30.0)
+        super().__init__(client, timeout=PATIENCE)
         self.late: list[Picture] = []
         self.is_late = False
 
@@ -83,7 +84,7 @@ class World:
         self.replace_manager()
         self.clients = [NearClient(self) for _ in range(2)]
         self.links = [LateLink(client) for client in self.clients]
-        self.fronts = [NodeManagerProvider(link) for link in self.links]
+        self.fronts = [NodeManagerProvider(link, settings=patient()) for link in self.links]
 
     def replace_manager(self) -> None:
         """As after a restart: another process, which knows nothing of what its predecessor told."""
@@ -138,7 +139,7 @@ class World:
 
     async def do_refresh(self) -> None:
         front = self._front()
-        await front._link.refresh(30.0)
+        await front._link.refresh(PATIENCE)
         await front._read(0.0)
         front._views.publish()
 

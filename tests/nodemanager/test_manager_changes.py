@@ -196,7 +196,7 @@ async def test_no_route_answers_a_stranger_except_health(there: Managed) -> None
     """Every route that the description has, with every method it has."""
     async with there.client("operator") as client:
         paths = (await client.request("GET", "/openapi.json")).json["paths"]
-    async with WebClient(there.url, tls=ClientTls(ca=there.bundle.ca_cert)) as stranger:
+    async with WebClient(there.url, tls=ClientTls(ca=there.bundle.ca_cert), timeout=60) as stranger:
         open_ones = []
         for path in [*paths, "/openapi.json", "/docs", "/nothing"]:
             for method in [*paths.get(path, {}), "get", "delete"]:

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.nodemanager import changes, feed
-from cloudgraft.nodemanager.provider import FrontSettings
 from cloudgraft.sdk.errors import NotFoundError, RateLimitedError, UnavailableError
 from cloudgraft.web.client import Answer, WebClient
 from tests.conditions import until
 from tests.engine.rig import Rig, fake, group
-from tests.nodemanager.managed import Managed, managed
+from tests.nodemanager.managed import Managed, managed, patient
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ async def test_too_many_who_wait_are_told_to_come_back(there: Managed, monkeypat
 
 async def test_a_request_for_news_that_hangs_does_not_keep_a_refresh_from_being_up_to_date(there: Managed) -> None:
     """The connection is dead and nobody has noticed; or it leads to a replica that is cut off."""
-    async with there.fronted(settings=FrontSettings(refresh_every=60.0)) as front:
+    async with there.fronted(settings=patient(refresh_every=60.0)) as front:
         ask, hangs = front._link.news, asyncio.Event()
 
         async def news(since: object, wait: float) -> object:
@@ -89,7 +88,7 @@ async def test_a_request_for_news_that_hangs_does_not_keep_a_refresh_from_being_
 async def test_a_manager_that_answers_is_heard_of_even_if_nothing_is_new(there: Managed) -> None:
     """A Refresh does not fail for staleness while the manager says that the picture is the latest."""
     now = [0.0]
-    front = there.front(settings=FrontSettings(refresh_every=60.0, max_staleness=60.0))
+    front = there.front(settings=patient(refresh_every=60.0, max_staleness=60.0))
     front._clock = lambda: now[0]
     await front._read(0.0)
     now[0] = 100.0

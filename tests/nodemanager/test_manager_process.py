@@ -79,7 +79,7 @@ class Manager:
 
     def client(self) -> WebClient:
         return WebClient(
-            self.url, tls=ClientTls(ca=self.place / "certs/ca.crt"), token_file=self.place / "admin.token", timeout=10
+            self.url, tls=ClientTls(ca=self.place / "certs/ca.crt"), token_file=self.place / "admin.token", timeout=60
         )
 
 

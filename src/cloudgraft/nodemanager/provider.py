@@ -32,9 +32,6 @@ __all__ = ["FrontSettings", "NodeManagerProvider"]
 
 log = logging.getLogger("cloudgraft.front")
 
-_REFRESH: Final = 1.0  # seconds that a Refresh may take from the autoscaler for the manager's own
-_CATCH_UP: Final = 0.5  # seconds in which the request that waits for news ought to have brought them
-_OWN_READ: Final = 1.5  # seconds for a request of one's own after that
 _LONGEST_WAIT: Final = 20.0  # seconds that a request waits for news
 _FIRST_PAUSE: Final = 0.2  # seconds until a manager that is away is tried again
 
@@ -45,6 +42,9 @@ class FrontSettings:
 
     refresh_every: float = 5.0  # while things change all the time: so often is read, and before every loop
     max_staleness: float = 300.0  # older than this, refresh() fails
+    refresh_limit: float = 1.0  # that a Refresh may take from the autoscaler for the manager's own
+    catch_up_limit: float = 0.5  # in which the request that waits for news ought to have brought them
+    own_read_limit: float = 1.5  # for a request of one's own after that
 
     @property
     def wait(self) -> float:
@@ -177,7 +177,7 @@ class NodeManagerProvider(Provider):
         """
         self._must_have_been_read()
         try:
-            revision = await self._link.refresh(_REFRESH)
+            revision = await self._link.refresh(self._settings.refresh_limit)
         except CloudgraftError as error:
             self._wake.set()
             if error.retry_after is not None:  # it answers: its journal cannot be written, or it does not lead
@@ -262,14 +262,14 @@ class NodeManagerProvider(Provider):
             self._heard()
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(_CATCH_UP if self._task is not None else 0.0):
+            async with asyncio.timeout(self._settings.catch_up_limit if self._task is not None else 0.0):
                 while not self._has(revision):
                     news = self._news
                     self._wake.set()
                     await news.wait()
                 return
         with suppress(CloudgraftError, TimeoutError):
-            async with asyncio.timeout(_OWN_READ):
+            async with asyncio.timeout(self._settings.own_read_limit):
                 await self._read(0.0)
 
     def _has(self, revision: Revision) -> bool:
