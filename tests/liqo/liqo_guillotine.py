@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,19 +18,46 @@ from tests.liqo.liqo_world import World
 KINDS_OF_CALLS = ("search", "reserve", "confirm", "release", "reservations", "clusters", "credentials")
 
 
-class Guillotine:
-    """Counts all calls that a driver makes, to whomever; after the chosen one it stands still for ever."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """When to fall: ``after`` so many calls, ``before`` one with that word is sent, or so many ``past`` it."""
 
-    def __init__(self, after: int) -> None:
-        self.after = after
+    after: int = 0
+    before: str = ""
+    past: tuple[str, int] = ("", 0)
+
+
+class Guillotine:
+    """Counts all calls that a driver makes, to whomever; at the chosen one it stands still for ever.
+
+    A look that was had before is not counted: it changes nothing, and how often one is had is a matter of speed.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
         self.calls: list[str] = []
         self.has_fallen = asyncio.Event()
 
+    async def about_to(self, what: str) -> None:
+        """A call is made next."""
+        if self._order.before and self._order.before in what:
+            self.has_fallen.set()
+        await self._stand_still()
+
     async def passed(self, what: str) -> None:
         """A call has just ended."""
-        self.calls.append(what)
-        if len(self.calls) == self.after:
-            self.has_fallen.set()
+        if "GET" not in what or what not in self.calls:
+            self.calls.append(what)
+            if len(self.calls) == self._order.after or self._is_past():
+                self.has_fallen.set()
+        await self._stand_still()
+
+    def _is_past(self) -> bool:
+        word, count = self._order.past
+        at = next((number for number, call in enumerate(self.calls) if word in call), None) if word else None
+        return at is not None and len(self.calls) - at > count
+
+    async def _stand_still(self) -> None:
         if self.has_fallen.is_set():
             await asyncio.Event().wait()
 
@@ -38,17 +66,19 @@ class Guillotine:
         original = api.call
 
         async def call(call: Call) -> bytes:
+            what = f"{side}: {call.method} {call.path}"
+            await self.about_to(what)
             answer = await original(call)
-            await self.passed(f"{side}: {call.method} {call.path}")
+            await self.passed(what)
             return answer
 
         api.call = call  # type: ignore[method-assign]  # the only way to stand behind every single call
         return client
 
 
-async def cut_down(world: World, wanted: MachineSpec, after: int, patch: pytest.MonkeyPatch) -> Guillotine:
-    """A create that dies after that many calls, or ends by itself when it makes fewer."""
-    blade = Guillotine(after)
+async def cut_down(world: World, wanted: MachineSpec, order: Order, patch: pytest.MonkeyPatch) -> Guillotine:
+    """A create that dies where it is told to, or ends by itself when it does not come there."""
+    blade = Guillotine(order)
     with patch.context() as here:
         here.setattr(driver_module, "Keeper", _NoKeeper)
         _watch(here, driver_module, "_consumer_client", blade, "consumer")

@@ -24,7 +24,8 @@ from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
 from tests.liqo.liqo_world import QUICK, World, spec
 
-IMPATIENT = replace(QUICK, slice=timedelta(seconds=0.5), peering=timedelta(seconds=0.7))
+# Only for what is to run out. It is long enough for all else, which goes on beside it on a busy machine.
+IMPATIENT = replace(QUICK, slice=timedelta(seconds=5))
 
 
 async def test_a_machine_becomes_a_virtual_node_with_a_provider_id(world: World) -> None:
@@ -107,17 +108,18 @@ async def test_a_dead_cluster_is_given_up_and_the_next_serves(world: World) -> N
 async def test_the_next_cluster_is_asked_only_when_nothing_of_that_name_is_left(world: World) -> None:
     """Liqo makes a virtual node of whatever was granted; of two of one name it would take the wrong one away."""
     world.script.say(cluster="cluster-a", grant={"cpu": "1"}, delays={"delete": 0.3})
-    world.script.say(cluster="cluster-b", delays={"virtualNode": 60})
+    world.script.say(cluster="cluster-b", delays={"virtualNode": 3600})
     async with world.started() as driver:
         await driver.create(spec())
         assert world.slices() == ["cluster-b/node-1"]
         assert world.names("virtualnodes") == []
 
 
+@pytest.mark.thorough
 async def test_a_cluster_that_does_not_let_go_is_left_alone_for_a_while(world: World) -> None:
     """What was asked of it stays until Liqo reaches it again; the next machine is made elsewhere."""
-    async with world.started(timeouts=replace(IMPATIENT, removal=timedelta(seconds=0.5))) as driver:
-        world.script.say(cluster="cluster-a", delays={"resources": 60})
+    async with world.started(timeouts=replace(IMPATIENT, removal=timedelta(seconds=3))) as driver:
+        world.script.say(cluster="cluster-a", delays={"resources": 3600})
         trying = asyncio.create_task(driver.create(spec()))
         await until(lambda: bool(world.objects("resourceslices", at="cluster-a")), what="cluster-a is asked")
         world.script.say(cluster="cluster-a", dead=True)
@@ -130,7 +132,7 @@ async def test_a_cluster_that_does_not_let_go_is_left_alone_for_a_while(world: W
 @pytest.mark.thorough
 async def test_a_cluster_that_never_answers_is_given_up(world: World) -> None:
     async with world.started(timeouts=IMPATIENT) as driver:
-        world.script.say(cluster="cluster-a", delays={"resources": 60})
+        world.script.say(cluster="cluster-a", delays={"resources": 3600})
         await driver.create(spec())
     assert world.slices() == ["cluster-b/node-1"]
 

@@ -91,7 +91,8 @@ async def test_the_steps_of_a_peering_and_of_its_end_are_all_in_the_sweep(world:
     world.gate.arm(None)
     await world.scale(0, lambda: _is_none(world), "nothing")
     await until(lambda: set(world.gate.steps) >= set(SHRINKING), what="every step was made, also the last one")
-    assert set(world.gate.steps) == set(SHRINKING)
+    # A patch of the node that the manager had not heard of yet is made again, whenever that is.
+    assert set(world.gate.steps) - {"home patch nodes", "home patch virtualnodes"} == set(SHRINKING)
     world.is_good = True
 
 

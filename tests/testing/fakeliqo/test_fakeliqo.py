@@ -52,13 +52,14 @@ async def test_a_slice_becomes_a_node_exactly_as_liqo_makes_it(world: LiqoWorld)
 
 async def test_a_slice_that_is_deleted_takes_everything_with_it(world: LiqoWorld) -> None:
     world.peer(A)
-    world.fake.script.say(delays={"delete": 0.3})
+    world.fake.script.say(delays={"delete": 3600})
     for name in ("s1", "s2"):
         world.ask(name, A, cpu="1")
     await until(lambda: world.readiness("s1") == world.readiness("s2") == "True")
     world.give_back("s1", A)
     await until(lambda: world.home.find("resourceslices", "s1", f"liqo-tenant-{A}") is None)
     assert world.node("s1") is not None  # it is being emptied: a slice that is gone is no node that is gone
+    world.fake.script.say(delays={"delete": 0})
     await until(lambda: world.nothing_left("s1", A))
     there = world.apis[A].store
     assert [each["metadata"]["name"] for each in there.items("resourceslices")] == ["s2"]
