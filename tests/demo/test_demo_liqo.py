@@ -13,6 +13,7 @@ from cloudgraft.demo.liqo.story import play
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(300)  # a whole story, on a machine that may be busy
 async def test_cost_decides_and_changes_its_mind_and_nothing_is_left() -> None:
     """The story checks itself at every step: each line is told only when it has happened."""
     told: list[tuple[str, str]] = []
@@ -23,6 +24,7 @@ async def test_cost_decides_and_changes_its_mind_and_nothing_is_left() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(300)  # a whole story, on a machine that may be busy
 def test_it_is_one_command_whose_output_is_only_the_story(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cloudgraft.cli", "demo", "liqo"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)

@@ -122,7 +122,7 @@ def _engine(directory: Path, market: DemoMarket, kubeconfig: Path) -> Engine:
         sizes={"S": {"cpu": 2, "memory": "4Gi", "pods": 20}},
         kubeconfig=kubeconfig,
         currency=CURRENCY,
-        timeouts=Timeouts(api=5 * seconds, peering=10 * seconds, slice=4 * seconds, removal=10 * seconds),
+        timeouts=Timeouts(api=10 * seconds, peering=30 * seconds, slice=20 * seconds, removal=20 * seconds),
         unpeer_after=seconds,
         look_every=seconds,
     )
