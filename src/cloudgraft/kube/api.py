@@ -69,14 +69,19 @@ class Api:
                     answer = await self._http.send(self._request(call))
             _check(call, answer)
         except CloudgraftError as error:
-            self.last_failure = error
+            self.failed(error)
             raise
         return answer.content
 
+    def failed(self, error: CloudgraftError) -> CloudgraftError:
+        """Notes that a call failed so."""
+        self.last_failure = error
+        return error
+
     async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[str, None]:
         """The lines of an answer as they come, until the server ends it; longer silence is a dead connection."""
-        request = self._request(call, read_timeout=silence)
         with _failures(call.what):
+            request = self._request(call, read_timeout=silence)
             async with asyncio.timeout(self._timeout):
                 answer = await self._http.send(request, stream=True)
             try:
@@ -129,6 +134,10 @@ def _failures(what: str) -> Iterator[None]:
         raise DeadlineError(f"{what}: the Kubernetes API did not answer in time") from error
     except (ConfigError, OSError) as error:  # a program or a file that the credentials are to come from
         raise AuthenticationError(f"{what}: the credentials cannot be had: {error}") from error
+    except (httpx2.InvalidURL, OverflowError) as error:
+        raise UnavailableError(f"{what}: the address of the Kubernetes API makes no sense: {_told(error)}") from error
+    except ExceptionGroup as error:  # of attempts to connect, to several addresses at a time
+        raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_told(error.exceptions[0])}") from error
     except httpx2.HTTPError as error:
         raise DeadlineError(f"{what}: the connection to the Kubernetes API broke: {_told(error)}") from error
     except MsgspecError as error:

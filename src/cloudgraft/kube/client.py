@@ -62,14 +62,14 @@ class KubeClient:
         what = f"cannot find out whether the account may {right}"
         path = "apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         data = await self._api.call(Call(what=what, method="POST", path=path, body=review))
-        with _understood(what):
+        with self._understood(what):
             return decode_review(data)
 
     async def release(self) -> str:
         """The release of the API server, such as ``v1.34.1``."""
         what = "cannot find out the release of the cluster"
         data = await self._api.call(Call(what=what, method="GET", path="version"))
-        with _understood(what):
+        with self._understood(what):
             return decode_version(data)
 
     async def get(self, kind: Kind[V], name: str, *, namespace: str = "") -> V:
@@ -86,7 +86,7 @@ class KubeClient:
         path, right = _path(kind, namespace), _right(kind, "list", namespace)
         while True:
             data = await self._api.call(Call(what=what, method="GET", path=path, query=query, right=right))
-            with _understood(what):
+            with self._understood(what):
                 page, version, more = decode_page(kind, data)
             items += page
             if not more:
@@ -109,7 +109,7 @@ class KubeClient:
         call = Call(what=what, method="GET", path=path, query=query, right=right)
         async with aclosing(self._api.stream(call, silence=_SILENCE)) as lines:
             async for line in lines:
-                with _understood(what):
+                with self._understood(what):
                     change = decode_change(kind, line)
                 yield change
 
@@ -167,8 +167,18 @@ class KubeClient:
 
     async def _object(self, kind: Kind[V], call: Call) -> V:
         data = await self._api.call(call)
-        with _understood(call.what):
+        with self._understood(call.what):
             return decode_object(kind, data)
+
+    @contextmanager
+    def _understood(self, what: str) -> Iterator[None]:
+        """An answer that is not of the API comes from something in between, or from another server altogether."""
+        try:
+            yield
+        except (MsgspecError, ValueError, RecursionError) as error:
+            raise self._api.failed(
+                UnavailableError(f"{what}: the answer is not one of a Kubernetes API: {error}")
+            ) from error
 
 
 def _path(kind: Kind[V], namespace: str, name: str = "", subresource: str = "") -> str:
@@ -185,12 +195,3 @@ def _right(kind: Kind[V], verb: str, namespace: str, subresource: str = "") -> R
 def _selected(kind: Kind[V]) -> dict[str, str]:
     said = {"fieldSelector": kind.field_selector, "labelSelector": kind.label_selector}
     return {name: selector for name, selector in said.items() if selector}
-
-
-@contextmanager
-def _understood(what: str) -> Iterator[None]:
-    """An answer that is not of the API comes from something in between, or from another server altogether."""
-    try:
-        yield
-    except (MsgspecError, ValueError) as error:
-        raise UnavailableError(f"{what}: the answer is not one of a Kubernetes API: {error}") from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import httpx2
 import yaml
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
@@ -70,6 +71,8 @@ def from_foreign_text(text: str, name: str) -> Credentials:
         parts = urlsplit(str(cluster.server))
         if not parts.hostname or (parts.scheme != "https" and not is_loopback_host(parts.hostname)):
             raise ConfigError("its server is no https address")
+        if parts.port == 0:  # one that is too large is refused by looking at it
+            raise ConfigError("its server has no port that can be")
         return config
 
 
@@ -125,5 +128,7 @@ def usable(name: str) -> Iterator[None]:
         raise InvalidArgumentError(f"{name} has no {error}") from error
     except FileNotFoundError as error:
         raise InvalidArgumentError(f"{name}: {error.filename or 'a file'} not found") from error
-    except (ConfigError, ValidationError, TypeError, ValueError, OSError) as error:
+    except RecursionError:  # without its own trace, which is as deep
+        raise InvalidArgumentError(f"{name} cannot be used: it is nested too deeply") from None
+    except (ConfigError, ValidationError, TypeError, ValueError, OSError, httpx2.InvalidURL) as error:
         raise InvalidArgumentError(f"{name} cannot be used: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.kube.client import KubeClient
 
 __all__ = ["ClusterError", "at_cluster"]
+
+log = logging.getLogger("cloudgraft.liqo")
 
 
 class ClusterError(Exception):
@@ -25,10 +28,18 @@ class ClusterError(Exception):
 
 @contextmanager
 def at_cluster(what: str, client: KubeClient) -> Iterator[None]:
-    """Whatever goes wrong at that client's side is that side's own: the machine may still be made elsewhere."""
+    """Whatever goes wrong at that client's side is that side's own: the machine may still be made elsewhere.
+
+    So is what nobody has thought of, for what that side answers is not ours to choose.
+    """
     try:
         yield
+    except ClusterError:
+        raise
     except CloudgraftError as error:
         if not client.raised(error):
             raise
         raise ClusterError(f"{what}: {error.message}") from error
+    except Exception as error:
+        log.exception("what a remote cluster says could not be taken in")
+        raise ClusterError(f"{what}: {type(error).__name__}") from error

@@ -41,7 +41,13 @@ from cloudgraft.liqo.tenancy import (
     let_in,
     peers_of,
 )
-from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from cloudgraft.sdk.errors import (
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.kube.client import KubeClient
@@ -149,10 +155,13 @@ class Peering:
                 pass
 
     async def _credentials(self, cluster: str) -> str | None:
+        """None when discovery has none. Raises ClusterError when it has some that it cannot give out."""
         try:
             return await self._market.credentials(cluster)
         except NotFoundError:
             return None
+        except (PreconditionError, InternalError, InvalidArgumentError) as error:  # of this cluster, not of discovery
+            raise ClusterError(f"discovery cannot give out its credentials: {error.message}") from error
 
     @asynccontextmanager
     async def _provider(self, cluster: str, given: str) -> AsyncIterator[KubeClient]:

@@ -128,11 +128,20 @@ async def _account_config(provider: Side) -> str:
         data = secret.content.get("data") if secret is not None else None
         token = data.get("token") if isinstance(data, Mapping) else None
         if isinstance(token, str) and token:
-            plain = base64.b64decode(token).decode()
+            plain = _plain(token)
             hide(plain)
             client = provider.client
             return manifests.kubeconfig(client.server, client.authority, plain, provider.space)
     raise AssertionError  # steps have no end
+
+
+def _plain(token: str) -> str:
+    try:
+        return base64.b64decode(token).decode()
+    except ValueError:
+        raise ClusterError(
+            f"the token in the Secret {manifests.TOKEN} there cannot be read: delete the Secret"
+        ) from None
 
 
 async def ensure_identity(consumer: Side, remote_space: str, config: str) -> None:
