@@ -66,6 +66,7 @@ def test_a_file_says_it_in_camel_case(tmp_path: Path) -> None:
         {"clusterID": "My Cluster"},
         {"unpeer_after": timedelta(seconds=-1)},
         {"look_every": timedelta(0)},
+        {"reserve_for": timedelta(minutes=5)},
         {"price_cap": Decimal(1)},
         {"price_cap": Decimal(-1), "currency": "EUR"},
     ],

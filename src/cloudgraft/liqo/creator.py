@@ -161,13 +161,29 @@ class Creator:
             self.at_work -= Counter([cluster])
 
     async def _try(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
-        if candidate.held is None:
-            await self._parts.ledger.reserve(candidate.cluster, resources, wish.name)
+        """Reserves first, also what is held already, for that may be about to end; and once more when it is peered."""
+        await self._parts.ledger.reserve(candidate.cluster, resources, wish.name)
         try:
-            space = await self._parts.peering.ensure(candidate)
-        except ClusterError:
+            made = await self._ask(wish, candidate, resources)
+        except (UnavailableError, DeadlineError):
+            raise  # nothing speaks against the cluster: the next try goes on with it
+        except Exception:  # no slice was made: to hold on would have the next try begin with the same failure
             await self._parts.ledger.forget(wish.name)
             raise
+        with _after_the_act():
+            try:
+                return await self._granted(made)
+            except ClusterError as error:
+                self._cool(made.cluster, error)  # before what may fail: the cluster is left alone all the same
+                await self._take_back(made)
+                if made.cluster != candidate.cluster:  # another process had asked there: this one has not failed
+                    raise ClusterError(error.why, cools=False) from error
+                raise
+
+    async def _ask(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
+        """Peers, and makes the slice."""
+        space = await self._parts.peering.ensure(candidate)
+        await self._parts.ledger.reserve(candidate.cluster, resources, wish.name)
         manifest = manifests.resource_slice(
             wish.name,
             candidate.cluster,
@@ -176,21 +192,13 @@ class Creator:
             tags=wish.spec.tags,
             shape=str(wish.shape),
         )
-        made = await self._make(wish, candidate.cluster, manifest, space)
-        with _after_the_act():
-            try:
-                return await self._granted(made)
-            except ClusterError as error:
-                self._cool(candidate.cluster, error)  # before what may fail: the cluster is left alone all the same
-                await self._take_back(made)
-                raise
+        return await self._make(wish, candidate.cluster, manifest, space)
 
     async def _make(self, wish: Wish, cluster: str, manifest: Manifest, space: str) -> Slice:
         try:
             made = await self._parts.slices.make(manifest, space)
         except NotFoundError as error:
             self._parts.peering.doubt(cluster)
-            await self._parts.ledger.forget(wish.name)
             raise ClusterError(f"the peering with it was taken away: {error.message}") from error
         _check_owner(made, wish)
         return made

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from cloudgraft.discovery.model import Market, Reservation, ReservationState, Resources
 from cloudgraft.liqo.failures import ClusterError
 from cloudgraft.liqo.slices import Slice
-from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, OutOfStockError
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, OutOfStockError
 
 __all__ = ["Ledger"]
 
@@ -38,7 +38,7 @@ class Ledger:
         owner = await self._owner(name)
         try:
             return await self._market.reserve(cluster, resources, owner=owner, seconds=self._seconds)
-        except (OutOfStockError, NotFoundError) as error:
+        except (OutOfStockError, NotFoundError, AlreadyExistsError) as error:
             raise ClusterError(error.message, cools=False) from error
 
     async def settle(self, one: Slice, *, level: int = logging.WARNING) -> None:

@@ -110,6 +110,11 @@ class LiqoOptions:
             raise InvalidArgumentError(f"{found} must not be negative")
         if min(self.reserve_for, self.look_every) <= timedelta(0):
             raise InvalidArgumentError("reserveFor and lookEvery must be more than zero")
+        if self.reserve_for < self.timeouts.peering + self.timeouts.slice:
+            raise InvalidArgumentError(
+                "reserveFor must be at least timeouts.peering and timeouts.slice together: what is held must not end "
+                "while the machine is being made"
+            )
         if self.price_cap is not None and (self.price_cap < 0 or not self.currency):
             raise InvalidArgumentError("priceCap must not be negative, and needs `currency`, in which it is meant")
         if self.clusterID and not _CLUSTER_ID.fullmatch(self.clusterID):
