@@ -11,10 +11,12 @@ should agree to a second or so: when they do not, holds end earlier or later, bu
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -54,6 +56,8 @@ _STALE_AFTER: Final = 45.0  # seconds: an agent speaks every ten, so three were 
 _GATHER: Final = 0.1
 _LONGEST_HOLD: Final = 86_400.0
 _ROTATE_AT_ONCE: Final = 50
+_AT_A_TIME: Final = 200  # clusters that are looked at for reasons, before others are served
+_MOST_TOLD: Final = 200  # reasons: more nobody reads
 
 
 class Discovery:
@@ -179,9 +183,19 @@ class Discovery:
         return offers.search(self._picture.columns(self._clock()), need)
 
     async def why_not(self, need: Need) -> Mapping[str, str]:
-        """Of each cluster that cannot meet the need, the reason, for a person."""
+        """Of clusters that cannot meet the need, the reason, for a person: of those that it names first, and of some
+        hundred at the most. Others are served meanwhile, for there may be thousands to look at.
+        """
         await self._refresh()
-        return offers.why_not(self._picture.columns(self._clock()).candidates, need)
+        named = frozenset(need.clusters)
+        candidates = sorted(self._picture.columns(self._clock()).candidates, key=lambda one: one.id not in named)
+        told: dict[str, str] = {}
+        for start in range(0, len(candidates), _AT_A_TIME):
+            told |= offers.why_not(candidates[start : start + _AT_A_TIME], need)
+            if len(told) >= _MOST_TOLD:
+                break
+            await asyncio.sleep(0)
+        return dict(islice(told.items(), _MOST_TOLD))
 
     async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
         """Sets resources aside. The same owner and cluster again gives the same reservation, and a new time.

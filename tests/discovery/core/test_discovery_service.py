@@ -8,7 +8,17 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgraft.discovery.model import ClusterSpec, ClusterState, Heartbeat, Market, Need, Network, NetworkMode
+from cloudgraft.discovery import service
+from cloudgraft.discovery.model import (
+    ClusterSpec,
+    ClusterState,
+    Heartbeat,
+    Market,
+    Need,
+    Network,
+    NetworkMode,
+    Strategy,
+)
 from cloudgraft.discovery.model import ReservationState as State
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import (
@@ -321,3 +331,16 @@ async def test_a_discovery_that_is_closed_says_so(discovery: Discovery) -> None:
     with pytest.raises(UnavailableError):
         await discovery.heartbeat("a", beat(cpu="1"))
     await discovery.close()
+
+
+async def test_of_very_many_that_do_not_fit_some_are_told_and_first_those_that_are_named(
+    discovery: Discovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_AT_A_TIME", 2)
+    monkeypatch.setattr(service, "_MOST_TOLD", 3)
+    for number in range(6):
+        await discovery.put_cluster(spec(f"c-{number}", capacity=shape(cpu="1")))
+    need = Need(resources=shape(cpu="2"), clusters=("c-5",), strategy=Strategy.FIRST_FIT)
+    told = await discovery.why_not(need)
+    assert list(told) == ["c-5", "c-0", "c-1"]
+    assert told["c-5"] == "it has 1 cpu left, and 2 are needed"
