@@ -49,6 +49,9 @@ class Register(Protocol):
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
         """Tells what was measured; NotFoundError when the cluster is not known."""
 
+    async def prices(self, cluster: str) -> Sequence[PriceList]:
+        """All that the cluster asks."""
+
     async def set_prices(self, cluster: str, prices: Sequence[PriceList]) -> None:
         """Sets all that the cluster asks."""
 
@@ -136,17 +139,21 @@ class Agent:
         return all(copy.is_synced and copy.heard_within(_FRESH) for copy in copies)
 
     async def _once(self) -> None:
-        """Tells what the cluster is, unless discovery knows it, and what is free now."""
+        """Tells what is free now, and then what the cluster is, unless discovery knows it.
+
+        In that order: of a cluster that was never measured all that it declares is on offer, and would be for ever if
+        this ended, or was refused, between the two.
+        """
         measured = measure(self._nodes.objects.values(), self._pods.objects.values(), self._settings.rules)
         spec = replace(self._settings.spec, capacity=measured.allocatable)
-        if self._announced != spec:
-            await self._declare(spec)
         try:
             await self._register.heartbeat(self._id, _heartbeat(measured))
-        except NotFoundError:  # somebody removed it, or discovery began anew
+        except NotFoundError:  # it is new, or somebody removed it, or discovery began anew
             self._announced, self._has_told_prices, self._handed_in = None, False, ""
-            await self._declare(spec)
+            await self._register.put_cluster(replace(spec, capacity={}))
             await self._register.heartbeat(self._id, _heartbeat(measured))
+        if self._announced != spec:
+            await self._declare(spec)
 
     async def _complete(self) -> None:
         """Prices and credentials. Heartbeats go on without them: a cluster is not stale because it has no price."""
@@ -167,23 +174,28 @@ class Agent:
 
     async def _declare(self, spec: ClusterSpec) -> None:
         """Says what the cluster is, and leaves to operators whether it is cordoned."""
-        try:
-            known = await self._register.cluster(self._id)
-        except NotFoundError:
-            await self._register.put_cluster(spec)
-        else:
-            wanted = replace(spec, cordoned=known.spec.cordoned)
-            if wanted != known.spec:
-                try:
-                    await self._register.put_cluster(wanted, revision=known.revision)
-                except ConflictError:
-                    return  # an operator was faster: at the next heartbeat
+        known = await self._register.cluster(self._id)
+        wanted = replace(spec, cordoned=known.spec.cordoned)
+        if wanted != known.spec:
+            try:
+                await self._register.put_cluster(wanted, revision=known.revision)
+            except ConflictError:
+                return  # an operator was faster: at the next heartbeat
         self._announced = spec
 
     async def _tell_prices(self) -> None:
-        if self._settings.prices is not None and not self._has_told_prices:
-            await self._register.set_prices(self._id, [self._settings.prices])
-            self._has_told_prices = True
+        """Ours takes the place of the first list for the same time, and lies below all others: operators laid them over
+        it, and a start of ours is no reason to take them away.
+        """
+        own = self._settings.prices
+        if own is None or self._has_told_prices:
+            return
+        present = list(await self._register.prices(self._id))
+        if own not in present:
+            span = (own.valid_from, own.valid_to)
+            former = next((one for one in present if (one.valid_from, one.valid_to) == span), None)
+            await self._register.set_prices(self._id, [own, *(one for one in present if one is not former)])
+        self._has_told_prices = True
 
     async def _hand_in(self) -> None:
         """The credentials, once, and again when their file has changed."""

@@ -15,11 +15,11 @@ import pytest
 
 from cloudgraft.discovery.agent import Agent, AgentSettings, Register, cluster_id_of
 from cloudgraft.discovery.agent_measure import Rules
-from cloudgraft.discovery.model import ClusterSpec, PriceList
+from cloudgraft.discovery.model import ClusterSpec, Heartbeat, Need, PriceList, Strategy
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
-from cloudgraft.sdk.errors import NotFoundError, PreconditionError
+from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.testing.kubeapi.server import KubeApi
 from tests.conditions import until
@@ -109,7 +109,8 @@ async def test_what_is_measured_is_known_to_discovery_over_tls(api: KubeApi, kub
 
 async def is_free(register: Any, cpu: str) -> bool:
     cluster = await register.cluster("turin")
-    return bool(cluster.free.get("cpu") == Quantity(cpu) and cluster.spec.capacity["cpu"] >= cluster.free["cpu"])
+    shared = cluster.spec.capacity.get("cpu", Quantity(0))
+    return bool(cluster.free.get("cpu") == Quantity(cpu) and shared >= cluster.free["cpu"])
 
 
 async def test_an_agent_does_not_undo_what_an_operator_said(api: KubeApi, kube: KubeClient, core: Discovery) -> None:
@@ -131,6 +132,51 @@ async def test_a_cluster_that_was_removed_is_announced_again(api: KubeApi, kube:
         await core.delete_cluster("turin")
         await until(lambda: is_there(core))
         await until(lambda: has_prices(core))
+
+
+async def test_nothing_is_on_offer_of_a_cluster_of_which_nothing_was_measured_yet(
+    api: KubeApi, kube: KubeClient, core: Discovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent dies after it has declared the cluster, or its heartbeats are refused."""
+    add_node(api, "a")
+    add_pod(api, "own", "a")
+    need = Need(resources={"cpu": Quantity(1)}, strategy=Strategy.FIRST_FIT)
+    take, refused = core.heartbeat, list[str]()
+
+    async def refuse(cluster: str, beat: Heartbeat) -> None:
+        if await is_known(core):
+            refused.append(cluster)
+            raise UnavailableError("not now")
+        await take(cluster, beat)
+
+    monkeypatch.setattr(core, "heartbeat", refuse)
+    async with working(kube, core):
+        await until(lambda: bool(refused), what="the cluster is declared")
+        assert await core.search(need) == []
+        monkeypatch.setattr(core, "heartbeat", take)
+        await until(lambda: is_free(core, "2700m"))
+        assert [one.cluster for one in await core.search(need)] == ["turin"]
+
+
+async def is_known(core: Discovery) -> bool:
+    try:
+        await core.cluster("turin")
+    except NotFoundError:
+        return False
+    return True
+
+
+async def test_a_start_of_an_agent_takes_no_prices_away_that_an_operator_laid_over_its_own(
+    api: KubeApi, kube: KubeClient, core: Discovery
+) -> None:
+    add_node(api, "a")
+    first, second = (PriceList(currency="EUR", unit={"cpu": Decimal(price)}) for price in ("0.02", "0.03"))
+    special = PriceList(currency="EUR", unit={"cpu": Decimal("0.01")})
+    for own, told in ((first, [first]), (first, [first, special]), (second, [second, special])):
+        async with working(kube, core, replace(SETTINGS, prices=own)) as agent:
+            await until(lambda agent=agent: agent.heartbeats >= 1)  # type: ignore[misc]
+            assert list(await core.prices("turin")) == told
+        await core.set_prices("turin", [own, special])
 
 
 async def is_there(core: Discovery) -> bool:
