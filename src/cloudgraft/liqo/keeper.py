@@ -29,6 +29,7 @@ log = logging.getLogger("cloudgraft.liqo")
 T = TypeVar("T")
 _SETTLING = 0.05  # seconds in which changes come together
 _AGAIN = 1.0  # seconds between two looks, at the least
+_AT_ONCE = 4  # peerings that are ended: each may have to wait for a cluster that is slow, or away
 
 
 class Keeper:
@@ -132,15 +133,28 @@ class Keeper:
         self._idle_since = {cluster: self._idle_since.get(cluster, now) for cluster in idle}
         self._attempts.keep_only(idle)
         grace = self._options.unpeer_after.total_seconds()
-        for cluster, since in list(self._idle_since.items()):
-            if now - since < grace or not self._attempts.is_due(cluster, now):
-                continue
+        due = [
+            cluster
+            for cluster, since in self._idle_since.items()
+            if now - since >= grace and self._attempts.is_due(cluster, now)
+        ]
+        room = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*(self._try_unpeer(cluster, room) for cluster in due))
+
+    async def _try_unpeer(self, cluster: str, room: asyncio.Semaphore) -> None:
+        """Whatever comes of it is of that cluster alone: the others are ended all the same."""
+        clock = asyncio.get_running_loop()
+        async with room:
             try:
                 await self._unpeer(cluster)
-                self._attempts.succeeded(cluster, now)
-            except ClusterError as error:
-                if self._attempts.failed(cluster, now) == 1:
-                    log.warning("the peering with %s cannot be ended yet: %s", cluster, error.why)
+            except (ClusterError, CloudgraftError) as error:
+                if self._attempts.failed(cluster, clock.time()) == 1:
+                    log.warning("the peering with %s cannot be ended yet: %s", cluster, error)
+            except Exception:
+                self._attempts.failed(cluster, clock.time())
+                log.exception("the peering with %s cannot be ended", cluster)
+            else:
+                self._attempts.succeeded(cluster, clock.time())
 
     async def _unpeer(self, cluster: str) -> None:
         """Not while another process has something reserved there: it may be about to ask for a slice."""
