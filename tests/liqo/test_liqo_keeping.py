@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from cloudgraft.liqo import manifests
+from cloudgraft.liqo.peering import Peering
 from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.errors import AlreadyExistsError, UnavailableError
 from cloudgraft.testing.kubeapi import Json
 from tests.conditions import until
 from tests.liqo.liqo_world import QUICK, World, spec
@@ -95,6 +100,73 @@ async def test_a_peering_that_somebody_else_made_is_used_and_never_ended(world: 
         await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
     assert world.names("tenants", at="cluster-a") == ["consumer"]
     assert "liqo-tenant-cluster-a" in world.names("namespaces")
+
+
+def _consumed_by_cluster_a(world: World) -> None:
+    """A cloudgraft over there has peered with us: it carries the same label as what ours makes."""
+    store, space = world.consumer.store, "liqo-tenant-cluster-a"
+    with suppress(AlreadyExistsError):
+        store.create("namespaces", "", dict(manifests.namespace("cluster-a", "cluster-a")))
+    for plural, manifest in (
+        ("tenants", manifests.tenant("cluster-a")),
+        ("serviceaccounts", manifests.service_account("cluster-a")),
+        ("secrets", manifests.token_secret("cluster-a")),
+    ):
+        store.create(plural, space, dict(manifest))
+
+
+def _their_way_is_whole(world: World) -> bool:
+    tokens = [one for one in world.objects("secrets") if one["metadata"]["name"] == manifests.TOKEN]
+    there = (world.names("tenants"), world.names("serviceaccounts"), len(tokens))
+    return there == (["cluster-a"], ["cloudgraft-consumer"], 1) and "liqo-tenant-cluster-a" in world.names("namespaces")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("uses_it", [False, True], ids=["one way", "both ways"])
+async def test_what_a_peers_own_cloudgraft_made_here_is_never_taken_away(world: World, *, uses_it: bool) -> None:
+    """Law 4: the peer consumes us, whether we consume it or not; of ours, only our own way ends."""
+    _consumed_by_cluster_a(world)
+    async with world.started(**AT_ONCE) as driver:
+        if uses_it:
+            await driver.delete(await driver.create(spec()))
+            await until(lambda: not world.objects("tenants", at="cluster-a"), what="the end of our own way")
+        looks = len(world.market.calls)
+        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+    assert _their_way_is_whole(world)
+    identities = [one for one in world.objects("secrets") if "liqo.io/identity-type" in one["metadata"]["labels"]]
+    assert identities == []
+
+
+async def test_a_peering_that_cannot_be_ended_keeps_no_other_from_ending(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undo = Peering.undo
+
+    async def stuck(peering: Peering, cluster: str, is_needed: Callable[[], bool]) -> bool:
+        if cluster == "cluster-a":
+            raise UnavailableError("the API gives no answer for this one")
+        return await undo(peering, cluster, is_needed)
+
+    monkeypatch.setattr(Peering, "undo", stuck)
+    async with world.started(**AT_ONCE) as driver:
+        for machine in [await driver.create(spec(f"node-{name}", shape=f"S@cluster-{name}")) for name in "ab"]:
+            await driver.delete(machine)
+        await until(lambda: "liqo-tenant-cluster-b" not in world.names("namespaces"), what="the end of the other")
+    assert "liqo-tenant-cluster-a" in world.names("namespaces")
+
+
+@pytest.mark.thorough
+async def test_a_peering_ends_here_also_when_discovery_has_no_credentials_any_more(world: World) -> None:
+    """What was made there stays: nobody can reach it."""
+    async with world.started(**QUICK_KEEPER) as driver:
+        await driver.delete(await driver.create(spec()))
+        await until(lambda: not world.slices() and not world.market.reserved)
+    del world.market.entries["cluster-a"]
+    async with world.started(**AT_ONCE):
+        await until(
+            lambda: "liqo-tenant-cluster-a" not in world.names("namespaces"), what="the end of the peering here"
+        )
+    assert world.names("tenants", at="cluster-a") == ["consumer"]
 
 
 def _give_away(world: World) -> None:

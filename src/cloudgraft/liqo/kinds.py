@@ -11,6 +11,7 @@ __all__ = [
     "CLUSTER_ID_MAPS",
     "CONFIGURATIONS",
     "CONNECTIONS",
+    "CONSUMER",
     "FOREIGN_CLUSTERS",
     "GATEWAY_CLIENTS",
     "GATEWAY_SERVERS",
@@ -45,6 +46,7 @@ REMOTE_NAMESPACE: Final = "liqo.io/remote-tenant-namespace"
 NETWORK_TYPE: Final = "ipam.liqo.io/network-type"
 OURS: Final = "app.kubernetes.io/managed-by"  # on every object that we make, with the value below
 IS_OURS: Final = "cloudgraft"
+CONSUMER: Final = "cloudgraft/consumer"  # on namespaces for a peering: whose, for both sides may be consumers
 
 _CORE: Final = "api/v1"
 _AUTHENTICATION: Final = "apis/authentication.liqo.io/v1beta1"

@@ -14,7 +14,7 @@ from typing import Final
 
 from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import Manifest
-from cloudgraft.liqo.kinds import IDENTITY_TYPE, IS_OURS, OURS, REMOTE, REMOTE_NAMESPACE, TENANT_NAMESPACE
+from cloudgraft.liqo.kinds import CONSUMER, IDENTITY_TYPE, IS_OURS, OURS, REMOTE, REMOTE_NAMESPACE, TENANT_NAMESPACE
 from cloudgraft.liqo.options import GatewayOptions
 
 __all__ = [
@@ -65,9 +65,9 @@ def tenant_namespace(peer: str) -> str:
     return f"liqo-tenant-{peer}"
 
 
-def namespace(peer: str) -> Manifest:
-    """The namespace in which all about one peering is."""
-    labels = {REMOTE: peer, TENANT_NAMESPACE: "true", OURS: IS_OURS}
+def namespace(peer: str, consumer: str) -> Manifest:
+    """The namespace in which all about one peering is, made for the sake of that consumer."""
+    labels = {REMOTE: peer, TENANT_NAMESPACE: "true", OURS: IS_OURS, CONSUMER: consumer}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant_namespace(peer), "labels": labels}}
 
 

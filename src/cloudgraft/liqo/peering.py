@@ -18,6 +18,7 @@ from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.liqo.failures import ClusterError, at_cluster
 from cloudgraft.liqo.foreign import forget_credentials
 from cloudgraft.liqo.kinds import (
+    CONSUMER,
     NAMESPACES,
     ROLE_BINDINGS,
     SECRETS,
@@ -28,7 +29,7 @@ from cloudgraft.liqo.kinds import (
     about,
     is_ours,
 )
-from cloudgraft.liqo.manifests import tenant_namespace
+from cloudgraft.liqo.manifests import TOKEN, identity_name, tenant_namespace
 from cloudgraft.liqo.network import NETWORK_KINDS, Side, connect_networks
 from cloudgraft.liqo.options import LiqoOptions
 from cloudgraft.liqo.placement import Candidate
@@ -125,14 +126,14 @@ class Peering:
 
     async def _peer(self, candidate: Candidate) -> str:
         cluster, consumer_id = candidate.cluster, await self._consumer()
-        space = await ensure_namespace(self._client, cluster)
+        space = await ensure_namespace(self._client, cluster, consumer_id)
         consumer = Side(client=self._client, cluster=consumer_id, peer=cluster, space=space)
         given = await self._credentials(cluster)
         if given is None:
             raise ClusterError("discovery has no credentials for it: put its kubeconfig there")
         async with self._provider(cluster, given) as client:
             with at_cluster(f"cannot peer with {cluster}", client):
-                remote_space = await ensure_namespace(client, consumer_id)
+                remote_space = await ensure_namespace(client, consumer_id, consumer_id)
                 provider = Side(client=client, cluster=cluster, peer=consumer_id, space=remote_space)
                 config = await let_in(provider, given)
                 gateway = self._options.networking
@@ -193,8 +194,9 @@ class Peering:
             if space is None or is_needed() or await self._is_used(space.name) or is_needed():
                 return space is None
             identity = await find_identity(self._client, cluster, space.name)
-            if identity is not None and not is_ours(identity):
-                return True  # somebody else's peering; what we may have added to it, it uses
+            is_marked = is_ours(space) and space.labels.get(CONSUMER) == await self._consumer()
+            if not is_marked if identity is None else not is_ours(identity):
+                return True  # somebody else's peering, perhaps the other way; what we may have added to it, it uses
             limit = asyncio.timeout(self._options.timeouts.peering.total_seconds())
             try:
                 async with limit:
@@ -205,8 +207,10 @@ class Peering:
                 raise ClusterError("the end of the peering took too long") from None
 
     async def _undo(self, cluster: str, space: str, *, remove_space: bool) -> bool:
+        is_shared = await find(self._client, SECRETS, TOKEN, space) is not None  # a cloudgraft there consumes us
+        only = identity_name(cluster) if is_shared else ""
         async for _ in steps():  # Liqo holds the identity until it needs the way in no more
-            if not await remove_ours(self._client, about(SECRETS, cluster), space):
+            if not await remove_ours(self._client, about(SECRETS, cluster), space, only=only):
                 break
         await forget_credentials(self._client, cluster)
         given = await self._credentials(cluster)
@@ -217,9 +221,10 @@ class Peering:
                 consumer_id = await self._consumer()
                 with at_cluster(f"cannot undo the peering at {cluster}", client):
                     await _clear(client, consumer_id)
-        for kind in (*NETWORK_KINDS, SECRETS):
-            await remove_ours(self._client, about(kind, cluster), space)
-        if remove_space:
+        if not is_shared:
+            for kind in (*NETWORK_KINDS, SECRETS):
+                await remove_ours(self._client, about(kind, cluster), space)
+        if remove_space and not is_shared:
             found = await find(self._client, NAMESPACES, space)
             if found is not None and not found.deleting:
                 await self._client.delete(NAMESPACES, space, uid=found.uid)
@@ -241,13 +246,21 @@ async def _id_behind(client: KubeClient, liqo: str) -> str:
 
 
 async def _clear(client: KubeClient, consumer: str) -> None:
-    """At the provider: everything of ours about the consumer, and the namespace, if that is ours as well."""
+    """At the provider: everything of ours about the consumer, and the namespace, if that is ours as well.
+
+    The provider may be a consumer itself, of our cluster: then the network and the namespace are for that too.
+    """
     space = await find(client, NAMESPACES, tenant_namespace(consumer)) or (await peers_of(client)).get(consumer)
     if space is None or space.deleting:
         return
-    for kind in (TENANTS, *NETWORK_KINDS, ROLE_BINDINGS, SECRETS, SERVICE_ACCOUNTS):
+    is_shared = await find_identity(client, consumer, space.name) is not None
+    await remove_ours(client, about(TENANTS, consumer), space.name)
+    for kind in () if is_shared else NETWORK_KINDS:
         await remove_ours(client, about(kind, consumer), space.name)
-    if is_ours(space):
+    await remove_ours(client, about(ROLE_BINDINGS, consumer), space.name)
+    await remove_ours(client, about(SECRETS, consumer), space.name, only=TOKEN if is_shared else "")
+    await remove_ours(client, about(SERVICE_ACCOUNTS, consumer), space.name)
+    if is_ours(space) and not is_shared:
         tenants = (await client.list(TENANTS, namespace=space.name)).items
         if all(is_ours(one) for one in tenants):
             await client.delete(NAMESPACES, space.name, uid=space.uid)

@@ -77,11 +77,14 @@ async def _made(client: KubeClient, kind: Kind[CustomObject], manifest: Manifest
         return None
 
 
-async def remove_ours(client: KubeClient, kind: Kind[CustomObject], space: str = "") -> int:
-    """Asks for the deletion of what the kind's selector finds and we made; says how many of them are still there."""
+async def remove_ours(client: KubeClient, kind: Kind[CustomObject], space: str = "", *, only: str = "") -> int:
+    """Asks for the deletion of what the kind's selector finds and we made; says how many of them are still there.
+
+    ``only`` is the name of the one that is meant, where others are needed for the peering the other way.
+    """
     left = 0
     for one in (await client.list(kind, namespace=space)).items:
-        if not is_ours(one):
+        if not is_ours(one) or one.name != (only or one.name):
             continue
         left += 1
         if not one.deleting:

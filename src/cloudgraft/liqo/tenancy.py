@@ -55,8 +55,8 @@ async def peers_of(client: KubeClient) -> dict[str, CustomObject]:
     return {one.labels[REMOTE]: one for one in found if REMOTE in one.labels and not one.deleting}
 
 
-async def ensure_namespace(client: KubeClient, peer: str) -> str:
-    """The name of the namespace for a peer; made when there is none.
+async def ensure_namespace(client: KubeClient, peer: str, consumer: str) -> str:
+    """The name of the namespace for a peer; made when there is none. ``consumer`` says for whose sake.
 
     To look for one under another name than the usual needs rights that a provider need not give.
     """
@@ -75,7 +75,7 @@ async def ensure_namespace(client: KubeClient, peer: str) -> str:
         if usual is not None and not usual.deleting:
             raise ClusterError(f"the namespace {usual.name} is not for {peer}: label it {REMOTE}={peer}, or remove it")
         if usual is None:
-            return (await ensure(client, NAMESPACES, manifests.namespace(peer))).name
+            return (await ensure(client, NAMESPACES, manifests.namespace(peer, consumer))).name
     raise AssertionError  # steps have no end
 
 
