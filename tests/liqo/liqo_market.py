@@ -127,7 +127,7 @@ class MemoryMarket(Market):
                 spec=entry.spec,
                 state=entry.state,
                 free=entry.spec.capacity,
-                reserved={},
+                reserved=self._reserved(name),
                 nodes=len(self.of(name)),
                 last_heartbeat=None,
                 revision=1,
@@ -157,6 +157,13 @@ class MemoryMarket(Market):
         if need.price_cap is not None and (entry.price is None or entry.price > need.price_cap):
             return "it is too dear"
         return "" if self._fits(name, need.resources) else "not enough is free"
+
+    def _reserved(self, name: str) -> dict[str, Quantity]:
+        total: dict[str, Quantity] = {}
+        for one in self.of(name):
+            for key, amount in one.resources.items():
+                total[key] = total.get(key, Quantity(0)) + amount
+        return total
 
     def _fits(self, name: str, resources: Resources) -> bool:
         used = [one.resources for one in self.of(name)]

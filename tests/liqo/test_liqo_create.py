@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.discovery.model import ClusterState
+from cloudgraft.liqo.driver import LiqoDriver
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -252,3 +253,35 @@ async def test_while_the_consumers_api_is_away_no_cluster_is_blamed(world: World
         world.consumer.start()
         await driver.create(spec("node-2"))
     assert world.slices() == ["cluster-a/node-1", "cluster-a/node-2"]
+
+
+@pytest.mark.thorough
+async def test_of_a_cluster_that_is_full_the_price_stays_and_of_one_that_is_away_it_goes(world: World) -> None:
+    """The autoscaler would go on to choose what nobody can give."""
+
+    async def told(driver: LiqoDriver) -> dict[str, Decimal]:
+        await driver.shapes()
+        return {price.shape: price.hourly for price in await driver.prices()}
+
+    async with world.started() as driver:
+        before = await told(driver)
+        assert {before["S@cluster-a"], before["all@cluster-a"], before["S"]} == {Decimal(1)}
+        await driver.create(spec(shape="all@cluster-a"))
+        assert await told(driver) == {**before, "S": Decimal(2), "M": Decimal(2)}
+        world.market.entries["cluster-a"].state = ClusterState.STALE
+        assert {name for name in await told(driver) if name.endswith("@cluster-a")} == set()
+        world.market.entries["cluster-a"].state = ClusterState.READY
+        assert (await told(driver))["S@cluster-a"] == Decimal(1), "it is full still"
+        world.market.reserved.clear()
+        world.market.entries["cluster-a"].price = None
+        assert "S@cluster-a" not in await told(driver), "its price has ended"
+
+
+@pytest.mark.thorough
+async def test_everything_of_a_cluster_is_what_others_have_left_of_it(world: World) -> None:
+    await world.market.reserve("cluster-a", {"cpu": Quantity(6)}, owner="other/m", seconds=60)
+    async with world.started() as driver:
+        shapes = {shape.name: shape for shape in await driver.shapes()}
+        assert shapes["all@cluster-a"].capacity["cpu"] == Quantity(10)
+        await driver.create(spec(shape="all@cluster-a"))
+    assert world.slices() == ["cluster-a/node-1"]

@@ -18,7 +18,7 @@ from cloudgraft.discovery.model import (
 )
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, MachineSettings
 from cloudgraft.liqo.placement import CoolDowns, candidates, need_for, none_left
-from cloudgraft.liqo.shapes import TAINT, ShapeName, all_shapes, parse_shape, shared_by
+from cloudgraft.liqo.shapes import TAINT, ShapeName, all_shapes, is_full, parse_shape, shared_by
 from cloudgraft.liqo.slices import Answer, verdict_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
@@ -120,8 +120,18 @@ def test_bug_5_shapes_carry_liqos_taint_and_labels() -> None:
 
 def test_a_cluster_with_less_free_than_declared_shares_less() -> None:
     one = replace(_cluster("a"), free={"cpu": Quantity("7500m"), "memory": Quantity("20Gi")})
-    assert shared_by(one) == {"cpu": Quantity("7500m"), "memory": Quantity("16Gi")}
-    assert shared_by(replace(one, nodes=1)) == CAPACITY
+    assert shared_by(one, is_used_by_us=False) == {"cpu": Quantity("7500m"), "memory": Quantity("16Gi")}
+    assert shared_by(replace(one, nodes=1), is_used_by_us=True) == CAPACITY
+    others = replace(one, nodes=1, reserved={"cpu": Quantity("7")})
+    assert shared_by(others, is_used_by_us=False) == {"cpu": Quantity("500m"), "memory": Quantity("16Gi")}
+
+
+def test_a_cluster_is_full_only_while_it_would_give_more_if_it_had_more() -> None:
+    one, asked = _cluster("a"), {"cpu": Quantity(1)}
+    assert not is_full(one, asked)
+    assert is_full(replace(one, reserved=CAPACITY), asked)
+    assert is_full(replace(one, spec=replace(one.spec, max_nodes=1), nodes=1), asked)
+    assert not is_full(replace(one, state=ClusterState.STALE, reserved=CAPACITY), asked)
 
 
 @pytest.mark.parametrize("name", ["", "XL", "all", "all@", "S@", "@a"])

@@ -1,7 +1,8 @@
 """What is on offer and what it costs, from the declared sizes and from live offers.
 
 What was read last is answered again when discovery is away, or when a cluster is full and so makes no offer: the price
-of a node that runs does not end because there is no second one.
+of a node that runs does not end because there is no second one. Of a cluster that is silent or cordoned, or whose price
+has ended, none is told: the autoscaler would go on to choose it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cloudgraft.discovery.model import Cluster, Market, Offer, Resources
 from cloudgraft.liqo.options import LiqoOptions, MachineSettings
 from cloudgraft.liqo.placement import need_for
-from cloudgraft.liqo.shapes import ShapeName, all_shapes, parse_shape
+from cloudgraft.liqo.shapes import ShapeName, all_shapes, is_full, parse_shape
 from cloudgraft.sdk.driver import Price, Shape
-from cloudgraft.sdk.errors import DeadlineError, UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
 __all__ = ["OfferedShapes"]
 
@@ -30,13 +31,17 @@ _AWAY = (UnavailableError, DeadlineError)
 class OfferedShapes:
     """The shapes of one cloud of remote clusters, and their prices."""
 
-    def __init__(self, market: Market, options: LiqoOptions) -> None:
+    def __init__(self, market: Market, options: LiqoOptions, used: Callable[[], Awaitable[Collection[str]]]) -> None:
+        """``used`` tells the clusters of which we have something."""
         self._market = market
         self._options = options
         self._sizes = options.amounts()
         self._clusters: Sequence[Cluster] | None = None
         self._shapes: dict[str, Shape] = {}
         self._prices: dict[str, Price] = {}
+        self._last: dict[str, Price] = {}  # of each shape, also of those that have none now
+        self._used_by_us = used
+        self._used: Collection[str] | None = None
 
     def everything(self, cluster: str) -> Resources | None:
         """What the autoscaler was told that a cluster shares; None when it was told nothing."""
@@ -51,7 +56,11 @@ class OfferedShapes:
             if self._clusters is None:
                 raise UnavailableError(f"which clusters there are is not known yet: {error.message}") from error
             log.info("discovery is away: shapes are as it told last", extra={"error": error.message})
-        found = all_shapes(self._sizes, self._clusters, self._options.clusters)
+        try:
+            self._used = await self._used_by_us()
+        except CloudgraftError as error:
+            log.info("what we use of clusters is not known: %s", error.message)
+        found = all_shapes(self._sizes, self._clusters, self._options.clusters, used=self._used)
         self._shapes = {shape.name: shape for shape in found}
         return found
 
@@ -64,10 +73,18 @@ class OfferedShapes:
             if not self._prices:
                 raise UnavailableError(f"prices are not known yet: {error.message}") from error
             log.info("discovery is away: prices are as it told last", extra={"error": error.message})
-            found = {}
-        kept = {name: price for name, price in self._prices.items() if name in shapes}
-        self._prices = _in_one_currency({**kept, **found})
+            found = self._prices
+        else:
+            self._last = {name: price for name, price in {**self._last, **found}.items() if name in shapes}
+            found = {**{name: price for name, price in self._last.items() if self._is_full(shapes[name])}, **found}
+        self._prices = _in_one_currency({name: price for name, price in found.items() if name in shapes})
         return list(self._prices.values())
+
+    def _is_full(self, shape: Shape) -> bool:
+        """Whether somebody would offer it who has no more left."""
+        only = parse_shape(shape.name, self._sizes).cluster
+        asked = [one for one in self._clusters or () if only in ("", one.spec.id)]
+        return any(is_full(one, shape.capacity) for one in asked)
 
     async def _read(self, shapes: Mapping[str, Shape]) -> dict[str, Price]:
         names = [parse_shape(name, self._sizes) for name in shapes]

@@ -120,7 +120,7 @@ class Creator:
     async def _choose(self, wish: Wish, skip: Mapping[str, str]) -> tuple[list[Candidate], Need]:
         try:
             known = await self._parts.market.clusters()
-            resources = self._resources(wish.shape, known)
+            resources = await self._resources(wish.shape, known)
             peered = await self._parts.peering.peered()
             need = need_for(resources, wish.shape, wish.settings, self._options, peered)
             offers = await self._parts.market.search(need)
@@ -136,7 +136,7 @@ class Creator:
                 await self._parts.market.release(one.id)
         return chosen, need
 
-    def _resources(self, shape: ShapeName, known: Sequence[Cluster]) -> Resources:
+    async def _resources(self, shape: ShapeName, known: Sequence[Cluster]) -> Resources:
         if not shape.is_all:
             return self._sizes[shape.size]
         told = self._everything(shape.cluster)
@@ -145,7 +145,7 @@ class Creator:
         found = next((cluster for cluster in known if cluster.spec.id == shape.cluster), None)
         if found is None:
             raise OutOfStockError(f"discovery does not know a cluster {shape.cluster!r}")
-        return shared_by(found)
+        return shared_by(found, is_used_by_us=shape.cluster in await self._parts.ledger.clusters())
 
     async def _attempt(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
         """One cluster. Raises ClusterError when it failed and nothing is left of the try."""

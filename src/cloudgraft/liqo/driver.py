@@ -111,8 +111,8 @@ class _Work:
         assert found is not None  # noqa: S101 - one of the two is there
         self._id = options.clusterID
         self.slices = Slices(self._client)
-        self.catalog = OfferedShapes(found, options)
         self._ledger = Ledger(found, self._consumer, options.reserve_for.total_seconds())
+        self.catalog = OfferedShapes(found, options, self._ledger.clusters)
         self._peering = Peering(self._client, self._consumer, found, options)
         self._cool_downs = CoolDowns(options.cool_down.total_seconds())
         parts = Parts(

@@ -83,6 +83,10 @@ class Ledger:
         """All that is reserved for machines of our cluster."""
         return await self._market.reservations(await self._owner(""))
 
+    async def clusters(self) -> set[str]:
+        """Those of which something is reserved for machines of our cluster."""
+        return {one.cluster for one in await self.everything()}
+
     async def tidy(self, reserved: Sequence[Reservation], slices: Sequence[Slice]) -> None:
         """Brings reservations in step with the slices; ``slices`` were listed after ``reserved`` was."""
         by_name = {one.name: one for one in slices}

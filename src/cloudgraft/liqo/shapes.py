@@ -6,18 +6,18 @@ the autoscaler chooses between clusters by their prices. ``all@cluster`` is ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgraft.discovery.model import Cluster, Resources
+from cloudgraft.discovery.model import Cluster, ClusterState, Resources
 from cloudgraft.liqo.options import ALL
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = ["TAINT", "ShapeName", "all_shapes", "is_enough", "parse_shape", "shape_of", "shared_by"]
+__all__ = ["TAINT", "ShapeName", "all_shapes", "is_enough", "is_full", "parse_shape", "shape_of", "shared_by"]
 
 TAINT: Final = Taint(key="virtual-node.liqo.io/not-allowed", value="true", effect="NoExecute")
 _LABELS: Final = {
@@ -56,12 +56,27 @@ def parse_shape(name: str, sizes: Mapping[str, Resources]) -> ShapeName:
     return ShapeName(size=size, cluster=cluster)
 
 
-def shared_by(cluster: Cluster) -> Resources:
-    """Everything that a cluster shares: what it declares, or less while nothing of it is ours and less is free."""
+def shared_by(cluster: Cluster, *, is_used_by_us: bool) -> Resources:
+    """Everything that a cluster shares: what it declares, or less while nothing of it is ours and less can be had."""
     declared = {name: amount for name, amount in cluster.spec.capacity.items() if amount > _NOTHING}
-    if cluster.nodes or not cluster.free:
+    if is_used_by_us or not cluster.free:
         return declared
-    return {name: min(amount, cluster.free.get(name, _NOTHING)) for name, amount in declared.items()} or cluster.free
+    left = _left(cluster)
+    return {name: min(amount, left.get(name, _NOTHING)) for name, amount in declared.items()} or left
+
+
+def is_full(cluster: Cluster, asked: Resources) -> bool:
+    """Whether it would give that much, if only it had it left: of a cluster that is away nobody knows."""
+    if cluster.state is not ClusterState.READY:
+        return False
+    most, left = cluster.spec.max_nodes, _left(cluster)
+    has_all = most is not None and cluster.nodes >= most
+    return has_all or any(left.get(name, _NOTHING) < amount for name, amount in asked.items())
+
+
+def _left(cluster: Cluster) -> Resources:
+    """What is free, without what is reserved and not in use yet."""
+    return {name: max(amount - cluster.reserved.get(name, _NOTHING), _NOTHING) for name, amount in cluster.free.items()}
 
 
 def shape_of(name: ShapeName, capacity: Resources) -> Shape:
@@ -70,14 +85,26 @@ def shape_of(name: ShapeName, capacity: Resources) -> Shape:
     return Shape(name=str(name), capacity=dict(capacity), labels=labels, taints=(TAINT,))
 
 
-def all_shapes(sizes: Mapping[str, Resources], clusters: Iterable[Cluster], only: Iterable[str] = ()) -> list[Shape]:
-    """Every shape on offer; those of single clusters for all clusters, or for ``only`` these."""
+def all_shapes(
+    sizes: Mapping[str, Resources],
+    clusters: Iterable[Cluster],
+    only: Iterable[str] = (),
+    *,
+    used: Collection[str] | None = None,
+) -> list[Shape]:
+    """Every shape on offer; those of single clusters for all clusters, or for ``only`` these.
+
+    ``used`` are the clusters of which we have something. When that is not known, what anybody has counts.
+    """
     known = {cluster.spec.id: cluster for cluster in clusters}
     wanted = list(only) or sorted(known)
     shapes = [shape_of(ShapeName(size=size), amounts) for size, amounts in sizes.items()]
     for cluster in wanted:
         shapes += [shape_of(ShapeName(size=size, cluster=cluster), amounts) for size, amounts in sizes.items()]
-        everything = shared_by(known[cluster]) if cluster in known else {}
+        found = known.get(cluster)
+        everything: Resources = {}
+        if found is not None:
+            everything = shared_by(found, is_used_by_us=bool(found.nodes) if used is None else cluster in used)
         if all(everything.get(name, _NOTHING) > _NOTHING for name in ("cpu", "memory")):
             shapes.append(shape_of(ShapeName(size=ALL, cluster=cluster), everything))
     return shapes
