@@ -29,6 +29,11 @@ class Attempts:
         last = self._last.get(key)
         return last is None or last.not_before <= now
 
+    def failures(self, key: str) -> int:
+        """How often it failed in a row."""
+        last = self._last.get(key)
+        return 0 if last is None else last.failures
+
     def succeeded(self, key: str, now: float) -> None:
         """It was done; if it still seems needed in a second, it is done again."""
         self._last[key] = _Last(0, now + _SETTLING)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # an extra, and slow to import
 __all__ = ["NodeTender", "untended"]
 
 log = logging.getLogger("cloudgraft.liqo")
+_LABEL_TRIES: Final = 2  # the autoscaler waits for the providerID (R30), and for nothing else
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 
@@ -51,8 +52,8 @@ class NodeTender:
             if not self._attempts.is_due(node.uid, clock.time()):
                 continue
             try:
+                await self._label(slices[node.name], node)
                 await self._set(node)
-                await self._label(slices[node.name])
             except CloudgraftError as error:
                 failures = self._attempts.failed(node.uid, clock.time())
                 level = logging.WARNING if failures == 3 else logging.DEBUG
@@ -67,8 +68,14 @@ class NodeTender:
         await self._client.patch(VIRTUAL_NODES, node.name, patch, style=PatchStyle.MERGE)
         log.info("node %s has its providerID", node.name)
 
-    async def _label(self, one: Slice) -> None:
+    async def _label(self, one: Slice, node: Node) -> None:
+        """Before the providerID, after which nobody looks at the node again; but one that fails twice is left out."""
         if "@" in one.shape or not one.shape:  # no label can hold that, and so no template has it
             return
         patch = {"spec": {"labels": {_INSTANCE_TYPE: one.shape}}}
-        await self._client.patch(VIRTUAL_NODE_OBJECTS, one.name, patch, namespace=one.space, style=PatchStyle.MERGE)
+        try:
+            await self._client.patch(VIRTUAL_NODE_OBJECTS, one.name, patch, namespace=one.space, style=PatchStyle.MERGE)
+        except CloudgraftError as error:
+            if self._attempts.failures(node.uid) < _LABEL_TRIES:
+                raise
+            log.warning("node %s gets no label of its shape: %s", node.name, error.message)
