@@ -15,6 +15,7 @@ from cloudgraft.liqo.peering import Peering
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import AlreadyExistsError, UnavailableError
 from cloudgraft.testing.kubeapi import Json
+from cloudgraft.testing.kubeapi.calls import Fault, Request
 from tests.conditions import until
 from tests.liqo.liqo_world import QUICK, World, spec
 
@@ -77,7 +78,7 @@ async def test_a_cluster_that_is_peered_with_again_gives_nodes_that_become_ready
 
 
 @pytest.mark.thorough
-async def test_a_peering_stays_while_it_is_used_and_for_a_grace(world: World) -> None:
+async def test_a_peering_stays_while_it_is_used(world: World) -> None:
     async with world.started(**QUICK_KEEPER) as driver:
         first, _second = await driver.create(spec()), await driver.create(spec("node-2"))
         await driver.delete(first)
@@ -85,6 +86,17 @@ async def test_a_peering_stays_while_it_is_used_and_for_a_grace(world: World) ->
         looks = len(world.market.calls)
         await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
         assert world.names("tenants", at="cluster-a") == ["consumer"]
+
+
+@pytest.mark.thorough
+async def test_a_peering_stays_for_a_grace_after_its_last_slice(world: World) -> None:
+    async with world.started(**QUICK_KEEPER) as driver:  # its grace is of minutes
+        await driver.delete(await driver.create(spec()))
+        await until(lambda: not world.slices() and not world.market.reserved)
+        looks = len(world.market.calls)
+        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+        assert world.names("tenants", at="cluster-a") == ["consumer"]
+        assert "liqo-tenant-cluster-a" in world.names("namespaces")
 
 
 @pytest.mark.thorough
@@ -245,3 +257,19 @@ async def test_the_node_is_labelled_with_its_shape_as_the_template_is(world: Wor
             return found.get("node.kubernetes.io/instance-type") == "S"
 
         await until(is_labelled)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("failures", [1, 1000], ids=["once", "always"])
+async def test_a_label_that_cannot_be_set_at_once_costs_no_node_its_provider_id(world: World, failures: int) -> None:
+    """It is set before the providerID, which is the sign that nothing is left to do."""
+
+    def is_label(request: Request) -> bool:
+        return (request.verb, request.plural) == ("patch", "virtualnodes") and bool(world.node("node-1"))
+
+    world.consumer.faults.append(Fault(is_label, 500, b"", {"Content-Type": "text/plain"}, times=failures))
+    async with world.started() as driver:
+        await driver.create(spec())
+        await world.has_node("node-1")
+    labels = world.objects("virtualnodes")[0]["spec"].get("labels") or {}
+    assert labels.get("node.kubernetes.io/instance-type") == ("S" if failures == 1 else None)

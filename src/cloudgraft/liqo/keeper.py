@@ -61,7 +61,7 @@ class Keeper:
 
     def start(self) -> None:
         """Begins."""
-        self._task = asyncio.create_task(self._run(), name="liqo keeper")
+        self._task = asyncio.create_task(self._kept_up(), name="liqo keeper")
 
     async def stop(self) -> None:
         """Ends, and waits for that."""
@@ -74,6 +74,15 @@ class Keeper:
         """Whether a machine's node was ready when we last heard of it."""
         node = self._nodes.objects.get(f"/{name}")
         return node is not None and node.ready
+
+    async def _kept_up(self) -> None:
+        """Until cancelled. A bug is told, and leaves nodes without their providerIDs for a moment only."""
+        while True:
+            try:
+                await self._run()
+            except Exception:
+                log.exception("the keeper of remote clusters failed by a bug, and begins anew")
+            await asyncio.sleep(_AGAIN)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
