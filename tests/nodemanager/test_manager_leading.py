@@ -64,6 +64,8 @@ async def test_too_many_who_wait_are_told_to_come_back(there: Managed, monkeypat
             await client.request("GET", "/v1/snapshot", headers={"If-None-Match": f'"{known}"'}, query={"wait": "9"})
         assert refused.value.retry_after == 5
         assert (await client.request("GET", "/v1/snapshot")).status == 200  # who does not wait is answered
+        current = {"headers": {"If-None-Match": f'"{known}"'}, "query": {"wait": "0", "since": known}}
+        assert (await client.request("GET", "/v1/snapshot", **current)).status == 304  # type: ignore[arg-type]
         there.manager.feed.wake()
         await asyncio.gather(*asking)
 

@@ -166,6 +166,8 @@ class Feed:
         self.sweep()
         if since != self.revision or self._is_closed:
             return True
+        if seconds <= 0:
+            return False  # it does not wait, however many do
         if len(self._waiting) >= _MOST_WAITING:
             raise RateLimitedError(f"{_MOST_WAITING} requests wait for news already", retry_after=_BUSY)
         waiting = asyncio.get_running_loop().create_future()
