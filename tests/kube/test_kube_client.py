@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.kube import api as api_module
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
 from cloudgraft.kube.errors import ExpiredError, refusal
@@ -287,6 +288,17 @@ async def test_an_answer_of_something_else_is_not_taken_for_a_list(
     api.refuse(any_call, 200, body)
     with pytest.raises(UnavailableError, match="not one of a Kubernetes API"):
         await client.list(NODES)
+
+
+@pytest.mark.parametrize("code", [200, 500])
+async def test_an_answer_without_end_does_not_fill_the_memory(
+    api: FakeApi, client: KubeClient, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(api_module, "_MOST_BYTES", 1000)
+    api.refuse(any_call, code, b" " * 1001)
+    with pytest.raises(DeadlineError, match="more than") as told:
+        await client.list(NODES)
+    assert client.raised(told.value)
 
 
 async def test_a_watch_that_talks_nonsense_is_trouble(api: FakeApi, client: KubeClient) -> None:

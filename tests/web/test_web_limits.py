@@ -12,6 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.certs.authority import Bundle, create_bundle
+from cloudgraft.sdk.errors import DeadlineError
+from cloudgraft.web import client as client_module
 from cloudgraft.web import listener as listener_module
 from cloudgraft.web.app import make_app
 from cloudgraft.web.audit import AuditLog
@@ -130,6 +132,15 @@ async def test_connections_that_say_nothing_keep_nobody_out(place: Place) -> Non
         assert (await client.request("GET", "/metrics")).status == 200
     for _, writer in idle:
         writer.close()
+
+
+async def test_an_answer_without_end_does_not_fill_the_memory_of_a_client(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_MOST_BYTES", 3)
+    async with place.operator() as client:
+        with pytest.raises(DeadlineError, match="not one of our servers"):
+            await client.request("GET", "/healthz")
 
 
 async def test_who_came_before_has_to_show_its_certificate_again(place: Place) -> None:

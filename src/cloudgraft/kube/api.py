@@ -31,6 +31,7 @@ from cloudgraft.sdk.errors import (
 
 __all__ = ["Api", "Call"]
 
+_MOST_BYTES = 256 << 20  # of an answer: far more than a page of five hundred objects has
 # Before these, nothing was sent; after any other failure of the connection the outcome is unknown.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
@@ -66,12 +67,16 @@ class Api:
                 raise UnavailableError(f"{call.what}: the client was closed meanwhile")
             with _failures(call.what):
                 async with asyncio.timeout(self._timeout):
-                    answer = await self._http.send(self._request(call))
-            _check(call, answer)
+                    answer = await self._http.send(self._request(call), stream=True)
+                    try:
+                        body = await _body(call, answer)
+                    finally:
+                        await answer.aclose()
+            _check(call, answer, body)
         except CloudgraftError as error:
             self.failed(error)
             raise
-        return answer.content
+        return body
 
     def failed(self, error: CloudgraftError) -> CloudgraftError:
         """Notes that a call failed so."""
@@ -87,8 +92,8 @@ class Api:
             try:
                 if answer.is_error:
                     async with asyncio.timeout(self._timeout):
-                        await answer.aread()
-                    _check(call, answer)
+                        body = await _body(call, answer)
+                    _check(call, answer, body)
                 async for line in answer.aiter_lines():
                     yield line
             finally:
@@ -115,10 +120,20 @@ def _open(credentials: Credentials, name: str, timeout: float) -> httpx2.AsyncCl
         return client_adapter.AsyncClient(credentials, client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout)))
 
 
-def _check(call: Call, answer: httpx2.Response) -> None:
+async def _body(call: Call, answer: httpx2.Response) -> bytes:
+    """All of it, unless it has no end: a remote cluster is not ours, and could fill our memory."""
+    body = bytearray()
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise DeadlineError(f"{call.what}: the answer has more than {_MOST_BYTES >> 20} MiB")
+    return bytes(body)
+
+
+def _check(call: Call, answer: httpx2.Response, body: bytes) -> None:
     if not answer.is_success:
         wait = answer.headers.get("Retry-After", "")
-        raise refusal(call.what, answer.status_code, answer.content, retry_after=wait, right=call.right)
+        raise refusal(call.what, answer.status_code, body, retry_after=wait, right=call.right)
 
 
 @contextmanager

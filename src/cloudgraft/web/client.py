@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from json import loads
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -109,7 +110,11 @@ class WebClient:
                     headers={**self._authorization(), **(headers or {})},
                     timeout=httpx2.Timeout(limit, connect=limit * _CONNECT_SHARE),
                 )
-                return _read(await http.send(request))
+                response = await http.send(request, stream=True)
+                try:
+                    return _read(response, await _content(response))
+                finally:
+                    await response.aclose()
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -205,14 +210,22 @@ def _context(tls: ClientTls) -> ssl.SSLContext:
     return context
 
 
-def _read(response: httpx2.Response) -> Answer:
+async def _content(response: httpx2.Response) -> bytes:
+    """Not more of it than one of our servers would send: what has no end would fill our memory."""
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > _MOST_BYTES:
+            raise DeadlineError(f"the answer has more than {_MOST_BYTES} bytes: that is not one of our servers")
+    return bytes(content)
+
+
+def _read(response: httpx2.Response, content: bytes) -> Answer:
     body: object = None
-    if len(response.content) > _MOST_BYTES:
-        raise DeadlineError(f"the answer has {len(response.content)} bytes: that is not one of our servers")
-    if response.content and "json" in response.headers.get("Content-Type", ""):
+    if content and "json" in response.headers.get("Content-Type", ""):
         try:
-            body = response.json()
-        except ValueError as error:
+            body = loads(content)
+        except (ValueError, RecursionError) as error:
             raise DeadlineError(f"the answer with status {response.status_code} is not JSON") from error
     if response.is_error:
         wait = response.headers.get("Retry-After", "")
