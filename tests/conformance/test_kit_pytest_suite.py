@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cloudgraft.conformance.checks import CHECKS
 
 GOOD = """
