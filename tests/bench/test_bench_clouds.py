@@ -66,9 +66,10 @@ def test_the_most_within_any_second_is_counted() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(240)
 def test_a_quick_run_of_the_clouds_reports_lists_and_calls() -> None:
     command = [sys.executable, "-m", "bench", "--clouds", "--quick", "-o", "json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=230, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     measured = {one["driver"] for one in told["lists"]}

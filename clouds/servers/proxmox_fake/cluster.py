@@ -70,6 +70,12 @@ class Cluster:
             )
             return next(found, b"")
 
+    def let_go(self) -> None:
+        """Ends what takes for ever: clones of a cluster whose ``clone_time`` is infinite."""
+        with self.lock:
+            self.clone_time = 0.0
+            self.agenda.hurry()
+
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:

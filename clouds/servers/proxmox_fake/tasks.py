@@ -27,6 +27,10 @@ class Agenda:
         """Plans something, by the monotonic clock."""
         heapq.heappush(self._due, (when, next(self._numbers), act))
 
+    def hurry(self) -> None:
+        """Lets all that is planned be due now, in its order: also what was planned for never."""
+        self._due = [(0.0, number, act) for _, number, act in sorted(self._due, key=lambda one: one[:2])]
+
     def advance(self) -> None:
         """Does what is due by now."""
         now = time.monotonic()

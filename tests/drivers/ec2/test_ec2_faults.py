@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -192,6 +193,10 @@ def test_a_cloud_that_hangs_is_given_up(cloud: AwsCloud, new_spec: NewSpec) -> N
         driver.create(spec)
     with pytest.raises(UnavailableError):
         driver.list()
+    deadline = time.monotonic() + 20.0
+    while not made_of(cloud, spec):  # what was given up may still be under way
+        assert time.monotonic() < deadline, "it was sent, and is not made"
+        time.sleep(0.02)
     assert len(made_of(cloud, spec)) == 1
 
 

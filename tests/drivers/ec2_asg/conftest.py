@@ -99,6 +99,7 @@ async def new_provider(
         return lasting.setdefault(key, LastingClients(options))
 
     monkeypatch.setattr("cloudgraft.drivers.ec2_asg.cloud.Clients", clients)
+    monkeypatch.setattr("cloudgraft.drivers.ec2_asg.changes._PATIENCE", 60.0)  # moto may be slow; no autoscaler waits
     own = account
     async with AsyncExitStack() as stack:
 
@@ -112,6 +113,7 @@ async def new_provider(
                 groups=groups,
                 tags={} if groups else {CLUSTER: "owned"},
                 interval=timedelta(0),
+                change_timeout=timedelta(seconds=10),
             )
             provider = Ec2AsgProvider(dataclasses.replace(given, **changes))
             await provider.start()

@@ -123,12 +123,13 @@ def test_a_rate_limit_says_when_to_come_again(fake: FakeHetzner, driver: Hetzner
     "kind", [Kind.RESET_AFTER, Kind.HANG_AFTER, Kind.HALF_BODY, Kind.GARBAGE, Kind.EMPTY, Kind.ERROR_AFTER]
 )
 def test_a_create_whose_answer_is_lost_is_unknown_and_is_in_the_list(
-    fake: FakeHetzner, tmp_path: Path, kind: Kind
+    fake: FakeHetzner, driver: HetznerDriver, tmp_path: Path, kind: Kind
 ) -> None:
-    driver = hetzner_driver(fake, tmp_path, timeout=timedelta(seconds=0.3))
+    hasty = hetzner_driver(fake, tmp_path, timeout=timedelta(seconds=0.3))
     fake.faults.order(Fault(kind=kind, method="POST"))
     with pytest.raises(DeadlineError):
-        driver.create(spec("m-1"))
+        (hasty if kind is Kind.HANG_AFTER else driver).create(spec("m-1", image=161547269))
+    assert len(fake.requests) == 1, "only what hangs has little time"
     assert fake.count("POST", "/servers") == 1
     assert [machine.name for machine in driver.list()] == ["m-1"]
 
@@ -145,7 +146,7 @@ def test_where_nobody_listens_nothing_was_done(fake: FakeHetzner, tmp_path: Path
 def test_a_list_that_breaks_is_an_error_and_never_a_part(
     fake: FakeHetzner, tmp_path: Path, kind: Kind, page: int
 ) -> None:
-    driver = hetzner_driver(fake, tmp_path, timeout=timedelta(seconds=0.3))
+    driver = hetzner_driver(fake, tmp_path, timeout=timedelta(seconds=0.3 if kind is Kind.HANG else 30))
     for number in range(60):
         fake.project.create({"name": f"m-{number}", **_MARKED})
     fake.faults.order(Fault(kind=kind, path="/servers", page=page, times=-1, status=503, code="unavailable"))

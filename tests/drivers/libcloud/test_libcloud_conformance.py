@@ -39,6 +39,7 @@ NOT_IDEMPOTENT = {
 NEVER = {"a_crash_in_mid_create_adds_one_at_most", "prices_are_sane"}
 
 
+@pytest.mark.timeout(240)  # its checks are many, and the machine may be busy
 async def test_openstack_keeps_the_contract(tmp_path: Path) -> None:
     with FakeOpenstack() as cloud:
         cloud.project.page = 5
@@ -72,7 +73,6 @@ async def test_openstack_keeps_the_contract(tmp_path: Path) -> None:
             at_once=4,
             interruptions=2,
             page_size=5,
-            late=timedelta(seconds=0.2),
             secrets=(PASSWORD,),
             troubled=in_trouble,
         )
@@ -81,6 +81,7 @@ async def test_openstack_keeps_the_contract(tmp_path: Path) -> None:
     assert skipped(report) == NOT_IDEMPOTENT | NEVER
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.thorough
 async def test_ec2_keeps_the_contract(tmp_path: Path) -> None:
     with LibcloudAws(tmp_path) as cloud:
@@ -91,6 +92,7 @@ async def test_ec2_keeps_the_contract(tmp_path: Path) -> None:
     assert skipped(report) == {*NEVER, "a_list_has_every_page", "of_two_with_one_name_one_is_deleted"}
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.thorough
 @pytest.mark.parametrize("provider", CLOUDS)
 async def test_the_other_clouds_keep_it_too(provider: str, tmp_path: Path) -> None:
@@ -101,7 +103,6 @@ async def test_the_other_clouds_keep_it_too(provider: str, tmp_path: Path) -> No
             at_once=3,
             interruptions=2,
             page_size=3,
-            late=timedelta(seconds=0.1),
         )
         report = await judge_driver(lambda: driver(provider, fake, tmp_path, list_delay=timedelta(0)), settings)
     assert failures(report) == []

@@ -9,6 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
+from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions, ShapeOptions
 from cloudgraft.sdk.driver import MachineSpec
@@ -48,6 +51,17 @@ def soon(read: Callable[[], T], what: str) -> T:
         assert time.monotonic() < deadline, f"it did not happen: {what}"
         time.sleep(0.005)
     return found
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """Requests to this path, which hang, are given up soon; all others have their time."""
+    call = Api._call
+
+    def hurried(api: Api, verb: str, where: str, *more: Any, **others: Any) -> Any:
+        api._network["timeout"] = (10.0, 0.3 if re.search(path, where) else 60.0)
+        return call(api, verb, where, *more, **others)
+
+    monkeypatch.setattr(Api, "_call", hurried)
 
 
 def aged(fake: FakeProxmox, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -25,7 +26,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.secrecy import redacted
 from clouds.servers.proxmox_fake import Cluster, FakeProxmox, Fault, Kind
-from tests.drivers.proxmox.proxmox_stage import proxmox_driver, soon, spec
+from tests.drivers.proxmox.proxmox_stage import hurry, proxmox_driver, soon, spec
 
 DATA = "#cloud-config\nruncmd: [join 0123456789abcdef]\n"
 MORE = (Kind.RESET, Kind.HALF_BODY, Kind.ERROR_AFTER)
@@ -141,14 +142,17 @@ def test_rights_that_come_with_the_pool_are_enough(fake: FakeProxmox, tmp_path: 
 
 
 def test_a_create_that_meets_a_clone_under_way_waits_for_it(tmp_path: Path) -> None:
-    with FakeProxmox(Cluster(clone_time=0.4)) as fake:
+    with FakeProxmox(Cluster(clone_time=math.inf)) as fake:
         one, two = proxmox_driver(fake, tmp_path), proxmox_driver(fake, tmp_path)
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(one.create, spec("one", user_data=DATA))
             soon(lambda: fake.cluster.ever, "the clone is under way")
             (machine,) = two.list()
             assert (machine.name, machine.state) == ("", MachineState.PENDING), "it has no name yet"
+            looked = fake.count("GET", f"/qemu/{machine.machine_id}/config")
             second = pool.submit(two.create, spec("one", user_data=DATA))
+            soon(lambda: fake.count("GET", f"/qemu/{machine.machine_id}/config") > looked, "it has met the clone")
+            fake.cluster.let_go()
             assert first.result().machine_id == second.result().machine_id
         assert fake.cluster.ever == ["one"]
 
@@ -161,6 +165,7 @@ def test_a_machine_on_another_node_is_met_by_the_clone_that_fails_there(
     fake.cluster.denied.add((f"/vms/{made.machine_id}", "VM.Audit"))
     where = fake.cluster.guests[int(made.machine_id)].node
     other = next(node for node in fake.cluster.nodes if node != where)
+    fake.cluster.task_time = 0.0  # the worker has failed before anybody asks: no time is spent on it
     hasty = proxmox_driver(fake, tmp_path, nodes=[other], create_timeout=timedelta(seconds=0.3))
     with pytest.raises(DeadlineError, match="is not whole"):
         hasty.create(spec("one"))
@@ -168,12 +173,18 @@ def test_a_machine_on_another_node_is_met_by_the_clone_that_fails_there(
 
 
 def test_a_delete_waits_until_the_clone_is_whole(tmp_path: Path) -> None:
-    with FakeProxmox(Cluster(clone_time=0.3)) as fake:
+    with FakeProxmox(Cluster(clone_time=math.inf)) as fake:
         driver = proxmox_driver(fake, tmp_path)
         hasty = proxmox_driver(fake, tmp_path, create_timeout=timedelta(seconds=0.1))
         with pytest.raises(DeadlineError):
             hasty.create(spec("one"))
-        driver.delete(Machine(name="one", machine_id=str(vmid_of("one", 100_000_000, 999_999_999))))
+        made = Machine(name="one", machine_id=str(vmid_of("one", 100_000_000, 999_999_999)))
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(driver.delete, made)
+            soon(lambda: fake.count("GET", f"/qemu/{made.machine_id}/config") > 1, "it has looked more than once")
+            assert fake.cluster.alive()
+            fake.cluster.let_go()
+            going.result()
         assert not fake.cluster.alive()
 
 
@@ -225,16 +236,23 @@ def test_half_a_list_is_no_list(fake: FakeProxmox, driver: ProxmoxDriver, kind: 
     assert len(driver.list()) == 1
 
 
-def test_a_cluster_that_hangs_is_given_up(fake: FakeProxmox, tmp_path: Path) -> None:
-    driver = proxmox_driver(fake, tmp_path, timeout=timedelta(seconds=0.3), create_timeout=timedelta(seconds=1))
+def test_a_cluster_that_hangs_is_given_up(
+    fake: FakeProxmox, driver: ProxmoxDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch, "cluster/resources$")
     fake.faults.order(Fault(kind=Kind.HANG, path="/cluster/resources"))
     with pytest.raises(UnavailableError):
         driver.list()
+    monkeypatch.undo()
+    hurry(monkeypatch, "/clone$")
     fake.faults.order(Fault(kind=Kind.HANG_AFTER, path="/clone"))
     driver.create(spec("one"))
-    fake.faults.order(Fault(kind=Kind.HANG, path="/config", times=-1))
+    monkeypatch.undo()
+    machines = r"/qemu/\d{9}/config$"  # and no template's
+    hurry(monkeypatch, machines)
+    fake.faults.order(Fault(kind=Kind.HANG, path=machines, times=-1))
     with pytest.raises(DeadlineError):
-        driver.create(spec("two"))
+        proxmox_driver(fake, tmp_path, create_timeout=timedelta(seconds=0.5)).create(spec("two"))
 
 
 def test_a_task_that_never_ends_is_given_up(fake: FakeProxmox, tmp_path: Path) -> None:

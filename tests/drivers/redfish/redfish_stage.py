@@ -6,6 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cloudgraft.drivers.redfish.bmc import _OnceEach
 from cloudgraft.drivers.redfish.driver import RedfishDriver
 from cloudgraft.drivers.redfish.options import RedfishHost, RedfishOptions
 from cloudgraft.sdk.driver import Machine, MachineSpec
@@ -38,6 +41,19 @@ def redfish_options(fake: FakeRedfish, directory: Path, **options: Any) -> Redfi
 
 def redfish_driver(fake: FakeRedfish, directory: Path, **options: Any) -> RedfishDriver:
     return RedfishDriver(redfish_options(fake, directory, **options))
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch, fake: FakeRedfish, part: str = "") -> None:
+    """What hangs is given up soon: those faults, and what has this part in its address. All else has its time."""
+    request = _OnceEach.request
+
+    def hurried(session: _OnceEach, method: str, url: str, *args: Any, **more: Any) -> Any:
+        hangs = [one.part for one in fake.faults if one.kind == "hang" and one.times]
+        is_short = any(one in url for one in (*hangs, *([part] if part else [])))
+        session._timeout = (10.0, 0.3 if is_short else 30.0)
+        return request(session, method, url, *args, **more)
+
+    monkeypatch.setattr(_OnceEach, "request", hurried)
 
 
 def spec(

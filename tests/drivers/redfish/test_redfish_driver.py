@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -71,12 +72,13 @@ async def test_a_host_that_does_not_shut_down_in_time_loses_its_power(tmp_path: 
 
 
 async def test_a_host_that_comes_up_late_is_pending_and_not_given_away_when_deleted(tmp_path: Path) -> None:
-    with FakeRedfish(FakeSystem(id="h1", rise_time=0.3)) as fake:
+    with FakeRedfish(FakeSystem(id="h1", rise_time=math.inf)) as fake:
         driver = redfish_driver(fake, tmp_path)
         machine = await driver.create(spec("a"))
         assert (await only(driver)).state is MachineState.PENDING
         await driver.delete(machine)
         assert (await only(driver)).state is MachineState.DELETING  # it looks off, and is about to come up
+        fake.systems["h1"].on_at = 0.0  # now it comes up
         await until(fake.systems["h1"].is_on)
         await driver.delete(machine)
         assert await driver.list() == []

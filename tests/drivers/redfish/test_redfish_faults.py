@@ -24,7 +24,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from tests.drivers.redfish.redfish_fake import READER, READER_PASSWORD, FakeRedfish, FakeSystem, Fault
-from tests.drivers.redfish.redfish_stage import images_in, only, redfish_driver, redfish_hosts, spec
+from tests.drivers.redfish.redfish_stage import hurry, images_in, only, redfish_driver, redfish_hosts, spec
 
 ISO = "https://images.example.org/os.iso"
 RESET = "Actions/ComputerSystem.Reset"
@@ -80,11 +80,12 @@ async def test_a_refusal_has_its_class_and_frees_the_host(
 
 @pytest.mark.parametrize("fault", [Fault(kind="reset after"), Fault(kind="error", status=500), Fault(kind="hang")])
 async def test_a_switch_of_which_nobody_knows_what_it_did_is_made_once_and_keeps_the_host(
-    tmp_path: Path, fault: Fault
+    tmp_path: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeRedfish(FakeSystem(id="h1"), FakeSystem(id="h2")) as fake:
         fake.faults = [Fault(kind=fault.kind, status=fault.status, part=RESET, times=1)]
-        driver = redfish_driver(fake, tmp_path, timeout=timedelta(seconds=0.3))
+        hurry(monkeypatch, fake)
+        driver = redfish_driver(fake, tmp_path)
         with pytest.raises(DeadlineError):
             await driver.create(spec("a"))
         assert len(fake.changes()) == 1
@@ -96,9 +97,12 @@ async def test_a_switch_of_which_nobody_knows_what_it_did_is_made_once_and_keeps
         assert fake.systems["h2"].history == []
 
 
-async def test_a_controller_that_is_away_leaves_its_machine_listed_with_the_reason(tmp_path: Path) -> None:
+async def test_a_controller_that_is_away_leaves_its_machine_listed_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with FakeRedfish(FakeSystem(id="h1"), FakeSystem(id="h2")) as fake:
-        driver = redfish_driver(fake, tmp_path, timeout=timedelta(seconds=0.3))
+        hurry(monkeypatch, fake)
+        driver = redfish_driver(fake, tmp_path)
         for name in ("a", "b"):
             await driver.create(spec(name))
         for fault in (Fault(kind="reset"), Fault(kind="hang"), Fault(kind="garbage"), Fault(kind="error", status=502)):
@@ -135,12 +139,15 @@ async def test_a_host_whose_controller_was_away_is_tried_last_the_next_time(tmp_
         assert not [path for _, path in fake.requests if path.endswith("h1")]
 
 
-async def test_a_controller_that_never_answers_costs_its_timeout_and_no_more(tmp_path: Path) -> None:
+async def test_a_controller_that_never_answers_costs_its_timeout_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with FakeRedfish(FakeSystem(id="h1")) as fake:
             hosts = [RedfishHost(id="silent", url=url, system="/redfish/v1/Systems/1"), *redfish_hosts(fake)]
-            driver = redfish_driver(fake, tmp_path, hosts=hosts, timeout=timedelta(seconds=0.3))
+            hurry(monkeypatch, fake, url)
+            driver = redfish_driver(fake, tmp_path, hosts=hosts)
             assert (await driver.create(spec("a"))).machine_id == "h1"
 
 
