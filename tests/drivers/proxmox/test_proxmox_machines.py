@@ -56,7 +56,6 @@ def test_without_user_data_nothing_is_uploaded_and_proxmoxs_own_drive_stays(
     assert "size=10G" in config_of(fake, made)["scsi0"], "as large as the template's"
     driver.delete(made)
     assert not fake.count("POST", "/upload")
-    assert not fake.count("DELETE", "/content/")
     assert not fake.cluster.leftovers()
 
 
@@ -233,12 +232,33 @@ def test_a_machine_that_was_renamed_or_deleted_by_hand_is_seen_so(
     (bare,) = soon(lambda: [one for one in driver.list() if one.state is MachineState.RUNNING], "it runs")
     assert bare.tags == made.tags, "they are in its notes"
     config_of(fake, made)["name"] = "renamed"
-    (machine,) = soon(lambda: [one for one in driver.list() if one.name == "renamed"], "the new name is told")
-    assert machine.tags == made.tags
-    driver.delete(made)
+    fake.cluster.news_every = 0.0  # the new name is told at once
+    (machine,) = driver.list()
+    assert (machine.name, machine.tags) == ("one", made.tags)
+    driver.delete(machine)
     assert not fake.cluster.alive(), "it is the same machine, by its marks"
     driver.delete(made)
     assert driver.list() == []
+
+
+def test_a_machine_of_ours_under_another_name_is_not_said_to_be_gone(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
+    made = driver.create(spec("one"))
+    with pytest.raises(PreconditionError, match=r"VM \d+ is one; it is left alone"):
+        driver.delete(Machine(name="two", machine_id=made.machine_id))
+    assert fake.cluster.alive() == ["one"]
+
+
+def test_a_cd_that_was_ejected_by_hand_is_removed_with_its_machine(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
+    made = driver.create(spec("one", user_data=DATA))
+    config_of(fake, made)["ide2"] = "none,media=cdrom"
+    driver.delete(made)
+    assert not fake.cluster.leftovers(), "its secrets are not left behind"
+
+
+def test_without_user_data_no_right_on_their_storage_is_needed(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
+    fake.cluster.denied.add(("/storage/local", "Datastore.Allocate"))
+    driver.delete(driver.create(spec("one", shape="plain")))
+    assert not fake.cluster.alive()
 
 
 def test_a_provider_id_can_be_made_of_the_uuid(fake: FakeProxmox, tmp_path: Path) -> None:

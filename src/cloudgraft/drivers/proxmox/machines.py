@@ -62,9 +62,9 @@ class Machines:
         return machines
 
     def machine(self, vmid: int, name: str, marks: Marks, state: tuple[MachineState, str]) -> Machine:
-        """One of ours."""
+        """One of ours. Somebody may have renamed it: its marks say which machine it is, and it is deleted by that."""
         return Machine(
-            name=name or marks.name,
+            name=marks.name or name,
             machine_id=str(vmid),
             provider_id=self._provider_id(vmid, marks.name or name),
             state=state[0],

@@ -59,7 +59,7 @@ class Removal:
         config = self._api.get(f"{base}/config", what)
         if config.get("lock") == "clone":
             raise ConflictError(f"{what}: it is still being cloned")
-        if not _is_meant(config, name):
+        if not _is_meant(config, vmid, name, what):
             return
         if config.get("protection"):
             raise PreconditionError(f"{what}: protection mode enabled; take the protection off the machine")
@@ -86,14 +86,15 @@ class Removal:
         """Gives what stands in the way. The machine costs more than its CD, and is removed all the same."""
         own = [value for value in drives(config).values() if value.endswith(f":iso/{name}.iso")]
         is_set_up = from_tags(str(config.get("tags", ""))) is not None
-        maybe = [] if is_set_up else [seed_volume(self._options.seed_storage, name)]  # stored, and not attached yet
-        for volid in {*own, *maybe}:
+        # It may be stored and not attached yet, or somebody has ejected it: then its drive does not tell of it.
+        for volid in {*own, seed_volume(self._options.seed_storage, name)}:
             storage = volid.partition(":")[0]
             path = f"nodes/{node}/storage/{storage}/content/{volid}"
             try:
                 self._tasks.finish(self._api.delete(path, what), f"{what}, its CD", clock)
             except (PermissionDeniedError, InvalidArgumentError) as error:
-                if volid in own or isinstance(error, PermissionDeniedError):
+                # Whoever gives machines no user data needs no right on that storage.
+                if volid in own or (isinstance(error, PermissionDeniedError) and not is_set_up):
                     return type(error)(f"{error.message}; the machine is gone, and its CD {volid} is left")
             except CloudgraftError as error:
                 if _GONE not in error.message and "No such file" not in error.message:
@@ -106,7 +107,11 @@ def seed_volume(storage: str, name: str) -> str:
     return f"{storage}:iso/{name}.iso"
 
 
-def _is_meant(config: Mapping[str, Any], name: str) -> bool:
-    """VMIDs are given away again: what has another name, or marks with another, is another machine."""
+def _is_meant(config: Mapping[str, Any], vmid: int, name: str, what: str) -> bool:
+    """VMIDs are given away again: what has another name is another machine, unless its marks say that it is ours."""
     marks = marks_of(config)
-    return (marks.name if marks is not None and marks.name else str(config.get("name", ""))) == name
+    if marks is None or not marks.name:
+        return str(config.get("name", "")) == name
+    if marks.name != name:  # to say that it is gone would let it run on for ever, and nobody would know
+        raise PreconditionError(f"{what}: by its marks VM {vmid} is {marks.name}; it is left alone")
+    return True
