@@ -156,5 +156,6 @@ def driver(provider: str, fake: Fake, directory: Path, **changes: Any) -> Libclo
 
 
 def spec(provider: str, **changes: Any) -> MachineSpec:
-    given = {"name": NAME, "group": "small", "settings": CLOUDS[provider].machine, "tags": TAGS}
+    tags = {**TAGS, "cloudgraft-name": changes.get("name", NAME)}
+    given = {"name": NAME, "group": "small", "settings": CLOUDS[provider].machine, "tags": tags}
     return MachineSpec(**{**given, "user_data": USER_DATA, **changes})

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.options import MARK
 from cloudgraft.drivers.label_text import HETZNER
+from cloudgraft.drivers.marked_names import known_name
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import InternalError, UnavailableError
 
@@ -42,12 +43,13 @@ def machine_of(server: Mapping[str, Any]) -> Machine:
     try:
         created = datetime.fromisoformat(server["created"])
         state, reason = _state(str(server["status"]), created)
+        tags = {key: HETZNER.decode(value) for key, value in server["labels"].items() if key.startswith(MARK)}
         return Machine(
-            name=str(server["name"]),
+            name=known_name(tags, str(server["name"])),
             machine_id=str(int(server["id"])),
             provider_id=f"hcloud://{int(server['id'])}",
             state=state,
-            tags={key: HETZNER.decode(value) for key, value in server["labels"].items() if key.startswith(MARK)},
+            tags=tags,
             created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
             reason=reason,
             addresses=_addresses(server),
