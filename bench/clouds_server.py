@@ -145,8 +145,9 @@ def _proxmox(count: int, directory: Path) -> Served:
 
     fake = FakeProxmox()
     for number, (name, tags) in enumerate(_names(count)):
-        config = {"name": name, "memory": "4096", "cores": "2", "tags": Marks.new(tags).as_tags()}
-        fake.cluster.guests[_FIRST_VMID + number] = Guest(node=f"pve{number % 3 + 1}", config=config, is_running=True)
+        vmid = _FIRST_VMID + number
+        config = {"name": name, "memory": "4096", "cores": "2", "tags": Marks.new(tags, vmid).as_tags()}
+        fake.cluster.guests[vmid] = Guest(node=f"pve{number % 3 + 1}", config=config, is_running=True)
     fake.start()
     options = {"driver": "proxmox", "url": fake.url, "user": fake.token_user, "region": "bench", "shapes": _SHAPES}
     options["tokenFile"] = _secret(directory, "token", fake.token)

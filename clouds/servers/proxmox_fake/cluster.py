@@ -112,6 +112,12 @@ class Cluster:
             return guest is not None and (bool(guest.pool) or "template" in guest.config)
         return True
 
+    def rights(self) -> dict[str, Json]:
+        """What our user may see, by path; 1 says that it holds below that path too."""
+        paths = {"/vms": "/vms/0", **{f"/vms/{vmid}": f"/vms/{vmid}" for vmid in self.guests}}
+        paths |= {f"/pool/{pool}": f"/pool/{pool}" for pool in self.pools}
+        return {path: {"VM.Audit": 1} if self.may(example, "VM.Audit") else {} for path, example in paths.items()}
+
     def require(self, path: str, right: str) -> None:
         """Raises RefusedError when our user has not the right."""
         if not self.may(path, right):

@@ -62,13 +62,15 @@ class Routes:
                 return self._changes.destroy(user, node, vmid, given)
         raise _unknown(method, f"/nodes/{node}/qemu/{vmid}/{'/'.join(rest)}")
 
-    def _read(self, parts: list[str], given: dict[str, str]) -> Any:
+    def _read(self, parts: list[str], given: dict[str, str]) -> Any:  # noqa: PLR0911 - one for each call
         cluster = self._cluster
         match parts:
             case ["version"]:
                 return _VERSION
             case ["cluster", "resources"]:
                 return cluster.resources(given.get("type", ""))
+            case ["access", "permissions"]:
+                return cluster.rights()
             case ["cluster", "nextid"]:
                 return next(str(number) for number in range(100, 1_000_000) if number not in cluster.guests)
             case ["cluster", "status"]:

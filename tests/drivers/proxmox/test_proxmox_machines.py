@@ -146,7 +146,7 @@ def test_a_machine_of_another_cluster_is_shown_with_its_marks(driver: ProxmoxDri
 
 def test_a_list_is_one_call_however_many_machines_there_are(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
     for number in range(300):
-        tags = Marks.new(spec(f"m{number}").tags).as_tags()
+        tags = Marks.new(spec(f"m{number}").tags, 100_000_000 + number).as_tags()
         config = {"name": f"m{number}", "tags": tags, "memory": "512"}
         fake.cluster.guests[100_000_000 + number] = Guest(node="pve1", config=config, is_running=True)
     fake.requests.clear()
@@ -161,6 +161,49 @@ def test_strangers_among_our_vmids_are_looked_at_once(fake: FakeProxmox, driver:
     for _ in range(3):
         assert driver.list() == []
     assert fake.count("GET", "/qemu/100000001/config") == 1
+
+
+def test_a_clone_that_somebody_made_of_a_machine_of_ours_is_not_ours(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
+    made = driver.create(spec("one"))
+    for vmid, marks in ((500, "tags"), (300_000_000, "description")):
+        config = {key: value for key, value in config_of(fake, made).items() if key in ("memory", marks)}
+        fake.cluster.guests[vmid] = Guest(node="pve1", config={"name": f"copy-{vmid}", **config}, is_running=True)
+    assert [one.machine_id for one in driver.list()] == [made.machine_id]
+    driver.delete(Machine(name="one", machine_id="500"))
+    driver.delete(made)
+    assert fake.cluster.alive() == ["copy-500", "copy-300000000"]
+    assert driver.list() == []
+
+
+@pytest.mark.parametrize("whose", ["/vms/", "/vms/{id}"])
+def test_machines_that_we_may_not_see_any_more_are_not_gone(
+    fake: FakeProxmox, driver: ProxmoxDriver, tmp_path: Path, whose: str
+) -> None:
+    made = driver.create(spec("one"))
+    other = driver.create(spec("two"))
+    assert len(driver.list()) == 2
+    fake.cluster.denied.add((whose.format(id=made.machine_id), "VM.Audit"))
+    for _ in range(2):
+        with pytest.raises(PermissionDeniedError, match=r"VM\.Audit on /vms"):
+            driver.list()
+    if whose == "/vms/":
+        with pytest.raises(PermissionDeniedError, match=r"VM\.Audit on /vms"):
+            proxmox_driver(fake, tmp_path).list()  # of a process that knows of no machine yet
+    fake.cluster.denied.clear()
+    assert len(driver.list()) == 2
+    for machine in (made, other):
+        del fake.cluster.guests[int(machine.machine_id)]  # by hand
+    assert driver.list() == []
+
+
+def test_what_left_the_pool_that_our_rights_come_with_is_gone(fake: FakeProxmox, tmp_path: Path) -> None:
+    fake.cluster.is_pool_only = True
+    driver = proxmox_driver(fake, tmp_path, pool="kubernetes")
+    assert driver.list() == []
+    made = driver.create(spec("one"))
+    assert len(driver.list()) == 1
+    driver.delete(made)
+    assert driver.list() == []
 
 
 def test_all_in_our_pool_is_listed_so_that_it_can_be_taken_over(fake: FakeProxmox, tmp_path: Path) -> None:
@@ -201,6 +244,8 @@ def test_states_are_what_they_are(fake: FakeProxmox, driver: ProxmoxDriver) -> N
         7: Guest(node="pve1", config={"name": "m", "description": _notes(now - 9999)}),
         8: Guest(node="pve1", config={"name": "m", "description": _notes(now - 9999)}, is_running=True),
         9: Guest(node="pve1", config={"name": "m", "description": _notes(now - 9999), "lock": "destroyed"}),
+        10: Guest(node="pve1", config={"name": "m", "description": _notes(now + 9999)}),  # by a clock that was wrong
+        11: Guest(node="pve1", config={"name": "m", "tags": tags(now + 9999)}),
     }
     fake.cluster.guests |= {200_000_000 + number: guest for number, guest in guests.items()}
     fake.cluster.news_every = 0.0
@@ -214,6 +259,8 @@ def test_states_are_what_they_are(fake: FakeProxmox, driver: ProxmoxDriver) -> N
         7: MachineState.FAILED,
         8: MachineState.RUNNING,
         9: MachineState.DELETING,
+        10: MachineState.FAILED,
+        11: MachineState.STOPPED,
     }, "the sixth is half made"
 
 
@@ -271,7 +318,7 @@ def test_a_provider_id_can_be_made_of_the_uuid(fake: FakeProxmox, tmp_path: Path
 
 def test_marks_survive_as_tags_and_in_notes_byte_for_byte() -> None:
     tags = {"cloudgraft-group": "Größe/1 +x", "cloudgraft-name": "one", "empty": "", "cloudgraft-cluster": "UPPER"}
-    marks = Marks.new(tags)
+    marks = Marks.new(tags, 4711)
     assert from_tags(marks.as_tags().lower()) == marks, "Proxmox makes small letters of capitals"
     assert from_description(f"{marks.as_description()}\n") == marks
     assert from_tags("cloudgraft-name+one") is None

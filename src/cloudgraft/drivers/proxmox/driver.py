@@ -94,10 +94,11 @@ class ProxmoxDriver(BlockingDriver):
         if shape is None:
             known = ", ".join(self._options.shapes)
             raise InvalidArgumentError(f"machine.shape: there is no {settings.shape!r} in the cloud's shapes: {known}")
+        vmid = vmid_of(spec.name, self._options.first_vmid, self._options.last_vmid)
         return Order(
-            vmid=vmid_of(spec.name, self._options.first_vmid, self._options.last_vmid),
+            vmid=vmid,
             name=spec.name,
-            marks=Marks.new(spec.tags),
+            marks=Marks.new(spec.tags, vmid),
             shape=shape,
             settings=settings,
             user_data=spec.user_data,

@@ -90,6 +90,7 @@ def read_inventory(api: Api, what: str) -> Inventory:
 
 
 def _guest(entry: Mapping[str, Any]) -> Guest:
+    marks = from_tags(str(entry.get("tags") or ""))
     return Guest(
         vmid=int(entry["vmid"]),
         node=str(entry["node"]),
@@ -97,7 +98,7 @@ def _guest(entry: Mapping[str, Any]) -> Guest:
         status=str(entry.get("status") or "unknown"),
         lock=str(entry.get("lock") or ""),
         pool=str(entry.get("pool") or ""),
-        marks=from_tags(str(entry.get("tags") or "")),
+        marks=marks if marks is not None and marks.is_of(int(entry["vmid"])) else None,
         is_template=bool(int(entry.get("template") or 0)),
         is_container=entry["type"] == "lxc",
         cpus=int(entry.get("maxcpu") or 0),

@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cloudgraft.drivers.ages import is_younger
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import Guest, Inventory, read_inventory
 from cloudgraft.drivers.proxmox.marks import Marks, from_description, from_tags, uuid_of
 from cloudgraft.drivers.proxmox.options import ProviderIdForm, ProxmoxOptions
+from cloudgraft.drivers.proxmox.rights import Rights
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError, UnavailableError
 
@@ -35,6 +37,7 @@ class Machines:
         self._api = api
         self._options = options
         self._lock = threading.Lock()
+        self._rights = Rights(api, options)
         self._strangers: dict[int, str] = {}  # names of machines among our VMIDs that are not ours
         self._begun: dict[int, datetime] = {}  # when the latest create for a VMID began here
         self._making = options.create_timeout + options.timeout + _MARGIN  # the last request may take its time
@@ -49,6 +52,7 @@ class Machines:
     def all(self) -> list[Machine]:
         """All with our marks, of whichever cluster, and all in our pool; none that is half made."""
         inventory = read_inventory(self._api, "list")
+        self._rights.check(inventory)
         machines = []
         for guest in inventory.guests.values():
             if guest.is_container or guest.is_template:
@@ -93,7 +97,7 @@ class Machines:
 
     def _state(self, guest: Guest, inventory: Inventory) -> tuple[MachineState, str]:
         marks = guest.marks
-        is_new = marks is not None and marks.made is not None and datetime.now(UTC) - marks.made < _FIRST_START
+        is_new = marks is not None and marks.made is not None and is_younger(marks.made, _FIRST_START)
         if guest.lock in _GOING:
             return MachineState.DELETING, "it is being destroyed"
         if guest.status == "running":
@@ -122,7 +126,7 @@ class Machines:
             if inventory.node_of(guest.node) == "online":
                 raise
             return [self._unknown(guest, f"its node is away: {error.message}")]
-        marks = marks_of(config)
+        marks = marks_of(config, guest.vmid)
         if marks is None:
             if config.get("lock") == "clone" and not config.get("name"):
                 return [self._unknown(guest, "it is being cloned, and has no name yet")]
@@ -146,8 +150,7 @@ class Machines:
         """Whether a create may be at work on one without tags, or may be repeated."""
         with self._lock:
             begun = self._begun.get(vmid)
-        now = datetime.now(UTC)
-        return any(now - at < self._making for at in (begun, marks.made) if at is not None)
+        return any(is_younger(at, self._making) for at in (begun, marks.made) if at is not None)
 
 
 def _left_state(guest: Guest) -> tuple[MachineState, str]:
@@ -161,7 +164,8 @@ def _left_state(guest: Guest) -> tuple[MachineState, str]:
     return MachineState.PENDING, "its tags are missing, and its node has not told its state yet"
 
 
-def marks_of(config: Mapping[str, Any]) -> Marks | None:
-    """Our marks in a machine's configuration: its tags, else its description."""
+def marks_of(config: Mapping[str, Any], vmid: int) -> Marks | None:
+    """Our marks in a machine's configuration: its tags, else its description. A copy has none of its own."""
     tags = from_tags(str(config.get("tags", "")))
-    return tags if tags is not None else from_description(str(config.get("description", "")))
+    marks = tags if tags is not None else from_description(str(config.get("description", "")))
+    return marks if marks is not None and marks.is_of(vmid) else None

@@ -171,7 +171,7 @@ class Making:
                 is_seen = True
                 config = self._config_or_none(guest.node, order.vmid, what)
                 if config is not None and config.get("name"):
-                    _check_same(order, str(config["name"]), marks_of(config), what)
+                    _check_same(order, str(config["name"]), marks_of(config, order.vmid), what)
                     if not config.get("lock"):
                         return guest.node, config
             elif is_seen:

@@ -26,6 +26,7 @@ __all__ = ["GENERAL", "Marks", "from_description", "from_tags", "uuid_of", "vmid
 
 GENERAL: Final = "cloudgraft"  # the tag that every machine of ours has, for people
 _MADE: Final = "cloudgraft-made"  # when, in seconds since 1970; Proxmox does not tell it of a clone
+_VMID: Final = "cloudgraft-vmid"  # of the machine itself: whoever clones it, or restores a backup, copies its marks
 _TEXT: Final = LabelText(letters=string.ascii_lowercase, others=".", longest=250)
 _BETWEEN: Final = "+"
 _JSON: Final = "cloudgraft: "  # how the line with the marks begins
@@ -38,14 +39,15 @@ class Marks:
 
     tags: Mapping[str, str]
     made: datetime | None
+    vmid: int | None = None  # of the machine that they were made for; None: they are from an older release
 
     @classmethod
-    def new(cls, tags: Mapping[str, str]) -> Marks:
+    def new(cls, tags: Mapping[str, str], vmid: int) -> Marks:
         """For a machine that is made now; raises InvalidArgumentError for what Proxmox cannot keep."""
         for key in tags:
-            if key in (GENERAL, _MADE):
+            if key in (GENERAL, _MADE, _VMID):
                 raise InvalidArgumentError(f"the mark {key!r} is the driver's own")
-        marks = cls(tags=dict(tags), made=datetime.fromtimestamp(int(time.time()), UTC))
+        marks = cls(tags=dict(tags), made=datetime.fromtimestamp(int(time.time()), UTC), vmid=vmid)
         marks.as_tags()
         return marks
 
@@ -54,11 +56,17 @@ class Marks:
         """The machine's name by its marks; empty when they do not have it."""
         return self.tags.get(NAME_TAG, "")
 
+    def is_of(self, vmid: int) -> bool:
+        """Whether they are this machine's own, and did not come with a copy."""
+        return self.vmid is None or self.vmid == vmid
+
     def as_tags(self) -> str:
         """As Proxmox's tags."""
         pairs = dict(self.tags)
         if self.made is not None:
             pairs[_MADE] = str(int(self.made.timestamp()))
+        if self.vmid is not None:
+            pairs[_VMID] = str(self.vmid)
         tags = [
             f"{_TEXT.encode(key, f'the key {key!r} of a mark')}{_BETWEEN}{_TEXT.encode(value, f'the mark {key!r}')}"
             for key, value in pairs.items()
@@ -68,7 +76,7 @@ class Marks:
     def as_description(self) -> str:
         """As a machine's notes."""
         made = int(self.made.timestamp()) if self.made is not None else None
-        data = json.dumps({"marks": dict(self.tags), "made": made}, sort_keys=True)
+        data = json.dumps({"marks": dict(self.tags), "made": made, "vmid": self.vmid}, sort_keys=True)
         return f"Made and deleted by cloudgraft, which knows it by the next line.\n\n{_JSON}{data}"
 
 
@@ -82,7 +90,8 @@ def from_tags(text: str) -> Marks | None:
         key, between, value = tag.partition(_BETWEEN)
         if between:
             pairs[_TEXT.decode(key)] = _TEXT.decode(value)
-    return Marks(made=_time(pairs.pop(_MADE, None)), tags=pairs)
+    made, vmid = _time(pairs.pop(_MADE, None)), _number(pairs.pop(_VMID, None))
+    return Marks(made=made, vmid=vmid, tags=pairs)
 
 
 def from_description(text: str) -> Marks | None:
@@ -90,7 +99,8 @@ def from_description(text: str) -> Marks | None:
     line = next((line for line in text.splitlines() if line.startswith(_JSON)), "")
     try:
         data = json.loads(line.removeprefix(_JSON))
-        return Marks(tags={str(key): str(value) for key, value in data["marks"].items()}, made=_time(data["made"]))
+        tags = {str(key): str(value) for key, value in data["marks"].items()}
+        return Marks(tags=tags, made=_time(data["made"]), vmid=_number(data.get("vmid")))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -104,6 +114,10 @@ def vmid_of(name: str, first: int, last: int) -> int:
 def uuid_of(name: str) -> str:
     """The UUID that a machine of this name is given, where its providerID is made of it."""
     return str(uuid.uuid5(_UUIDS, name))
+
+
+def _number(text: object) -> int | None:
+    return int(str(text)) if str(text).isdecimal() else None
 
 
 def _time(seconds: object) -> datetime | None:

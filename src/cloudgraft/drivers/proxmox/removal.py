@@ -109,7 +109,7 @@ def seed_volume(storage: str, name: str) -> str:
 
 def _is_meant(config: Mapping[str, Any], vmid: int, name: str, what: str) -> bool:
     """VMIDs are given away again: what has another name is another machine, unless its marks say that it is ours."""
-    marks = marks_of(config)
+    marks = marks_of(config, vmid)
     if marks is None or not marks.name:
         return str(config.get("name", "")) == name
     if marks.name != name:  # to say that it is gone would let it run on for ever, and nobody would know
