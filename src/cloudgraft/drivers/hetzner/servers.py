@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from cloudgraft.drivers.ages import is_younger
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.options import MARK
 from cloudgraft.drivers.label_text import HETZNER
@@ -42,6 +43,7 @@ def machine_of(server: Mapping[str, Any]) -> Machine:
     """A server in our words; raises InternalError when what was answered is none."""
     try:
         created = datetime.fromisoformat(server["created"])
+        created = created if created.tzinfo else created.replace(tzinfo=UTC)
         state, reason = _state(str(server["status"]), created)
         tags = {key: HETZNER.decode(value) for key, value in server["labels"].items() if key.startswith(MARK)}
         return Machine(
@@ -50,7 +52,7 @@ def machine_of(server: Mapping[str, Any]) -> Machine:
             provider_id=f"hcloud://{int(server['id'])}",
             state=state,
             tags=tags,
-            created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
+            created_at=created,
             reason=reason,
             addresses=_addresses(server),
         )
@@ -62,7 +64,7 @@ def _state(status: str, created: datetime) -> tuple[MachineState, str]:
     state = _STATES.get(status)
     if state is None:
         return MachineState.PENDING, f"Hetzner says that its status is {status!r}"
-    if state is MachineState.STOPPED and datetime.now(created.tzinfo) - created < _FIRST_START:
+    if state is MachineState.STOPPED and is_younger(created, _FIRST_START):
         return MachineState.PENDING, f"it is new, and {status}"
     return state, "" if state is MachineState.RUNNING else f"it is {status}"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from cloudgraft.drivers.ages import age_of
 from cloudgraft.drivers.hosts.assignments import Assignment, Taken
 from cloudgraft.drivers.hosts.host import Host
 from cloudgraft.drivers.hosts.switch import PowerState
@@ -37,8 +38,8 @@ class Refusal:
 
 
 def age(moment: datetime) -> timedelta:
-    """Since then."""
-    return datetime.now(UTC) - moment
+    """Since then, for all that is decided by the times of hosts."""
+    return age_of(moment)
 
 
 def machine_of(assignment: Assignment, state: MachineState, reason: str = "") -> Machine:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
+from cloudgraft.drivers.ages import is_younger
 from cloudgraft.drivers.libvirt.marks import Marks, provider_id
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import OutOfStockError
@@ -47,7 +48,7 @@ def is_being_made(marks: Marks | None, state: int, reason: int, making: timedelt
 
     ``making`` is how long it takes at most to make one.
     """
-    return _never_ran(state, reason) and marks is not None and datetime.now(UTC) - marks.since < making
+    return _never_ran(state, reason) and marks is not None and is_younger(marks.since, making)
 
 
 def machine_of(domain_id: str, name: str, marks: Marks | None, state: int, reason: int) -> Machine:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from cloudgraft.drivers.ages import CLOCKS_DIFFER
 from cloudgraft.drivers.vsphere.api import Data
 from cloudgraft.drivers.vsphere.marks import NAME_KEY, TAGS_KEY, Marks, instance_uuid, marks_in
 from cloudgraft.sdk.driver import Machine, MachineState
@@ -85,7 +86,7 @@ def _state(shown: Mapping[str, Data], now: datetime) -> tuple[MachineState, str]
     power, connection = str(shown.get("runtime.powerState")), str(shown.get("runtime.connectionState"))
     state = _STATES.get(power, MachineState.PENDING)
     made = _moment(shown.get("config.createDate"))
-    if power == "poweredOff" and made is not None and now - made < _SWITCHED_ON:
+    if power == "poweredOff" and made is not None and -CLOCKS_DIFFER < now - made < _SWITCHED_ON:
         return MachineState.PENDING, "it was made, and is not switched on yet"
     reason = "" if state is MachineState.RUNNING else f"vCenter says {power}"
     if connection not in ("connected", "None"):
