@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from datetime import timedelta
 from typing import Any
@@ -39,6 +40,37 @@ def test_a_connection_that_cannot_be_asked_is_opened_anew() -> None:
     connection._open = Dead()
     with pytest.raises(UnavailableError, match="connecting to"):
         connection.get()
+
+
+class Alive:
+    def isAlive(self) -> bool:  # noqa: N802 - libvirt's name
+        return True
+
+    def setKeepAlive(self, _interval: int, _count: int) -> None: ...  # noqa: N802 - libvirt's name
+
+
+def test_a_daemon_that_accepts_and_does_not_answer_holds_a_few_threads_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers, asked = threading.Event(), [0]
+
+    def opened(_address: str) -> Alive:
+        asked[0] += 1
+        answers.wait(60)
+        return Alive()
+
+    monkeypatch.setattr(libvirt, "open", opened)
+    connection = Connection(dataclasses.replace(OPTIONS, connect_timeout=timedelta(milliseconds=5)))
+    tries = 0
+    while tries < 30:
+        with pytest.raises(UnavailableError, match="no answer"):
+            connection.get()
+        tries += asked[0] >= 3
+    assert asked[0] == 3
+    answers.set()
+    assert connection._attempt is not None
+    assert connection._attempt.ended.wait(20)
+    assert isinstance(connection.get(), Alive)
 
 
 class Slow:

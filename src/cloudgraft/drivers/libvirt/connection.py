@@ -26,6 +26,8 @@ from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableErr
 __all__ = ["Connection", "code_of", "told"]
 
 _SILENT: Final = 3  # signs of life that may be missing
+_MOST: Final = 3  # attempts at a time: a daemon that accepts and does not answer holds each for as long as it runs
+_FORGOTTEN: Final = 3600.0  # seconds after which one counts no more: its host may have gone without a word
 _PATIENCE: Final = 3  # times connect_timeout after which an attempt is given up, and another is made
 _events = threading.Lock()
 _has_events = False
@@ -101,6 +103,7 @@ class Connection:
         self._password = SecretFile(path=file, option="passwordFile") if file is not None else None
         self._lock = threading.Lock()
         self._attempt: _Attempt | None = None
+        self._given_up: list[_Attempt] = []  # each holds a thread and a socket until it ends
         self._open: Any = None
         self._is_closed = False
 
@@ -123,8 +126,12 @@ class Connection:
         """The attempt that is under way, or a new one: a host that was switched off never ends the old one."""
         longest = _PATIENCE * self._options.connect_timeout.total_seconds()
         attempt = self._attempt
-        if attempt is not None and not attempt.ended.is_set() and time.monotonic() - attempt.began > longest:
-            attempt.is_given_up, attempt = True, None
+        now = time.monotonic()
+        if attempt is not None and not attempt.ended.is_set() and now - attempt.began > longest:
+            self._given_up = [one for one in self._given_up if not one.ended.is_set() and now - one.began < _FORGOTTEN]
+            if len(self._given_up) < _MOST - 1:
+                self._given_up.append(attempt)
+                attempt.is_given_up, attempt = True, None
         if attempt is None:
             self._open = None
             attempt = self._attempt = _Attempt(self._options, self._password)
