@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -24,7 +25,7 @@ from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnavailableError
-from cloudgraft.sdk.secrecy import hide
+from cloudgraft.sdk.secrecy import hide, unhide
 
 __all__ = ["Gce"]
 
@@ -34,6 +35,7 @@ _login: Any = import_module("libcloud.common.google")
 _gce: Any = import_module("libcloud.compute.drivers.gce")
 
 _SCOPE: Final = "https://www.googleapis.com/auth/compute"
+_LOANS: Final = 2  # tokens that are hidden: the one that is used, and the one before, which an error may still tell
 _SPARE: Final = 60.0  # seconds before its end at which a token is had anew
 _STATES: Final[Mapping[str, MachineState]] = {
     "PROVISIONING": MachineState.PENDING,
@@ -208,6 +210,7 @@ class _Token:
     def __init__(self, login: Any) -> None:
         self._login = login
         self._value = ""
+        self._hidden: deque[str] = deque()
         self._until = 0.0
 
     @property
@@ -217,6 +220,9 @@ class _Token:
             answer = self._login.get_new_token()
             self._value = str(answer["access_token"])
             hide(self._value)
+            self._hidden.append(self._value)
+            if len(self._hidden) > _LOANS:
+                unhide(self._hidden.popleft())
             self._until = time.monotonic() + float(answer.get("expires_in", 0)) - _SPARE
         return self._value
 
