@@ -29,9 +29,11 @@ from cloudgraft.sdk.errors import (
     DeadlineError,
     InvalidArgumentError,
     PreconditionError,
+    UnavailableError,
 )
 from clouds.servers.libcloud_fake import Answer, Fake
 from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, driver, opened, spec
+from tests.drivers.slow_server import HEAD, slow_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
 
@@ -223,6 +225,17 @@ def test_a_cloud_that_hangs_is_given_up(provider: str, tmp_path: Path, monkeypat
         held = threading.Event()
         with fake.trouble(method=method, path=path, hold=held), pytest.raises(DeadlineError):
             one.create(spec(provider))
+
+
+def test_an_answer_that_trickles_is_given_up(tmp_path: Path) -> None:
+    """A byte now and then would hold one of the driver's few threads for ever."""
+    (tmp_path / "secret").write_text("a-token")
+    with slow_server(HEAD) as url:
+        options = LibcloudOptions(
+            provider="VULTR", secret_file=tmp_path / "secret", endpoint=url, timeout=timedelta(seconds=0.3)
+        )
+        with pytest.raises(UnavailableError):
+            LibcloudDriver(options).list()
 
 
 def test_a_job_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.secrecy import redacted
 from clouds.servers.proxmox_fake import Cluster, FakeProxmox, Fault, Kind
 from tests.drivers.proxmox.proxmox_stage import hurry, proxmox_driver, soon, spec
+from tests.drivers.slow_server import HEAD, slow_server
 
 DATA = "#cloud-config\nruncmd: [join 0123456789abcdef]\n"
 MORE = (Kind.RESET, Kind.HALF_BODY, Kind.ERROR_AFTER)
@@ -253,6 +254,14 @@ def test_a_cluster_that_hangs_is_given_up(
     fake.faults.order(Fault(kind=Kind.HANG, path=machines, times=-1))
     with pytest.raises(DeadlineError):
         proxmox_driver(fake, tmp_path, create_timeout=timedelta(seconds=0.5)).create(spec("two"))
+
+
+@pytest.mark.parametrize("user", ["", "by-password@pve"])
+def test_an_answer_that_trickles_is_given_up(fake: FakeProxmox, tmp_path: Path, user: str) -> None:
+    """A byte now and then would hold one of the driver's few threads for ever."""
+    more = {"user": user} if user else {}
+    with slow_server(HEAD) as url, pytest.raises(UnavailableError):
+        proxmox_driver(fake, tmp_path, url=url.rstrip("/"), timeout=timedelta(seconds=0.3), **more).list()
 
 
 def test_a_task_that_never_ends_is_given_up(fake: FakeProxmox, tmp_path: Path) -> None:

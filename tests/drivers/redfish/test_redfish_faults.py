@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.drivers.redfish.bmc import Bmc
 from cloudgraft.drivers.redfish.options import RedfishHost
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (
@@ -24,7 +25,16 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from tests.drivers.redfish.redfish_fake import READER, READER_PASSWORD, FakeRedfish, FakeSystem, Fault
-from tests.drivers.redfish.redfish_stage import hurry, images_in, only, redfish_driver, redfish_hosts, spec
+from tests.drivers.redfish.redfish_stage import (
+    hurry,
+    images_in,
+    only,
+    redfish_driver,
+    redfish_hosts,
+    redfish_options,
+    spec,
+)
+from tests.drivers.slow_server import HEAD, slow_server
 
 ISO = "https://images.example.org/os.iso"
 RESET = "Actions/ComputerSystem.Reset"
@@ -149,6 +159,37 @@ async def test_a_controller_that_never_answers_costs_its_timeout_and_no_more(
             hurry(monkeypatch, fake, url)
             driver = redfish_driver(fake, tmp_path, hosts=hosts)
             assert (await driver.create(spec("a"))).machine_id == "h1"
+
+
+async def test_an_answer_that_trickles_holds_no_thread_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with slow_server(HEAD) as url, FakeRedfish(FakeSystem(id="h1")) as fake:
+        slow = RedfishHost(id="slow", url=url.rstrip("/"), system="/redfish/v1/Systems/1")
+        hurry(monkeypatch, fake, url)
+        driver = redfish_driver(fake, tmp_path, hosts=[slow, *redfish_hosts(fake)])
+        assert (await driver.create(spec("a"))).machine_id == "h1"
+
+
+def test_nobody_waits_for_ever_while_another_call_talks_to_the_same_controller(tmp_path: Path) -> None:
+    with FakeRedfish(FakeSystem(id="h1")) as fake:
+        soon = {"timeout": timedelta(seconds=0.1), "connect_timeout": timedelta(seconds=0.1)}
+        bmc = Bmc(redfish_hosts(fake)[0], redfish_options(fake, tmp_path, **soon))
+        with bmc._lock:
+            for call in (bmc.look, bmc.clear, lambda: bmc.switch_off(is_forced=True)):
+                with pytest.raises(UnavailableError, match="at this moment"):
+                    call()
+        assert fake.requests == []
+
+
+async def test_a_switch_is_not_sent_elsewhere_when_the_answer_says_so(tmp_path: Path) -> None:
+    with FakeRedfish(FakeSystem(id="h1"), FakeSystem(id="h2")) as fake:
+        elsewhere = {"Location": f"{fake.url}/redfish/v1/Systems/h2/{RESET}"}
+        fake.faults = [Fault(kind="error", part=f"h1/{RESET}", status=307, headers=elsewhere, times=1)]
+        with pytest.raises(DeadlineError, match="leads elsewhere"):
+            await redfish_driver(fake, tmp_path).create(spec("a"))
+        assert fake.systems["h2"].history == []
+        assert len(fake.changes()) == 1
 
 
 async def test_a_free_host_that_is_on_is_somebodys_and_one_in_use_that_is_off_has_stopped(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import requests
-from requests.adapters import HTTPAdapter
+
+from cloudgraft.drivers.requests_limits import LimitedAdapter
 
 __all__ = ["Exchange", "Wire", "wired"]
 
@@ -119,7 +120,7 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
 
-class _Adapter(HTTPAdapter):
+class _Adapter(LimitedAdapter):
     """Sends for a wire; nothing is ever sent twice."""
 
     def __init__(self, wire: Wire) -> None:

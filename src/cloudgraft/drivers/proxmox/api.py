@@ -21,6 +21,7 @@ from cloudgraft.drivers.proxmox.errors import error_of_answer
 from cloudgraft.drivers.proxmox.login import Login
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.sdk.errors import AuthenticationError, DeadlineError, UnavailableError
 
 __all__ = ["Api", "Json"]
@@ -136,6 +137,7 @@ class Api:
         if session is None:
             session = self._own.session = ProxmoxHttpSession()
             session.cookies.set_policy(_NO_COOKIES)
+            limit_answers(session)
             session.hooks["response"].append(self._judge)
             with self._lock:
                 self._sessions.append(session)

@@ -16,6 +16,7 @@ from proxmoxer.backends.https import ProxmoxHTTPApiTokenAuth, ProxmoxHTTPAuthBas
 from cloudgraft.drivers.proxmox.errors import error_of_answer
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import AuthenticationError, InternalError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
@@ -71,12 +72,14 @@ class Login:
     def _fetched(self, base_url: str, network: dict[str, Any], password: str) -> _Ticket:
         what = f"login of {self._options.user}"
         try:
-            response = requests.post(  # noqa: S113 - the timeout is in `network`
-                f"{base_url}/access/ticket",
-                data={"username": self._options.user, "password": password},
-                allow_redirects=False,
-                **network,
-            )
+            with requests.Session() as session:
+                limit_answers(session)
+                response = session.post(
+                    f"{base_url}/access/ticket",
+                    data={"username": self._options.user, "password": password},
+                    allow_redirects=False,
+                    **network,
+                )
         except requests.RequestException as error:
             raise error_of_request(error, what, is_change=False) from None
         if response.status_code != 200:

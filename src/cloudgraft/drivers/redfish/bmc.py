@@ -27,9 +27,11 @@ from cloudgraft.drivers.redfish.errors import error_of
 from cloudgraft.drivers.redfish.media import eject_all, insert_all
 from cloudgraft.drivers.redfish.options import Auth, Boot, RedfishHost, RedfishOptions
 from cloudgraft.drivers.requests_failures import error_of_request
+from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import (
     CloudgraftError,
+    DeadlineError,
     InternalError,
     InvalidArgumentError,
     PreconditionError,
@@ -45,6 +47,7 @@ logging.getLogger("sushy").setLevel(logging.CRITICAL)
 _ON: Final = (sushy.ResetType.ON, sushy.ResetType.FORCE_ON)
 _FORCED: Final = (sushy.ResetType.FORCE_OFF,)
 _GRACEFUL: Final = (sushy.ResetType.GRACEFUL_SHUTDOWN, sushy.ResetType.FORCE_OFF)
+_TURNS: Final = 2  # requests that a call waits for, at most, while another one talks to the same controller
 _FEWEST_REQUESTS: Final = 0  # that the library may repeat
 
 
@@ -85,7 +88,7 @@ class Bmc:
         if made is not None:
             made[1].close()
 
-    def look(self, patience: float) -> Seen:
+    def look(self, patience: float | None = None) -> Seen:
         """One request. Raises UnavailableError when another call talks to it for longer than ``patience`` seconds."""
         what = f"state of {self._host.id}"
         with self._alone(what, patience):
@@ -143,8 +146,10 @@ class Bmc:
         return self._made[1]
 
     @contextmanager
-    def _alone(self, what: str, patience: float = -1) -> Iterator[None]:
-        if not self._lock.acquire(timeout=patience):
+    def _alone(self, what: str, patience: float | None = None) -> Iterator[None]:
+        """Whoever waited for ever would hold a thread, of which all hosts together have few."""
+        longest = _TURNS * (self._options.connect_timeout + self._options.timeout).total_seconds()
+        if not self._lock.acquire(timeout=longest if patience is None else patience):
             raise UnavailableError(f"{what}: it is being switched at this moment")
         try:
             yield
@@ -210,6 +215,7 @@ class _OnceEach(requests.Session):
 
     def __init__(self, timeout: tuple[float, float]) -> None:
         super().__init__()
+        limit_answers(self)
         self._timeout = timeout  # seconds: to connect, and to be answered; older releases of the library know one only
         self.trust_env = False
         self.what = "request"
@@ -218,14 +224,19 @@ class _OnceEach(requests.Session):
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> requests.Response:
         """Raises our own errors, which the library does not take for a reason to try again."""
-        is_change = self.is_change and method not in ("GET", "HEAD")
+        is_reading = method in ("GET", "HEAD")
+        is_change = self.is_change and not is_reading
+        given = {**more, "timeout": self._timeout, "allow_redirects": is_reading}
         try:
-            response = super().request(method, url, *args, **{**more, "timeout": self._timeout})
+            response = super().request(method, url, *args, **given)
         except requests.RequestException as error:
             raise error_of_request(error, self.what, is_change=is_change) from None
         finally:
             self.close()  # the library asks for that; a connection kept for long breaks just when something is switched
         self.pause = retry_after(response.headers)
+        if response.is_redirect and not is_reading:  # to be led elsewhere would be to switch once more, or another host
+            error = DeadlineError if is_change else PreconditionError
+            raise error(f"{self.what}: the controller leads elsewhere (HTTP {response.status_code}); look at url")
         return response
 
 

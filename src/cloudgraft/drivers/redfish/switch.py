@@ -92,7 +92,7 @@ class Controllers:
         """Lets it shut down by itself, and takes its power away when that takes too long. False: it is still at it."""
         await self._run(self._forget_seed, assignment)
         bmc = self._bmc(host)
-        seen = await self._run(bmc.look, -1)
+        seen = await self._run(bmc.look)
         told = age(assignment.stopping_since) if assignment.stopping_since else None
         if seen.power is PowerState.OFF:
             return await self._keep_down(bmc, assignment)

@@ -10,6 +10,7 @@ import http.client
 import ssl
 from typing import Final
 
+from cloudgraft.drivers.urllib3_limits import LimitedResponse
 from cloudgraft.drivers.vsphere.api import StubAdapter
 from cloudgraft.drivers.vsphere.options import VsphereOptions
 from cloudgraft.sdk.errors import PreconditionError
@@ -50,6 +51,7 @@ class Transport(StubAdapter):  # type: ignore[misc]  # pyVmomi has no types for 
         except OSError as error:
             raise NotConnectedError(*_told(error)) from error
         connection.sock.settimeout(self._seconds)
+        connection.response_class = LimitedResponse  # else a byte now and then would hold a thread for ever
         return connection
 
     def forget_session(self) -> None:
