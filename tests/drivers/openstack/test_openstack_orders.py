@@ -146,6 +146,25 @@ def test_a_clouds_yaml_says_who_we_are_and_its_secrets_are_hidden(cloud: FakeOpe
     assert redacted(PASSWORD) == "[secret]"
 
 
+@pytest.mark.parametrize("where", ["beside", "usual"])
+def test_changed_secrets_are_read_again_wherever_they_are(
+    cloud: FakeOpenstack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    file, secure = tmp_path / "clouds.yaml", tmp_path / "secure.yaml"
+    clouds_yaml(cloud, file, "an-old-password")
+    monkeypatch.setattr("openstack.config.loader.CONFIG_FILES", [str(file)])
+    monkeypatch.setattr("openstack.config.loader.SECURE_FILES", [str(secure)])
+    options = {"config_file": file} if where == "beside" else {}
+    one = OpenstackDriver(OpenstackOptions(cloud="lab", **options))
+    with pytest.raises(AuthenticationError):
+        one.list()
+    secure.write_text(yaml.safe_dump({"clouds": {"lab": {"auth": {"password": PASSWORD}}}}))
+    assert one.list() == []
+    secure.write_text(yaml.safe_dump({"clouds": {"lab": {"auth": {"password": "a-wrong-one-again"}}}}))
+    with pytest.raises(AuthenticationError):
+        one.list()
+
+
 def test_a_changed_clouds_yaml_is_read_again(cloud: FakeOpenstack, tmp_path: Path) -> None:
     file = tmp_path / "clouds.yaml"
     clouds_yaml(cloud, file, "an-old-password")

@@ -11,11 +11,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -24,6 +22,7 @@ from cloudgraft.drivers.openstack.options import OpenstackOptions
 from cloudgraft.drivers.openstack.servers import machine_of, order_of, provider_id
 from cloudgraft.drivers.openstack.session import Cloud
 from cloudgraft.drivers.openstack.settings import MachineSettings
+from cloudgraft.drivers.recent_deletions import RecentDeletions
 from cloudgraft.drivers.section import read_section
 from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.blocking import BlockingDriver
@@ -43,7 +42,7 @@ _TRIES: Final = 3  # of a list
 # For a create or a delete, however long a list may take. The engine gives a create up after two minutes, and then
 # believes a list: what it has given up must not be sent later.
 _CHANGE_SECONDS: Final = 60.0
-_LINGERS: Final = 30.0  # seconds for which a deletion is believed to be under way
+_LINGERS: Final = timedelta(seconds=30)  # for which a deletion is believed to be under way
 
 
 class OpenstackDriver(BlockingDriver):
@@ -59,7 +58,7 @@ class OpenstackDriver(BlockingDriver):
         self._lookups = Lookups()
         self._gpus = options.gpus
         self._region = options.region
-        self._deleted = _Deleted()
+        self._deleted = RecentDeletions(_LINGERS)
         self._provider_region = options.region if options.regionalProviderID else ""
 
     def start(self) -> None:
@@ -120,24 +119,3 @@ class OpenstackDriver(BlockingDriver):
     def shapes(self) -> Sequence[Shape]:
         """The flavours that the project may use."""
         return [shape_of(flavor, self._gpus, self._region) for flavor in flavors(self._cloud.call())]
-
-
-class _Deleted:
-    """The servers whose deletion Nova has accepted of late. Their ids are never given away again."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._until: dict[str, float] = {}
-
-    def add(self, server: str) -> None:
-        """It was accepted just now."""
-        now = time.monotonic()
-        with self._lock:
-            self._until = {id_: until for id_, until in self._until.items() if now < until}
-            self._until[server] = now + _LINGERS
-
-    def shown(self, machine: Machine) -> Machine:
-        """As it is to be listed."""
-        with self._lock:
-            is_going = time.monotonic() < self._until.get(machine.machine_id, 0.0)
-        return replace(machine, state=MachineState.DELETING, reason="", failure="") if is_going else machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final
 import requests
 from keystoneauth1 import exceptions as keystone
 from keystoneauth1.session import Session
-from openstack.config import OpenStackConfig
+from openstack.config import OpenStackConfig, loader
 from openstack.exceptions import ConfigException
 
 from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
@@ -22,6 +23,7 @@ from cloudgraft.sdk.secrecy import hide
 __all__ = ["Login", "Logins"]
 
 _APP: Final = "cloudgraft"
+_ELSEWHERE: Final = ("OS_CLIENT_CONFIG_FILE", "OS_CLIENT_SECURE_FILE")
 _SECRET_WORDS: Final = ("password", "secret", "token", "passcode")
 
 
@@ -83,13 +85,19 @@ class Logins:
     def current(self) -> Login:
         """The same one until a file has changed. Raises InvalidArgumentError or PreconditionError."""
         with self._lock:
-            now = self._secret.read() if self._secret is not None else stamp(*self._files())
+            now = self._secret.read() if self._secret is not None else self._stamps()
             if self._login is None or (now is not None and now != self._made_of):
                 self._login, self._made_of = self._made(), now
             return self._login
 
-    def _files(self) -> tuple[Path, ...]:
-        return () if self._options.config_file is None else (self._options.config_file,)
+    def _stamps(self) -> object:
+        """Of all files that may say who we are; None while the one that is named cannot be looked at."""
+        named = self._options.config_file
+        if named is not None:
+            return None if stamp(named) is None else (stamp(named), stamp(_secure(named)))
+        usual = [*loader.CONFIG_FILES, *loader.SECURE_FILES]
+        usual += [os.environ[name] for name in _ELSEWHERE if os.environ.get(name)]
+        return tuple(stamp(Path(path)) for path in usual)
 
     def _made(self) -> Login:
         options = self._options
@@ -116,7 +124,7 @@ class Logins:
             return OpenStackConfig(load_yaml_config=False, load_envvars=False, app_name=_APP)
         if options.config_file is None:
             return OpenStackConfig(app_name=_APP)
-        beside = options.config_file.with_name("secure.yaml")
+        beside = _secure(options.config_file)
         return OpenStackConfig(
             config_files=[str(options.config_file)], secure_files=[str(beside)], load_envvars=False, app_name=_APP
         )
@@ -139,6 +147,11 @@ class Logins:
         if options.projectID:
             return {**auth, "project_id": options.projectID}
         return {**auth, "project_name": options.project, "project_domain_name": options.project_domain}
+
+
+def _secure(config_file: Path) -> Path:
+    """Where the secrets of a clouds.yaml may be."""
+    return config_file.with_name("secure.yaml")
 
 
 def _secret_file(options: OpenstackOptions) -> SecretFile | None:
