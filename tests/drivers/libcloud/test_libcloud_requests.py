@@ -10,10 +10,13 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from cloudgraft.drivers.libcloud.driver import LibcloudDriver
+from cloudgraft.drivers.libcloud.options import LibcloudOptions
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, UnsupportedError
 from clouds.servers.libcloud_fake import Answer, Asked
 from clouds.servers.libcloud_job_clouds import FakeEc2
+from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
 from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, TAGS, USER_DATA, driver, google_key, opened, spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
@@ -309,6 +312,43 @@ def test_a_machine_of_another_cluster_comes_with_its_own_marks(tmp_path: Path) -
         fake.cloud.machines["1"] = {**fake.cloud.machines["101"], "id": 1, "label": "theirs", "tags": ["web", "a:b"]}
         found = {machine.name: dict(machine.tags) for machine in one.list()}
     assert found == {NAME: TAGS, "lab-z": others, "theirs": {"a": "b"}}
+
+
+@pytest.mark.parametrize("domain", ["", "lab-domain"])
+def test_a_domain_of_openstack_is_named_for_the_user_and_for_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, domain: str
+) -> None:
+    answer, sent = FakeOpenstack.answer, []
+
+    def noted(cloud: FakeOpenstack, method: str, path: str, headers: Any, body: Any) -> Any:
+        sent.extend([body["auth"]] if "/auth/tokens" in path and method == "POST" else [])
+        return answer(cloud, method, path, headers, body)
+
+    monkeypatch.setattr(FakeOpenstack, "answer", noted)
+    (tmp_path / "password").write_text(PASSWORD)
+    with FakeOpenstack() as cloud:
+        given = {"key": "judge", "project": "lab", "region": "here", "endpoint": cloud.auth_url, "domain": domain}
+        options = LibcloudOptions(provider="OPENSTACK", secret_file=tmp_path / "password", **given)
+        assert LibcloudDriver(options).list() == []
+    user = sent[0]["identity"]["password"]["user"]["domain"]
+    assert user == sent[0]["scope"]["project"]["domain"] == {"name": domain or "Default"}
+
+
+@pytest.mark.parametrize("provider", ["DIGITAL_OCEAN", "LINODE", "CLOUDSTACK"])
+def test_what_goes_between_two_pages_hides_no_other_machine(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake:
+        one = driver(provider, fake, tmp_path)
+        made = [one.create(spec(provider, name=f"lab-{number}")) for number in range(7)]
+        answer, asked = fake.cloud.answer, []
+
+        def meanwhile(request: Any) -> Any:
+            asked.append(request)
+            if len(asked) == 2:  # after the first page: what was first on the second one slips to it
+                del fake.cloud.machines[made[0].machine_id]
+            return answer(request)
+
+        fake.cloud.answer = meanwhile  # type: ignore[method-assign]  # between two requests
+        assert {machine.name for machine in one.list()} >= {f"lab-{number}" for number in range(1, 7)}
 
 
 def test_a_failed_machine_of_nova_says_why(tmp_path: Path) -> None:

@@ -280,13 +280,15 @@ class Brightbox(Adapter):
 
 def _numbered(read: Callable[[int], tuple[list[Any], int]]) -> list[Any]:
     """Everything on numbered pages. Libcloud takes a page that is not whole for the last one; and where something goes
-    between two pages, another slips from one to the other. So all are counted.
+    between two pages, another slips from one to the other. So all are counted; by the most that any page has told, for
+    the last one counts no more what went, and would hide what slipped.
     """
     found: dict[str, Any] = {}
-    page = 0
+    page = total = 0
     while True:
         page += 1
-        entries, total = read(page)
+        entries, told = read(page)
+        total = max(total, told)
         found |= {str(entry["id"]): entry for entry in entries}
         if len(found) >= total:
             return list(found.values())

@@ -114,19 +114,20 @@ class Cloudstack(Adapter):
 
     def nodes(self, cloud: Any) -> Iterable[Node]:
         """Page by page, of which libcloud reads the first, with three more calls for addresses and rules."""
-        seen = 0
+        seen: set[str] = set()
+        total = 0
         for page in range(1, _MOST_PAGES + 1):
             params = {"page": page, "pagesize": _PAGE}
             answer = cloud._sync_request("listVirtualMachines", params=params)  # noqa: SLF001 - it has no other way
             found = answer.get("virtualmachine", [])
-            seen += len(found)
+            seen |= {str(one["id"]) for one in found}
             for one in found:
                 yield cloud._to_node(data=one)  # noqa: SLF001 - it has no other way
-            total = int(answer.get("count", 0))
-            if seen >= total:
+            total = max(total, int(answer.get("count", 0)))  # what goes meanwhile may push another to a page before
+            if len(seen) >= total:
                 return
             if not found:
-                raise ConflictError(f"of {total} machines the cloud has shown {seen}; a page was not whole")
+                raise ConflictError(f"of {total} machines the cloud has shown {len(seen)}; a page was not whole")
         raise UnsupportedError(f"the list of {self.options.provider} has more than {_MOST_PAGES} pages")
 
     def created(self, node: Any) -> object:

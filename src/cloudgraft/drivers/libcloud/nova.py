@@ -72,10 +72,8 @@ class Openstack(Adapter):
                 "ex_tenant_name": options.project,
                 "ex_domain_name": domain,
             }
-            # Libcloud names the project's domain by its id, and the user's by its name.
-            login["ex_tenant_domain_id"] = "default" if domain == "Default" else domain
         # Libcloud looks for a service by its name, which is free, and in a region that is made up.
-        anywhere = {"service_name": None, "service_region": None}
+        anywhere = {"service_name": None, "service_region": None, "get_auth_class": _login_by_names}
         compute = type("Compute", (_openstack.OpenStack_2_NodeDriver.connectionCls,), anywhere)
         library = type("Openstack", (_openstack.OpenStack_2_NodeDriver,), {"connectionCls": compute})
         return wired(library, wire)(
@@ -207,3 +205,19 @@ def _made(wire: Wire) -> str | None:
             server = exchange.response.json().get("server", {})
             return str(server["id"]) if server.get("id") else None
     return None
+
+
+def _login_by_names(connection: Any) -> Any:
+    """Libcloud's login; but it would name the project's domain by its id, which nobody knows by heart."""
+    login = _openstack.OpenStack_2_NodeDriver.connectionCls.get_auth_class(connection)
+    made = type(login)._get_auth_data  # noqa: SLF001 - it has no other way
+
+    def named() -> Any:
+        data = made(login)
+        project = data["auth"].get("scope", {}).get("project")
+        if project is not None:
+            project["domain"] = {"name": login.domain_name}
+        return data
+
+    login._get_auth_data = named  # noqa: SLF001 - it has no other way
+    return login
