@@ -327,7 +327,13 @@ def test_a_domain_of_openstack_is_named_for_the_user_and_for_the_project(
     monkeypatch.setattr(FakeOpenstack, "answer", noted)
     (tmp_path / "password").write_text(PASSWORD)
     with FakeOpenstack() as cloud:
-        given = {"key": "judge", "project": "lab", "region": "here", "endpoint": cloud.auth_url, "domain": domain}
+        given: dict[str, Any] = {
+            "key": "judge",
+            "project": "lab",
+            "region": "here",
+            "endpoint": cloud.auth_url,
+            "domain": domain,
+        }
         options = LibcloudOptions(provider="OPENSTACK", secret_file=tmp_path / "password", **given)
         assert LibcloudDriver(options).list() == []
     user = sent[0]["identity"]["password"]["user"]["domain"]
@@ -347,7 +353,7 @@ def test_what_goes_between_two_pages_hides_no_other_machine(provider: str, tmp_p
                 del fake.cloud.machines[made[0].machine_id]
             return answer(request)
 
-        fake.cloud.answer = meanwhile  # type: ignore[method-assign]  # between two requests
+        fake.cloud.answer = meanwhile  # type: ignore[method-assign,assignment]  # between two requests
         assert {machine.name for machine in one.list()} >= {f"lab-{number}" for number in range(1, 7)}
 
 

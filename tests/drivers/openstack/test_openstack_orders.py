@@ -154,8 +154,7 @@ def test_changed_secrets_are_read_again_wherever_they_are(
     clouds_yaml(cloud, file, "an-old-password")
     monkeypatch.setattr("openstack.config.loader.CONFIG_FILES", [str(file)])
     monkeypatch.setattr("openstack.config.loader.SECURE_FILES", [str(secure)])
-    options = {"config_file": file} if where == "beside" else {}
-    one = OpenstackDriver(OpenstackOptions(cloud="lab", **options))
+    one = OpenstackDriver(OpenstackOptions(cloud="lab", config_file=file if where == "beside" else None))
     with pytest.raises(AuthenticationError):
         one.list()
     secure.write_text(yaml.safe_dump({"clouds": {"lab": {"auth": {"password": PASSWORD}}}}))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from cloudgraft.drivers.vsphere import transport
+from cloudgraft.drivers.vsphere.api import StubAdapter
 from tests.drivers.slow_server import HEAD, slow_server
 from tests.drivers.vsphere.test_vsphere_options import options
 
@@ -19,7 +20,7 @@ def test_an_answer_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     given = options(timeout=timedelta(seconds=0.3))
     with slow_server(HEAD) as url:
         plain = http.client.HTTPConnection(urlsplit(url).netloc)
-        monkeypatch.setattr(transport.StubAdapter, "GetConnection", lambda _: plain)
+        monkeypatch.setattr(StubAdapter, "GetConnection", lambda _: plain)
         connection = transport.Transport(given, ssl.create_default_context()).GetConnection()
         connection.request("POST", "/sdk", b"x")
         with pytest.raises(TimeoutError):

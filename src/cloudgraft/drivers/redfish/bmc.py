@@ -235,8 +235,8 @@ class _OnceEach(requests.Session):
             self.close()  # the library asks for that; a connection kept for long breaks just when something is switched
         self.pause = retry_after(response.headers)
         if response.is_redirect and not is_reading:  # to be led elsewhere would be to switch once more, or another host
-            error = DeadlineError if is_change else PreconditionError
-            raise error(f"{self.what}: the controller leads elsewhere (HTTP {response.status_code}); look at url")
+            kind = DeadlineError if is_change else PreconditionError
+            raise kind(f"{self.what}: the controller leads elsewhere (HTTP {response.status_code}); look at url")
         return response
 
 
