@@ -7,6 +7,10 @@ from collections import Counter
 
 import pytest
 
+# PostgreSQL is started as another user, which takes a real fork: gRPC would start its threads anew in the child, where
+# their files are closed before PostgreSQL begins.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each core: half of the time a test waits for a process that it started."""

@@ -201,9 +201,9 @@ async def test_a_driver_that_floods_is_read_slowly_and_holds_nobody_up() -> None
         for _ in range(20):
             await works(rig, other)
         assert not flooding.done()
-        flooding.cancel()
-        await asyncio.gather(flooding, return_exceptions=True)
         assert {one.info.key for one in rig.hub.drivers()} == {ACME, OTHER}
+        flooding.cancel()  # and with the write its whole stream
+        await asyncio.gather(flooding, return_exceptions=True)
 
 
 async def test_a_driver_that_never_reads_holds_little_memory_and_nobody_up_and_is_cut_off() -> None:
