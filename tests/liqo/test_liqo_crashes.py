@@ -62,6 +62,7 @@ async def _all_points(
     return counted
 
 
+@pytest.mark.thorough
 async def test_a_create_that_dies_in_the_middle_is_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def _answers(world: World, cluster: str, plural: str, body: bytes, *, name: str 
     world.providers[cluster].faults.append(fault)
 
 
+@pytest.mark.thorough
 async def test_no_cluster_however_bad_keeps_a_machine_from_being_made_at_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

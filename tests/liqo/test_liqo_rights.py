@@ -65,6 +65,7 @@ async def _live(world: World, mode: NetworkMode) -> tuple[set[Right], set[Right]
 @pytest.mark.parametrize(
     "mode", [NetworkMode.DIRECT, pytest.param(NetworkMode.CONSUMER_GATEWAY, marks=pytest.mark.thorough)]
 )
+@pytest.mark.thorough
 async def test_no_more_is_done_than_the_rights_allow_and_hardly_less(world: World, mode: NetworkMode) -> None:
     here, there = await _live(world, mode)
     assert here <= _given(Part.CONSUMER)

@@ -39,6 +39,7 @@ NOT_IDEMPOTENT = {
 NEVER = {"a_crash_in_mid_create_adds_one_at_most", "prices_are_sane"}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(240)  # its checks are many, and the machine may be busy
 async def test_openstack_keeps_the_contract(tmp_path: Path) -> None:
     with FakeOpenstack() as cloud:

@@ -50,6 +50,7 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(240)  # its checks are many, and the machine may be busy
 async def test_the_driver_passes_the_conformance_suite(stack: ExitStack, tmp_path: Path) -> None:
     fake = stack.enter_context(FakeProxmox(Cluster(clone_time=0.05), tls=tmp_path))

@@ -15,6 +15,7 @@ from tests.drivers.redfish.redfish_fake import PASSWORD, FakeRedfish, FakeSystem
 from tests.drivers.redfish.redfish_stage import redfish_driver, redfish_hosts
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(240)  # its checks are many, and the machine may be busy
 async def test_the_driver_passes_the_conformance_suite(tmp_path: Path) -> None:
     fake = FakeRedfish(*(FakeSystem(id=f"host-{number}") for number in range(20)))
