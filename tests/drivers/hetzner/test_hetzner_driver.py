@@ -176,8 +176,8 @@ def test_a_server_that_was_renamed_by_hand_is_still_the_same(fake: FakeHetzner, 
     made = driver.create(spec("m-1"))
     fake.project.update(int(made.machine_id), {"name": "pet"})
     (machine,) = driver.list()
-    assert (machine.name, machine.machine_id, machine.tags) == ("m-1", made.machine_id, made.tags)
-    driver.delete(machine)
+    assert (machine.name, machine.machine_id, machine.tags) == ("pet", made.machine_id, made.tags)
+    driver.delete(made)
     assert not fake.project.alive()
 
 

@@ -156,6 +156,5 @@ def driver(provider: str, fake: Fake, directory: Path, **changes: Any) -> Libclo
 
 
 def spec(provider: str, **changes: Any) -> MachineSpec:
-    tags = {**TAGS, "cloudgraft-name": changes.get("name", NAME)}
-    given = {"name": NAME, "group": "small", "settings": CLOUDS[provider].machine, "tags": tags}
+    given = {"name": NAME, "group": "small", "settings": CLOUDS[provider].machine, "tags": TAGS}
     return MachineSpec(**{**given, "user_data": USER_DATA, **changes})

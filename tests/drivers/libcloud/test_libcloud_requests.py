@@ -294,15 +294,6 @@ def test_no_word_for_a_state_breaks_a_list(provider: str, state: str, ours: Mach
     assert listed.state is ours
 
 
-def test_a_machine_that_was_renamed_by_hand_is_the_machine_that_it_was(tmp_path: Path) -> None:
-    with opened("LINODE") as fake:
-        one = driver("LINODE", fake, tmp_path)
-        made = one.create(spec("LINODE"))
-        fake.cloud.machines[made.machine_id]["label"] = "pet"
-        (listed,) = one.list()
-    assert (listed.name, listed.machine_id) == (NAME, made.machine_id)
-
-
 def test_a_machine_of_another_cluster_comes_with_its_own_marks(tmp_path: Path) -> None:
     with opened("LINODE") as fake:
         one = driver("LINODE", fake, tmp_path)

@@ -37,9 +37,6 @@ def driver(cloud: FakeOpenstack, directory: Path, *, password: str = PASSWORD, *
     return OpenstackDriver(options(cloud, directory, password=password, **extra))
 
 
-def spec(
-    name: str = "one", *, user_data: str = "", tags: Mapping[str, str] | None = None, **settings: object
-) -> MachineSpec:
+def spec(name: str = "one", *, user_data: str = "", tags: Mapping[str, str] = TAGS, **settings: object) -> MachineSpec:
     """An order; ``settings`` beside those that it needs."""
-    marks = {**TAGS, "cloudgraft-name": name} if tags is None else tags
-    return MachineSpec(name=name, group="pool", settings={**MACHINE, **settings}, tags=marks, user_data=user_data)
+    return MachineSpec(name=name, group="pool", settings={**MACHINE, **settings}, tags=tags, user_data=user_data)

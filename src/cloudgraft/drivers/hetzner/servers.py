@@ -17,7 +17,6 @@ from cloudgraft.drivers.ages import is_younger
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.options import MARK
 from cloudgraft.drivers.label_text import HETZNER
-from cloudgraft.drivers.marked_names import known_name
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import InternalError, UnavailableError
 
@@ -45,13 +44,12 @@ def machine_of(server: Mapping[str, Any]) -> Machine:
         created = datetime.fromisoformat(server["created"])
         created = created if created.tzinfo else created.replace(tzinfo=UTC)
         state, reason = _state(str(server["status"]), created)
-        tags = {key: HETZNER.decode(value) for key, value in server["labels"].items() if key.startswith(MARK)}
         return Machine(
-            name=known_name(tags, str(server["name"])),
+            name=str(server["name"]),
             machine_id=str(int(server["id"])),
             provider_id=f"hcloud://{int(server['id'])}",
             state=state,
-            tags=tags,
+            tags={key: HETZNER.decode(value) for key, value in server["labels"].items() if key.startswith(MARK)},
             created_at=created,
             reason=reason,
             addresses=_addresses(server),

@@ -20,7 +20,6 @@ from libcloud.compute.types import NodeState
 
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire
-from cloudgraft.drivers.marked_names import known_name
 from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
@@ -155,13 +154,13 @@ class Adapter(ABC):
 
     def machine(self, node: Any) -> Machine:
         """One of libcloud's nodes in our words."""
-        state, tags = self.state(node), self.tags(node)
+        state = self.state(node)
         return Machine(
-            name=known_name(tags, str(node.name or "")),
+            name=str(node.name or ""),
             machine_id=str(node.id),
             provider_id=self.id_of(node) or None,
             state=state,
-            tags=tags,
+            tags=self.tags(node),
             created_at=moment(self.created(node)),
             addresses=tuple(str(address) for address in (*node.private_ips, *node.public_ips) if address),
         )

@@ -17,7 +17,6 @@ from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
 from cloudgraft.drivers.libcloud.errors import ERRORS
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
-from cloudgraft.drivers.marked_names import known_name
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, UnsupportedError
 
@@ -130,13 +129,12 @@ class Openstack(Adapter):
         fault = str((node.get("fault") or {}).get("message", ""))[:_LONGEST]
         row = ERRORS.find(text=fault) if fault else None
         addresses = [one["addr"] for network in (node.get("addresses") or {}).values() for one in network]
-        tags = dict(node.get("metadata") or {})
         return Machine(
-            name=known_name(tags, str(node.get("name") or "")),
+            name=str(node.get("name") or ""),
             machine_id=str(node["id"]),
             provider_id=self.provider_id.format(id=node["id"]),
             state=state,
-            tags=tags,
+            tags=dict(node.get("metadata") or {}),
             created_at=moment(node.get("created")),
             reason=fault,
             addresses=tuple(addresses),

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cloudgraft.drivers.marked_names import known_name
 from cloudgraft.drivers.openstack.errors import failure_of
 from cloudgraft.drivers.openstack.options import USER_DATA_LIMIT
 from cloudgraft.drivers.openstack.settings import AUTO, NONE, MachineSettings, check_metadata
@@ -50,13 +49,12 @@ def machine_of(server: Mapping[str, Any], region: str) -> Machine | None:
         return None
     state = MachineState.DELETING if task in _DELETING else _STATES.get(status, MachineState.PENDING)
     why = _why(server, status) if state is not MachineState.DELETING else ""
-    tags = {str(key): str(value) for key, value in server.get("metadata", {}).items()}
     return Machine(
-        name=known_name(tags, str(server["name"])),
+        name=str(server["name"]),
         machine_id=str(server["id"]),
         provider_id=provider_id(str(server["id"]), region),
         state=state,
-        tags=tags,
+        tags={str(key): str(value) for key, value in server.get("metadata", {}).items()},
         created_at=_time(server.get("created")),
         reason=why,
         addresses=_addresses(server),

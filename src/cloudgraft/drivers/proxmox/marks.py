@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cloudgraft.drivers.label_text import LabelText
-from cloudgraft.drivers.marked_names import NAME_TAG
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = ["GENERAL", "Marks", "from_description", "from_tags", "uuid_of", "vmid_of"]
 
 GENERAL: Final = "cloudgraft"  # the tag that every machine of ours has, for people
+_NAME: Final = "cloudgraft-name"
 _MADE: Final = "cloudgraft-made"  # when, in seconds since 1970; Proxmox does not tell it of a clone
 _VMID: Final = "cloudgraft-vmid"  # of the machine itself: whoever clones it, or restores a backup, copies its marks
 _TEXT: Final = LabelText(letters=string.ascii_lowercase, others=".", longest=250)
@@ -54,7 +54,7 @@ class Marks:
     @property
     def name(self) -> str:
         """The machine's name by its marks; empty when they do not have it."""
-        return self.tags.get(NAME_TAG, "")
+        return self.tags.get(_NAME, "")
 
     def is_of(self, vmid: int) -> bool:
         """Whether they are this machine's own, and did not come with a copy."""
