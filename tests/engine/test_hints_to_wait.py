@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.engine.backoff import LONGEST_HINT, delay, hinted, until_next_list
+from cloudgraft.engine.health import Health
 from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, RateLimitedError, UnavailableError
@@ -95,3 +96,15 @@ async def test_a_cloud_that_limits_lists_is_asked_again_when_it_said(tmp_path: P
         cloud.error = None
         await case.turns(1)
         assert worker.until_next_list() == usual
+
+
+@pytest.mark.parametrize(
+    ("hint", "is_down"), [(None, False), (60.0, False), (61.0, True), (1e9, True), ("soon", False)]
+)
+def test_a_cloud_that_wants_to_be_left_alone_for_long_is_down_with_its_first_word(hint: Any, is_down: bool) -> None:
+    """R35, law 7: else nobody is told for an hour, and what is asked for meanwhile waits for its deadline."""
+    health = Health("lab", listed_at=1.0)
+    error = UnavailableError("come again later")
+    error.retry_after = hint
+    assert health.bad(error, 2.0) is is_down
+    assert (health.refusal() is not None) is is_down

@@ -210,11 +210,10 @@ async def _converted(convert: Callable[[M], T], parsed: Iterable[M], kind: type[
         if turns.is_over(()):
             await asyncio.sleep(0)
     for number, entry in entries(content, _ENTRIES, _MORE):
-        if number == _MORE:
-            if entry:
-                raise DecodeError("a part only")
-            continue
-        _add(found, convert(kind.FromString(bytes(entry))))
+        if number != _MORE:
+            _add(found, convert(kind.FromString(bytes(entry))))
+        elif entry:
+            raise DecodeError("a part only")
         if turns.is_over(entry):
             await asyncio.sleep(0)
     return found

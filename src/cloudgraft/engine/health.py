@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloudgraft.engine.backoff import hinted
 from cloudgraft.engine.decide import failure
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, PermissionDeniedError, PreconditionError
 from cloudgraft.store.records import ErrorRecord
@@ -12,6 +13,7 @@ __all__ = ["Health"]
 
 _FAILURES = 2  # one list that fails may be bad luck
 _CERTAIN = (AuthenticationError, PermissionDeniedError, PreconditionError)  # no luck will change these
+_LONG = 60.0  # seconds: a cloud that wants to be left alone for longer is not asked a second time to be sure
 
 
 @dataclass(slots=True)
@@ -45,7 +47,8 @@ class Health:
         self.failures += 1
         self.retry_after = error.retry_after
         self.since = self.since or now
-        if self.failures >= _FAILURES or isinstance(error, _CERTAIN) or self.listed_at is None:
+        is_certain = isinstance(error, _CERTAIN) or hinted(error.retry_after) > _LONG
+        if self.failures >= _FAILURES or is_certain or self.listed_at is None:
             self.error, self.code = error.message, error.slug
         return self.is_down and not was_down
 
