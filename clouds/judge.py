@@ -10,11 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from cloudgraft.conformance import Report, Result
 from cloudgraft.conformance.driver import DriverSettings
+from cloudgraft.plugins.registry import Kind
 
-__all__ = ["Case", "Judge", "Tell"]
+__all__ = ["Case", "Judge", "Progress", "ProviderCase", "Tell"]
 
 Tell = Callable[[str], None]  # a line of progress
+Progress = Callable[[Result], None]  # is told of each check of a conformance suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +36,27 @@ class Case:
     more: Mapping[str, Callable[[], None]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderCase:
+    """The same for a provider. There is no engine before it: how it is served, and scaled, is its judge's to know."""
+
+    judged_by: str
+    conformance: Callable[[Progress], Report]  # the conformance kit, before a server with the provider
+    scale: Callable[[], None]  # up and down by the autoscaler's calls; raises AssertionError as the others do
+    alive: Callable[[], Sequence[str]]
+    more: Mapping[str, Callable[[], None]] = field(default_factory=dict)
+
+
 class Judge(ABC):
     """How one cloud is had on this machine."""
 
-    driver: str  # by the name of its entry point
+    driver: str  # or the provider, by the name of its entry point
+    kind: Kind = Kind.DRIVER
 
     @abstractmethod
     def missing(self) -> str:
         """Why this cloud cannot be had here, and what to install; empty when it can."""
 
     @abstractmethod
-    def open(self, directory: Path, tell: Tell) -> AbstractContextManager[Case]:
+    def open(self, directory: Path, tell: Tell) -> AbstractContextManager[Case | ProviderCase]:
         """Starts the cloud with all its files below ``directory``; it is stopped when the context is left."""

@@ -1,4 +1,7 @@
-"""One driver before its judge: the conformance suite, a scale-up and a scale-down through the engine, and what else."""
+"""One driver before its judge: the conformance suite, a scale-up and a scale-down through the engine, and what else.
+
+A provider is judged likewise, by the conformance kit and without an engine.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +20,9 @@ from cloudgraft.cli.engine_wiring import blueprint
 from cloudgraft.config import load
 from cloudgraft.conformance.driver import judge_driver
 from cloudgraft.conformance.driver.suite import explained
-from cloudgraft.conformance.report import Report, Status
+from cloudgraft.conformance.report import Report, Result, Status
 from cloudgraft.sdk.driver import Driver
-from clouds.judge import Case, Judge, Tell
+from clouds.judge import Case, Judge, ProviderCase, Tell
 from e2e.cloudgraft_process import CloudgraftServer
 from e2e.waiting import until
 
@@ -72,9 +76,9 @@ def try_driver(name: str, judge: Judge, directory: Path, tell: Tell) -> Trial:
     return Trial(name=name, driver=judge.driver, judged_by=judged_by, checks=tuple(checks), seconds=took)
 
 
-def _judged(case: Case, directory: Path, tell: Tell) -> list[Check]:
-    checks = [_conformance(case, directory, tell)]
-    checks.append(_attempt("scale-up and scale-down", lambda: _scale(case, directory), tell))
+def _judged(case: Case | ProviderCase, directory: Path, tell: Tell) -> list[Check]:
+    scale = case.scale if isinstance(case, ProviderCase) else partial(_scale, case, directory)
+    checks = [_conformance(case, directory, tell), _attempt("scale-up and scale-down", scale, tell)]
     checks += [_attempt(name, check, tell) for name, check in case.more.items()]
     if left := list(case.alive()):
         checks.append(Check(name="nothing is left", is_passed=False, detail=", ".join(left)))
@@ -94,12 +98,16 @@ def _attempt(name: str, check: Callable[[], None], tell: Tell) -> Check:
 # -- conformance -------------------------------------------------------------------------------------------------------
 
 
-def _conformance(case: Case, directory: Path, tell: Tell) -> Check:
-    make = _maker(case, directory)
-    report = asyncio.run(
-        judge_driver(make, case.settings, progress=lambda result: tell(f"{result.check}: {result.status}"))
-    )
-    return Check(name="conformance", is_passed=report.is_passed, detail=_summary(report))
+def _conformance(case: Case | ProviderCase, directory: Path, tell: Tell) -> Check:
+    def progress(result: Result) -> None:
+        tell(f"{result.check}: {result.status}")
+
+    if isinstance(case, ProviderCase):
+        report, explain = case.conformance(progress), _in_one_line
+    else:
+        report = asyncio.run(judge_driver(_maker(case, directory), case.settings, progress=progress))
+        explain = explained
+    return Check(name="conformance", is_passed=report.is_passed, detail=_summary(report, explain))
 
 
 def _maker(case: Case, directory: Path) -> Callable[[], Driver]:
@@ -109,9 +117,14 @@ def _maker(case: Case, directory: Path) -> Callable[[], Driver]:
     return blueprint(load(file)).clouds["judged"].make
 
 
-def _summary(report: Report) -> str:
+def _in_one_line(result: Result) -> str:
+    """By the kit's rules, which `cloudgraft conformance --list` tells."""
+    return f"{result.check} ({', '.join(result.rules)}): {result.message}"
+
+
+def _summary(report: Report, explain: Callable[[Result], str]) -> str:
     lines = [f"{report.count(Status.PASSED)} passed, {report.count(Status.SKIPPED)} not judged"]
-    lines += [explained(result) for result in report.results if result.status in {Status.FAILED, Status.ERROR}]
+    lines += [explain(result) for result in report.results if result.status in {Status.FAILED, Status.ERROR}]
     lines += [f"left behind: {name}" for name in report.left_behind]
     return "\n".join(lines)
 

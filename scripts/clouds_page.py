@@ -19,6 +19,7 @@ from typing import Any
 
 from cloudgraft.config.schema import item_type, keys_of, unwrap
 from cloudgraft.drivers.error_table import ErrorTable
+from cloudgraft.plugins.registry import Kind, extensions
 from clouds.record import read_record
 
 __all__ = ["clouds_page"]
@@ -26,6 +27,10 @@ __all__ = ["clouds_page"]
 ROOT = Path(__file__).resolve().parent.parent
 # The drivers that are not of one package below cloudgraft.drivers with `options` and `errors` in it.
 ELSEWHERE = {"router": "cloudgraft.router"}
+# By whose errors those are told that a driver's own table does not name.
+KIN = {"ec2-asg": "ec2"}
+# The pages that are not named use-DRIVER.md.
+HOW_TO = {"ec2-asg": "use-ec2-auto-scaling-groups.md", "router": "use-several-clouds-for-one-group.md"}
 
 
 def clouds_page() -> str:
@@ -39,7 +44,11 @@ def clouds_page() -> str:
         "cannot have there. A *fake* was written for cloudgraft from the public description of a cloud's API, because",
         "the cloud itself cannot be started on one's own machine: it proves less than the real one.",
         "",
-        "Each driver is an extra: `pip install 'cloudgraft[NAME]'`. `router` is there without one.",
+        "`ec2-asg` is a provider and has no engine: it is judged in a server, by the",
+        "[conformance kit](../how-to/judge-any-server.md) and a scale-up and a scale-down by the autoscaler's calls.",
+        "",
+        "Each driver is an extra: `pip install 'cloudgraft[NAME]'`. `router` is there without one, and `ec2-asg` comes",
+        "with `ec2`.",
         "",
         "| driver | judged by | on | seen |",
         "|---|---|---|---|",
@@ -53,24 +62,33 @@ def clouds_page() -> str:
 
 def _judged(name: str, entry: Mapping[str, Any]) -> str:
     driver = entry["driver"]
-    title = f"[`{driver}`](#{driver})" + (f" ({name})" if name != driver else "")
+    title = f"[`{driver}`](#{driver})" + (f" ({name})" if name != driver.replace("-", "_") else "")
     return f"| {title} | {entry['judgedBy']} | {entry['on']} | {'; '.join(entry['checks'])} |"
 
 
 def _driver(driver: str) -> Iterator[str]:
-    package = ELSEWHERE.get(driver, f"cloudgraft.drivers.{driver}")
+    package = ELSEWHERE.get(driver, f"cloudgraft.drivers.{driver.replace('-', '_')}")
     options = importlib.import_module(f"{package}.options")
     yield from (f"## {driver}", "")
-    how_to = f"use-{driver}.md" if driver != "router" else "use-several-clouds-for-one-group.md"
+    how_to = HOW_TO.get(driver, f"use-{driver}.md")
     if not (ROOT / "docs" / "how-to" / how_to).exists():
         raise LookupError(f"{driver} has no page docs/how-to/{how_to}")
     yield from (f"[How to use it](../how-to/{how_to}).", "")
-    yield from _table(f"Beside `driver: {driver}`:", _options_class(options, driver))
-    settings = _module(f"{package}.settings") or options
-    yield from _table("In a group's `machine`:", settings.MachineSettings)
-    errors = getattr(_module(f"{package}.errors"), "ERRORS", None)
+    if driver in {provider.name for provider in extensions(Kind.PROVIDER)}:
+        yield from _table(f"In `options` of a provider with `type: {driver}`:", _options_class(options, driver))
+    else:
+        yield from _table(f"Beside `driver: {driver}`:", _options_class(options, driver))
+        settings = _module(f"{package}.settings") or options
+        yield from _table("In a group's `machine`:", settings.MachineSettings)
+    module = _module(f"{package}.errors")
+    errors, launches = getattr(module, "ERRORS", None), getattr(module, "LAUNCHES", None)
+    kin = KIN.get(driver, "")
+    otherwise = f"means what it does for [`{kin}`](#{kin})" if kin else "is told by its status"
     if isinstance(errors, ErrorTable):
-        yield from _errors(errors)
+        title = f"What its errors mean (`cloudgraft` [errors](errors.md)); what is not named {otherwise}:"
+        yield from _errors(title, errors)
+    if isinstance(launches, ErrorTable):
+        yield from _errors(f"What it notes about launches that failed; a code of EC2's {otherwise}:", launches)
 
 
 def _module(name: str) -> Any:
@@ -108,7 +126,15 @@ def _rows(cls: Any, before: str = "") -> Iterator[str]:
         what = comments.get(key.field, "")
         yield f"| `{before}{name}` | {_type(key.annotation)} | {_default(field)} | {what} |"
         if isinstance(section, type) and dataclasses.is_dataclass(section) and not before.count("."):
-            yield from _rows(section, f"{before}{name}." if section is inner else f"{before}{name}[].")
+            yield from _rows(section, f"{before}{name}{_inside(inner, section)}.")
+
+
+def _inside(inner: Any, section: type) -> str:
+    """How a path goes on: into a section, into each of a list, or into each of a mapping with names of its own."""
+    if section is inner:
+        return ""
+    origin = getattr(inner, "__origin__", None)
+    return ".NAME" if isinstance(origin, type) and issubclass(origin, Mapping) else "[]"
 
 
 def _type(annotation: Any) -> str:
@@ -181,8 +207,8 @@ def _comment(lines: Sequence[str], first: int, last: int) -> str:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def _errors(table: ErrorTable) -> Iterator[str]:
-    yield from ("What its errors mean (`cloudgraft` [errors](errors.md)); what is not named is told by its status:", "")
+def _errors(title: str, table: ErrorTable) -> Iterator[str]:
+    yield from (title, "")
     yield from ("| its error | ours | what to do |", "|---|---|---|")
     for row in table.rows:
         said = [f"`{row.code}`"] if row.code else []

@@ -62,6 +62,7 @@ def _swept(name: str, directory: Path, at_a_time: int, every: int, most: int) ->
     directory.mkdir()
     began = time.monotonic()
     with judge.open(directory, tell) as case:
+        assert isinstance(case, Case)  # a provider has no engine to kill
         first = Life(case, directory / "life-0", Plan(number=0))
         first.live()
         plans = _plans(points_of(first.passed, most)[::every])

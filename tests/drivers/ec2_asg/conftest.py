@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -16,12 +15,9 @@ from cloudgraft.drivers.ec2.account import AccountOptions
 from cloudgraft.drivers.ec2.session import Clients
 from cloudgraft.drivers.ec2_asg.options import Ec2AsgOptions
 from cloudgraft.drivers.ec2_asg.provider import Ec2AsgProvider
+from clouds.servers.asg_groups import CLUSTER, AsgGroups, make_templates
 from clouds.servers.aws_cloud import AwsCloud
-from clouds.servers.moto_server import IMAGE
 from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider
-
-NUMBERS = itertools.count(1)
-CLUSTER = "k8s.io/cluster-autoscaler/prod"
 
 
 class LastingClients(Clients):
@@ -33,9 +29,7 @@ class LastingClients(Clients):
 
 @pytest.fixture(scope="session")
 def templates(aws: AwsCloud) -> None:
-    for name, kind in (("small", "t3.micro"), ("large", "m5.large")):
-        data = {"ImageId": IMAGE, "InstanceType": kind}
-        aws.client.create_launch_template(LaunchTemplateName=f"asg-{name}", LaunchTemplateData=data)
+    make_templates(aws)
 
 
 @pytest.fixture(scope="session")
@@ -57,35 +51,9 @@ def cloud(aws: AwsCloud, templates: None) -> Iterator[AwsCloud]:
 @pytest.fixture
 def new_asg(cloud: AwsCloud) -> Iterator[NewAsg]:
     """Makes groups, each with a name of its own; they are removed in the end."""
-    names: list[str] = []
-
-    def make(
-        *, desired: int = 0, tags: dict[str, str] | None = None, template: str = "asg-small", **changes: Any
-    ) -> str:
-        name = f"workers-{next(NUMBERS)}"
-        names.append(name)
-        request: dict[str, Any] = {
-            "MinSize": 0,
-            "MaxSize": 5,
-            "AvailabilityZones": ["us-east-1a"],
-            "LaunchTemplate": {"LaunchTemplateName": template, "Version": "1"},
-            **changes,
-        }
-        cloud.scaling.create_auto_scaling_group(
-            AutoScalingGroupName=name,
-            DesiredCapacity=desired,
-            Tags=[
-                {"Key": key, "Value": value, "PropagateAtLaunch": False}
-                for key, value in {CLUSTER: "owned", **(tags or {})}.items()
-            ],
-            **{key: value for key, value in request.items() if value is not None},
-        )
-        return name
-
-    yield make
-    found = cloud.scaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"]
-    for name in [one["AutoScalingGroupName"] for one in found if names]:
-        cloud.scaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+    groups = AsgGroups(cloud)
+    yield groups.make
+    groups.remove()
 
 
 @pytest.fixture

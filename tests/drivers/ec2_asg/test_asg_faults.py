@@ -20,10 +20,11 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
+from clouds.servers.asg_groups import desired, members
 from clouds.servers.aws_cloud import AwsCloud
 from clouds.servers.aws_proxy import Fault, Kind
 from tests.conditions import until
-from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider, desired, members, nodes
+from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider, nodes
 
 pytestmark = pytest.mark.xdist_group("ec2")
 THOROUGH = pytest.mark.thorough

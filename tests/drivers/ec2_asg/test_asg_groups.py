@@ -10,8 +10,9 @@ from cloudgraft.drivers.ec2_asg.options import GroupOverrides
 from cloudgraft.drivers.ec2_asg.provider import Ec2AsgProvider
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.sdk.types import InstanceState, NodeRef
+from clouds.servers.asg_groups import described, members
 from clouds.servers.aws_cloud import AwsCloud
-from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider, described, members, nodes
+from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider, nodes
 
 pytestmark = pytest.mark.xdist_group("ec2")
 

@@ -13,9 +13,10 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
 )
 from cloudgraft.sdk.types import InstanceState
+from clouds.servers.asg_groups import desired, members
 from clouds.servers.aws_cloud import AwsCloud
 from clouds.servers.aws_proxy import Fault
-from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider, desired, members, nodes
+from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider, nodes
 
 pytestmark = pytest.mark.xdist_group("ec2")
 THOROUGH = pytest.mark.thorough

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cloudgraft.client import Address, CloudConfig, CloudProvider
-from cloudgraft.conformance import KitConfig, Status, run
-from cloudgraft.conformance.checks import CHECKS
+from cloudgraft.conformance import Status
 from cloudgraft.drivers.ec2_asg.groups import Asg, Launch, Member
 from cloudgraft.drivers.ec2_asg.state import Group, Look
 from cloudgraft.drivers.ec2_asg.waiting import group_of_placeholder
 from cloudgraft.sdk.types import InstanceState, NodeRef
+from clouds.servers.asg_groups import desired, members
+from clouds.servers.asg_served import NOT_JUDGED, kit_report, provider_entry
 from clouds.servers.aws_cloud import AwsCloud
 from tests.conditions import until
-from tests.conformance.kit_served import restartable
-from tests.drivers.ec2_asg.asg_scene import NewAsg, desired, members
+from tests.drivers.ec2_asg.asg_scene import NewAsg
 from tests.serve.servers import Server
 
-# An increase that the kit has given up may still be under way when its next check begins: not in one run.
-APART = "a_given_up_deletion_is_done_once_or_not"
-# Started while AWS hangs, the server knows nothing: what it knows is AWS's.
-WITH_A_JOURNAL = "a_restart_in_the_middle_loses_nothing"
 pytestmark = pytest.mark.xdist_group("ec2")
-
-
-def configuration(cloud: AwsCloud, *groups: str, listen: str = "127.0.0.1:0", **more: Any) -> str:
-    options = {**cloud.account("served"), "groups": list(groups), "interval": "0s", **more}
-    provider = {"type": "ec2-asg", "options": options, "snapshot": {"refreshEvery": "200ms"}}
-    server = {"listen": listen, "ops": None}
-    return json.dumps({"cluster": "test", "server": server, "providers": [provider]})
 
 
 @pytest.mark.thorough
@@ -43,7 +30,9 @@ async def test_a_group_is_scaled_up_and_down_through_the_server(
 ) -> None:
     name = new_asg(desired=1)
     file = tmp_path / "cloudgraft.yaml"
-    file.write_text(configuration(cloud, name))
+    server_section = {"listen": "127.0.0.1:0", "ops": None}
+    document = {"cluster": "test", "server": server_section, "providers": [provider_entry(cloud, name)]}
+    file.write_text(json.dumps(document))
     with Server(file) as server:
         config = CloudConfig(address=Address.parse(server.address))
         async with CloudProvider.connect(config) as autoscaler:
@@ -66,40 +55,10 @@ async def test_a_group_is_scaled_up_and_down_through_the_server(
 @pytest.mark.timeout(300)  # the kit waits for a server that is started again
 async def test_the_server_conforms_with_every_hook(cloud: AwsCloud, new_asg: NewAsg, tmp_path: Path) -> None:
     small, floor = new_asg(MaxSize=12), new_asg(MaxSize=4)
-    address = f"unix:{tmp_path}/s"  # the same after a restart
-    file = tmp_path / "cloudgraft.yaml"
-    overrides = {floor: {"minSize": 2}}
-    file.write_text(
-        configuration(cloud, small, floor, listen=address, overrides=overrides, prices={"t3.micro": "0.01"})
-    )
-    chaos = [sys.executable, str(Path(__file__).with_name("asg_chaos.py")), cloud.proxy.url]
-    with restartable(file) as restart:
-        kit = KitConfig.model_validate(
-            {
-                "address": address,
-                "group": small,
-                "floorGroup": floor,
-                "providerID": "^aws:///",
-                "patience": {"boot": "20s", "delete": "20s", "restart": "60s", "hook": "30s", "cleanup": "20s"},
-                "hooks": {
-                    "stockOut": {"begin": [*chaos, "hold", small], "end": [*chaos, "release", small]},
-                    "slowCloud": {"begin": [*chaos, "hang"], "end": [*chaos, "clear"]},
-                    "restart": restart,
-                },
-            }
-        )
-        await until((tmp_path / "s").exists, seconds=60)
-        names = [check.name for check in CHECKS if check.name not in (APART, WITH_A_JOURNAL)]
-        reports = [await run(kit, only=names), await run(kit, only=[APART])]
-    results = [result for report in reports for result in report.results]
-    ended = [f"{one.status} {one.check}: {one.message}" for one in results if one.status is not Status.PASSED]
-    assert all(report.is_passed for report in reports), "\n".join(ended)
-    assert {one.check for one in results if one.status is Status.SKIPPED} == {
-        "http2_is_agreed_on",  # needs TLS
-        "fresh_nodes_are_found_by_name",  # AWS does not describe names with a group
-        "nodes_are_deleted_by_name",
-        "a_lost_machine_can_be_deleted",  # moto makes another at once; see the tests of faults
-    }
+    report = await kit_report(cloud, small, floor, tmp_path)
+    ended = [f"{one.status} {one.check}: {one.message}" for one in report.results if one.status is not Status.PASSED]
+    assert report.is_passed, "\n".join(ended)
+    assert {one.check for one in report.results if one.status is Status.SKIPPED} == NOT_JUDGED
     assert members(cloud, small) == members(cloud, floor) == []
 
 

@@ -25,7 +25,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.types import InstanceError
 
-__all__ = ["ERRORS", "FAILED", "failure_of", "told"]
+__all__ = ["ERRORS", "FAILED", "LAUNCHES", "failure_of", "told"]
 
 _VALIDATION: Final = "ValidationError"
 _LIMITS: Final = "look at MinSize and MaxSize of the Auto Scaling group"
@@ -50,7 +50,7 @@ ERRORS: Final = ErrorTable(
 )
 
 # What Auto Scaling writes about a launch, where it gives no code of EC2's.
-_LAUNCHES: Final = ErrorTable(
+LAUNCHES: Final = ErrorTable(
     Known(text="UnfulfillableCapacity", error=OutOfStockError),
     Known(text="sufficient capacity", error=OutOfStockError),
     Known(text="no Spot capacity", error=OutOfStockError),
@@ -86,7 +86,7 @@ def failure_of(message: str) -> InstanceError:
     """Why an instance did not come, by what Auto Scaling has noted about its launch (R35)."""
     found = _CODE.search(message)
     row = ec2.ERRORS.find(code=found[1]) if found else None
-    row = row or _LAUNCHES.find(text=message)
+    row = row or LAUNCHES.find(text=message)
     return InstanceError(
         code=row.error.slug if row else FAILED,
         message=" ".join(message.split())[:_LONGEST] or "the launch failed, and AWS does not say why",

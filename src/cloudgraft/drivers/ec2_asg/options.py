@@ -22,7 +22,7 @@ class GroupOverrides:
     min_size: int | None = None  # not less than the Auto Scaling group's own
     max_size: int | None = None  # not more than the Auto Scaling group's own
     labels: Mapping[str, str] = field(default_factory=dict)  # of its nodes, beside those that its tags say
-    taints: Sequence[Taint] = ()
+    taints: Sequence[Taint] = ()  # likewise
     capacity: Mapping[str, str] = field(default_factory=dict)  # of its nodes: cpu, memory, pods, ephemeral-storage …
     instance_type: str = ""  # what its nodes are taken for; empty: as its launch template says
 
@@ -41,15 +41,15 @@ class Ec2AsgOptions(AccountOptions):
     """The Auto Scaling groups of an account in a region: those of these names, and those with all of these tags."""
 
     timeout: timedelta = timedelta(seconds=10)  # for the answer to one request; a look takes less than a second
-    groups: Sequence[str] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)  # an empty value: any value will do
+    groups: Sequence[str] = ()  # these by name, whatever their tags
+    tags: Mapping[str, str] = field(default_factory=dict)  # that a group must have; an empty value: any value will do
     overrides: Mapping[str, GroupOverrides] = field(default_factory=dict)  # by the group's name
     # How often AWS is asked while nothing happens; while machines come or go, it is asked whenever cloudgraft looks.
     interval: timedelta = timedelta(seconds=10)
     change_timeout: timedelta = timedelta(seconds=2)  # for a request that changes a group: the autoscaler waits
     reserved: Mapping[str, str] = field(default_factory=dict)  # of each node, what pods cannot have
     pods: int = 110  # on each node, where no tag says it
-    gpu_label: str = "k8s.amazonaws.com/accelerator"
+    gpu_label: str = "k8s.amazonaws.com/accelerator"  # by which the autoscaler knows nodes with GPUs
     prices: Mapping[str, Decimal] = field(default_factory=dict)  # of an hour, by instance type
 
     def __post_init__(self) -> None:

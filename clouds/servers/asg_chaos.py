@@ -10,6 +10,7 @@ WHY = "Could not launch On-Demand Instances. InsufficientInstanceCapacity - Ther
 
 
 def main(url: str, what: str, *names: str) -> None:
+    """Tells the proxy what is to go wrong, or no more."""
     group = "".join(names)
     path, order = {
         "hold": ("/_hold", {"group": group, "why": WHY}),
