@@ -17,6 +17,14 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker has all tests that need PostgreSQL: a server for each would take more time than they do."""
+    for item in items:
+        if "postgres" in item.name or "postgres" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("postgres"))
+
+
 @pytest.fixture(autouse=True)
 def _no_secrets_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test hides, a harmless word perhaps, must not be hidden in the next one."""

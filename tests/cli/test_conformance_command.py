@@ -213,7 +213,7 @@ def test_the_list_can_be_narrowed_and_read_by_programs() -> None:
 # -- interrupted -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGTERM])
 async def test_an_interrupted_run_deletes_what_it_made_and_says_so(number: signal.Signals) -> None:
     """The machines never boot: the kit waits for them until it is interrupted."""
     provider = memory(boot_seconds=3600)

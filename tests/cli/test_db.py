@@ -103,6 +103,7 @@ def test_upgrade_and_import_are_refused_while_a_server_has_the_journal(journal_f
         assert isinstance(result.exception, JournalLockedError)
 
 
+@pytest.mark.thorough
 def test_an_export_is_imported_into_postgresql_and_back(
     journal_file: Path, tmp_path: Path, postgres: PostgresServer
 ) -> None:

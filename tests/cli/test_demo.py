@@ -115,7 +115,8 @@ def started(tmp_path: Path, speed: str = "0.1", **more: str) -> Iterator[tuple[s
             process.kill()
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGTERM])
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_stops_its_server_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as (process, lines):
         match = re.search(r"serving on 127\.0\.0\.1:(\d+) ", lines.readline())

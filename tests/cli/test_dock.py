@@ -126,6 +126,7 @@ async def test_a_script_is_a_driver_that_dials_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.thorough
 async def test_serve_has_a_dock_also_where_it_has_no_clouds_of_its_own(tmp_path: Path) -> None:
     """A section `dock` starts the hub. What a changed file cannot change is told; without it nobody gets in."""
     text = DOCK + "providers: [{type: memory}]\n"

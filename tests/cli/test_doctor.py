@@ -65,6 +65,7 @@ def short_path() -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.mark.thorough
 def test_a_real_server_is_found_clean_and_then_what_is_wrong_with_its_nodes(api: SmallApi, short_path: Path) -> None:
     create_bundle(short_path / "certs", hosts=["localhost", "cloudgraft.kube-system.svc"])
     path, cloud_config, certs = (short_path / name for name in ("cloudgraft.yaml", "cloud-config.yaml", "certs"))

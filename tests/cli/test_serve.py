@@ -70,6 +70,7 @@ async def test_it_serves_what_the_file_says_and_ends_well_on_sigterm(tmp_path: P
         assert server.wait_for(lambda line: line["event"] == "stopped")
 
 
+@pytest.mark.thorough
 async def test_every_call_is_logged_at_level_5_as_json(tmp_path: Path) -> None:
     with serving_file(tmp_path / "c.yaml", MEMORY, "-v5") as server:
         await ids(server.address)
@@ -87,6 +88,7 @@ def test_a_bad_file_gives_all_its_problems_at_once_with_their_lines(tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_options_of_all_providers_are_checked_with_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(
@@ -107,6 +109,7 @@ def test_check_says_that_a_file_is_good(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{file}: good (1 provider)\n")
 
 
+@pytest.mark.thorough
 def test_a_port_that_is_taken_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     with serving_file(tmp_path / "c.yaml", MEMORY) as server:
         done = run("-c", str(server.config), "--listen", server.address)
@@ -190,6 +193,7 @@ async def test_a_server_behind_us_that_is_killed_keeps_its_groups_and_is_found_a
                     assert await provider.target_size("small") == 1
 
 
+@pytest.mark.thorough
 async def test_two_providers_are_merged_and_one_that_is_away_does_not_matter(tmp_path: Path) -> None:
     text = MEMORY + '  - {type: externalgrpc, address: "127.0.0.1:1", timeout: 500ms}\n'
     with serving_file(tmp_path / "c.yaml", text) as server:
@@ -217,6 +221,7 @@ providers:
 """
 
 
+@pytest.mark.thorough
 async def test_a_plugin_that_is_killed_comes_back_and_its_groups_were_never_gone(tmp_path: Path) -> None:
     with serving_file(tmp_path / "c.yaml", with_plugin()) as server:
         groups = await ids(server.address)

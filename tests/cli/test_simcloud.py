@@ -84,6 +84,7 @@ async def test_the_driver_goes_on_with_a_cloud_that_was_killed_and_came_back(tmp
         await driver.close()
 
 
+@pytest.mark.thorough
 async def test_its_options_come_from_a_file_and_from_the_command_line(tmp_path: Path) -> None:
     options = tmp_path / "options.yaml"
     options.write_text("bootTime: 1h\nquota: 7\nshapes: {huge: {cpu: 64, memory: 256Gi, hourly: 3.2}}\n")

@@ -41,6 +41,7 @@ class TestMine(DriverConformance):
 """
 
 
+@pytest.mark.thorough
 def test_a_failed_test_says_what_came_why_it_matters_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(FAULTY)
     root = Path(__file__).parents[2]

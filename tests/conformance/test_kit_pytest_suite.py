@@ -73,6 +73,7 @@ def test_a_good_provider_gets_one_passed_test_for_each_check(tmp_path: Path) -> 
     assert "needs the author's help: give hooks.restart" in text
 
 
+@pytest.mark.thorough
 def test_a_mistake_is_one_failed_test_with_its_rule_its_reason_and_the_calls(tmp_path: Path) -> None:
     code, text = outcome(tmp_path, BAD)
     assert code == 1, text

@@ -47,6 +47,7 @@ def _port(address: str) -> int:
 
 
 @each_server
+@pytest.mark.thorough
 def test_the_configuration_is_accepted_with_real_files_in_place_of_the_mounts(name: str, tmp_path: Path) -> None:
     bundle = create_bundle(tmp_path / "certs", hosts=[CLOUD_CONFIG.address.host])
     for key, file in (("tls.crt", bundle.server_cert), ("tls.key", bundle.server_key), ("ca.crt", bundle.ca_cert)):

@@ -393,7 +393,6 @@ def case(machine: type[EngineLife], examples: int) -> Any:
     return type(machine.__name__, (machine.TestCase,), {"settings": profile(examples)})
 
 
-TestLifeByToken = case(LifeByToken, 12)
 TestLifeByUniqueName = case(LifeByUniqueName, 12)
 TestLifeWithoutIdempotency = case(LifeWithoutIdempotency, 12)
 TestLongLifeByToken = pytest.mark.thorough(case(LifeByToken, 60))

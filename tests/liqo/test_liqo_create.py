@@ -106,6 +106,7 @@ async def test_a_dead_cluster_is_given_up_and_the_next_serves(world: World) -> N
     assert world.reserved() == ["cluster-b:consumer/node-1:confirmed"]
 
 
+@pytest.mark.thorough
 async def test_the_next_cluster_is_asked_only_when_nothing_of_that_name_is_left(world: World) -> None:
     """Liqo makes a virtual node of whatever was granted; of two of one name it would take the wrong one away."""
     world.script.say(cluster="cluster-a", grant={"cpu": "1"}, delays={"delete": 0.3})
@@ -216,6 +217,7 @@ async def test_settings_that_make_no_sense_are_refused(world: World, settings: d
     assert not world.market.reserved
 
 
+@pytest.mark.thorough
 async def test_without_discovery_nothing_new_is_made_and_all_else_goes_on(world: World) -> None:
     async with world.started() as driver:
         machine = await driver.create(spec())

@@ -149,6 +149,7 @@ async def test_what_a_peers_own_cloudgraft_made_here_is_never_taken_away(world: 
     assert identities == []
 
 
+@pytest.mark.thorough
 async def test_a_peering_that_cannot_be_ended_keeps_no_other_from_ending(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

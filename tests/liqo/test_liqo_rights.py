@@ -74,6 +74,7 @@ async def test_no_more_is_done_than_the_rights_allow_and_hardly_less(world: Worl
     assert {(right.verb, right.resource) for right in unused} <= RARE
 
 
+@pytest.mark.thorough
 async def test_a_provider_that_made_the_namespace_itself_need_not_let_others_make_any(world: World) -> None:
     """As deploy/liqo/provider.yaml does it."""
     labels = {"liqo.io/remote-cluster-id": "consumer", "liqo.io/tenant-namespace": "true"}

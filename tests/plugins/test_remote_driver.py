@@ -127,6 +127,7 @@ async def test_a_driver_as_a_child_process_from_create_to_delete(tmp_path: Path)
         await driver.close()
 
 
+@pytest.mark.thorough
 async def test_a_driver_that_is_killed_is_back_and_describes_itself_again(tmp_path: Path) -> None:
     driver = RemoteDriver.plugin(driver_spec(tmp_path), timing=TIMING)
     await driver.start()

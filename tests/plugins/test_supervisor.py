@@ -117,6 +117,7 @@ async def test_while_a_plugin_is_away_every_call_fails_at_once() -> None:
     assert time.monotonic() - began < 60  # the end does not wait for the backoff
 
 
+@pytest.mark.thorough
 async def test_behind_a_snapshot_its_groups_are_never_gone() -> None:
     """Law 6: a child killed with -9 changes nothing in the answers of the reads."""
     plugin = PluginProvider(provider_spec(), timing=TIMING)
@@ -177,6 +178,7 @@ async def test_a_command_that_cannot_be_executed_is_an_error_at_the_start() -> N
     assert supervisor.status.state is PluginState.STOPPED
 
 
+@pytest.mark.thorough
 async def test_a_plugin_that_hangs_is_started_anew(caplog: pytest.LogCaptureFixture) -> None:
     """Stopped with SIGSTOP it neither answers nor ends: health finds it, and SIGKILL ends it."""
     timing = replace(TIMING, health_interval=0.05, health_timeout=1.0, health_failures=2, stop_grace=0.1)

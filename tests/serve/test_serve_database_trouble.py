@@ -26,6 +26,7 @@ async def check_that_nothing_is_answered(server: Server) -> None:
                 await call
 
 
+@pytest.mark.thorough
 async def test_a_database_that_is_away_is_waited_for_and_meanwhile_nothing_is_answered_or_ordered(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:

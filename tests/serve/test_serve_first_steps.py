@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.serve_process import ServeProcess
 from tests.serve.servers import Server, connected, running, targets
 
@@ -44,6 +46,7 @@ async def test_the_smallest_file_serves_and_scales_and_finds_its_machines_again_
         assert again.said("stopped")
 
 
+@pytest.mark.thorough
 def test_check_tells_mistakes_in_options_of_drivers_and_in_machine_settings_all_at_once(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("""cluster: trial

@@ -132,6 +132,7 @@ async def check_the_books(url: str, cloud: Cloud, load: Load, server: Server) ->
         assert await targets(provider) == {"small": grown - len(gone)}
 
 
+@pytest.mark.thorough
 async def test_a_leader_stopped_with_sigstop_does_nothing_when_it_wakes_and_its_successor_settles_first(
     tmp_path: Path, url: str
 ) -> None:

@@ -231,6 +231,7 @@ async def test_it_may_be_started_before_its_cluster(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.thorough
 async def test_many_machines_become_nodes_with_a_few_calls_at_a_time(world: World) -> None:
     for number in range(100):
         world.order(f"m{number}")
