@@ -163,18 +163,6 @@ def test_strangers_among_our_vmids_are_looked_at_once(fake: FakeProxmox, driver:
     assert fake.count("GET", "/qemu/100000001/config") == 1
 
 
-def test_a_clone_that_somebody_made_of_a_machine_of_ours_is_not_ours(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
-    made = driver.create(spec("one"))
-    for vmid, marks in ((500, "tags"), (300_000_000, "description")):
-        config = {key: value for key, value in config_of(fake, made).items() if key in ("memory", marks)}
-        fake.cluster.guests[vmid] = Guest(node="pve1", config={"name": f"copy-{vmid}", **config}, is_running=True)
-    assert [one.machine_id for one in driver.list()] == [made.machine_id]
-    driver.delete(Machine(name="one", machine_id="500"))
-    driver.delete(made)
-    assert fake.cluster.alive() == ["copy-500", "copy-300000000"]
-    assert driver.list() == []
-
-
 @pytest.mark.parametrize("whose", ["/vms/", "/vms/{id}"])
 def test_machines_that_we_may_not_see_any_more_are_not_gone(
     fake: FakeProxmox, driver: ProxmoxDriver, tmp_path: Path, whose: str

@@ -66,20 +66,26 @@ class Machines:
         return machines
 
     def machine(self, vmid: int, name: str, marks: Marks, state: tuple[MachineState, str]) -> Machine:
-        """One of ours. Somebody may have renamed it: its marks say which machine it is, and it is deleted by that."""
+        """One of ours. Somebody may have renamed it: its marks say which machine it is, and it is deleted by that.
+
+        Unless they may have come with a copy: under the name of what it was copied from, it would be taken for a
+        double. It has the name that it is called by then, and none before that is told.
+        """
+        is_own = marks.is_made_for(vmid, self._options.first_vmid, self._options.last_vmid)
+        known = (marks.name or name) if is_own else name
         return Machine(
-            name=marks.name or name,
+            name=known,
             machine_id=str(vmid),
-            provider_id=self._provider_id(vmid, marks.name or name),
+            provider_id=self._provider_id(vmid, known),
             state=state[0],
             tags=marks.tags,
             created_at=marks.made,
             reason=state[1],
         )
 
-    def _provider_id(self, vmid: int, name: str) -> str:
+    def _provider_id(self, vmid: int, name: str) -> str | None:
         if self._options.providerID is ProviderIdForm.UUID:
-            return f"proxmox://{uuid_of(name)}"
+            return f"proxmox://{uuid_of(name)}" if name else None
         return f"proxmox://{self._options.region}/{vmid}"
 
     def _unmarked(self, guest: Guest, inventory: Inventory) -> Machine:

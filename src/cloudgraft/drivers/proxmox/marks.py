@@ -21,12 +21,12 @@ from typing import Final
 from cloudgraft.drivers.label_text import LabelText
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["GENERAL", "Marks", "from_description", "from_tags", "uuid_of", "vmid_of"]
+__all__ = ["GENERAL", "VMID_MARK", "Marks", "from_description", "from_tags", "uuid_of", "vmid_of"]
 
 GENERAL: Final = "cloudgraft"  # the tag that every machine of ours has, for people
 _NAME: Final = "cloudgraft-name"
 _MADE: Final = "cloudgraft-made"  # when, in seconds since 1970; Proxmox does not tell it of a clone
-_VMID: Final = "cloudgraft-vmid"  # of the machine itself: whoever clones it, or restores a backup, copies its marks
+VMID_MARK: Final = "cloudgraft-vmid"  # of the machine itself: whoever clones it, or restores a backup, copies its marks
 _TEXT: Final = LabelText(letters=string.ascii_lowercase, others=".", longest=250)
 _BETWEEN: Final = "+"
 _JSON: Final = "cloudgraft: "  # how the line with the marks begins
@@ -45,7 +45,7 @@ class Marks:
     def new(cls, tags: Mapping[str, str], vmid: int) -> Marks:
         """For a machine that is made now; raises InvalidArgumentError for what Proxmox cannot keep."""
         for key in tags:
-            if key in (GENERAL, _MADE, _VMID):
+            if key in (GENERAL, _MADE, VMID_MARK):
                 raise InvalidArgumentError(f"the mark {key!r} is the driver's own")
         marks = cls(tags=dict(tags), made=datetime.fromtimestamp(int(time.time()), UTC), vmid=vmid)
         marks.as_tags()
@@ -57,8 +57,12 @@ class Marks:
         return self.tags.get(_NAME, "")
 
     def is_of(self, vmid: int) -> bool:
-        """Whether they are this machine's own, and did not come with a copy."""
+        """Whether they may be this machine's own, and are not known to have come with a copy."""
         return self.vmid is None or self.vmid == vmid
+
+    def is_made_for(self, vmid: int, first: int, last: int) -> bool:
+        """Whether they are this machine's own for certain. Those of an older release tell it by their name alone."""
+        return (vmid_of(self.name, first, last) if self.vmid is None else self.vmid) == vmid
 
     def as_tags(self) -> str:
         """As Proxmox's tags."""
@@ -66,7 +70,7 @@ class Marks:
         if self.made is not None:
             pairs[_MADE] = str(int(self.made.timestamp()))
         if self.vmid is not None:
-            pairs[_VMID] = str(self.vmid)
+            pairs[VMID_MARK] = str(self.vmid)
         tags = [
             f"{_TEXT.encode(key, f'the key {key!r} of a mark')}{_BETWEEN}{_TEXT.encode(value, f'the mark {key!r}')}"
             for key, value in pairs.items()
@@ -90,7 +94,7 @@ def from_tags(text: str) -> Marks | None:
         key, between, value = tag.partition(_BETWEEN)
         if between:
             pairs[_TEXT.decode(key)] = _TEXT.decode(value)
-    made, vmid = _time(pairs.pop(_MADE, None)), _number(pairs.pop(_VMID, None))
+    made, vmid = _time(pairs.pop(_MADE, None)), _number(pairs.pop(VMID_MARK, None))
     return Marks(made=made, vmid=vmid, tags=pairs)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import read_inventory
 from cloudgraft.drivers.proxmox.machines import marks_of
-from cloudgraft.drivers.proxmox.marks import from_tags
+from cloudgraft.drivers.proxmox.marks import VMID_MARK, from_tags
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.drivers.proxmox.tasks import Clock, Tasks
 from cloudgraft.drivers.proxmox.templates import drives
@@ -59,7 +59,7 @@ class Removal:
         config = self._api.get(f"{base}/config", what)
         if config.get("lock") == "clone":
             raise ConflictError(f"{what}: it is still being cloned")
-        if not _is_meant(config, vmid, name, what):
+        if not self._is_meant(config, vmid, name, what):
             return
         if config.get("protection"):
             raise PreconditionError(f"{what}: protection mode enabled; take the protection off the machine")
@@ -69,6 +69,26 @@ class Removal:
         self._tasks.finish(self._api.delete(base, what, **query), f"{what}, its end", clock)
         if trouble is not None:
             raise trouble
+
+    def _is_meant(self, config: Mapping[str, Any], vmid: int, name: str, what: str) -> bool:
+        """VMIDs are given away again: what has another name is another machine, unless its marks say that it is ours.
+
+        To say of what may be ours that it is gone would let it run on for ever, and nobody would know.
+        """
+        marks, called = marks_of(config, vmid), str(config.get("name", ""))
+        if marks is None:
+            return called == name
+        if not marks.is_made_for(vmid, self._options.first_vmid, self._options.last_vmid):
+            if name not in (called, marks.name):
+                return False
+            raise PreconditionError(
+                f"{what}: VM {vmid} has marks of an older release, and they were not made for this VMID: it may be a "
+                f"copy, and is left alone. If it is none, give it the tag {VMID_MARK}+{vmid}; else take our tags and "
+                "notes off it"
+            )
+        if marks.name and marks.name != name:
+            raise PreconditionError(f"{what}: by its marks VM {vmid} is {marks.name}; it is left alone")
+        return bool(marks.name) or called == name
 
     def _stop(self, base: str, what: str, clock: Clock) -> None:
         if not self._is_running(base, what):
@@ -105,13 +125,3 @@ class Removal:
 def seed_volume(storage: str, name: str) -> str:
     """The CD with a machine's user data."""
     return f"{storage}:iso/{name}.iso"
-
-
-def _is_meant(config: Mapping[str, Any], vmid: int, name: str, what: str) -> bool:
-    """VMIDs are given away again: what has another name is another machine, unless its marks say that it is ours."""
-    marks = marks_of(config, vmid)
-    if marks is None or not marks.name:
-        return str(config.get("name", "")) == name
-    if marks.name != name:  # to say that it is gone would let it run on for ever, and nobody would know
-        raise PreconditionError(f"{what}: by its marks VM {vmid} is {marks.name}; it is left alone")
-    return True
