@@ -133,6 +133,35 @@ def test_a_cd_that_may_not_be_removed_keeps_no_machine_alive(fake: FakeProxmox, 
     assert not fake.cluster.alive()
 
 
+AWAY = Fault(kind=Kind.ERROR, method="DELETE", path="/content/", message="storage 'local' is not online", times=-1)
+
+
+def test_a_storage_that_is_away_keeps_no_machine_alive_that_has_no_cd(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
+    made = driver.create(spec("one"))
+    fake.faults.order(AWAY)
+    driver.delete(made)
+    assert not fake.cluster.alive()
+
+
+@pytest.mark.parametrize("is_set_up", [True, False])
+def test_a_machine_whose_cd_may_be_on_a_storage_that_is_away_stays_until_it_is_back(
+    fake: FakeProxmox, driver: ProxmoxDriver, is_set_up: bool
+) -> None:
+    """Its CD holds secrets, and nobody would know of it any more."""
+    made = driver.create(spec("one", user_data=DATA))
+    config = fake.cluster.guests[int(made.machine_id)].config
+    if not is_set_up:
+        del config["tags"]
+        config["ide2"] = "none,media=cdrom"
+    fake.faults.order(AWAY)
+    with pytest.raises(UnavailableError, match="is not online"):
+        driver.delete(made)
+    assert fake.cluster.alive() == ["one"]
+    fake.faults.order()
+    driver.delete(made)
+    assert not fake.cluster.leftovers()
+
+
 def test_rights_that_come_with_the_pool_are_enough(fake: FakeProxmox, tmp_path: Path) -> None:
     fake.cluster.is_pool_only = True
     driver = proxmox_driver(fake, tmp_path, pool="kubernetes")

@@ -117,7 +117,9 @@ class Removal:
                 if volid in own or (isinstance(error, PermissionDeniedError) and not is_set_up):
                     return type(error)(f"{error.message}; the machine is gone, and its CD {volid} is left")
             except CloudgraftError as error:
-                if _GONE not in error.message and "No such file" not in error.message:
+                is_gone = _GONE in error.message or "No such file" in error.message
+                # One that is set up and has no CD most likely never had one: no storage may keep it alive.
+                if not is_gone and (volid in own or not is_set_up):
                     raise
         return None
 
