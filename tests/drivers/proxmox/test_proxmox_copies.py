@@ -10,10 +10,12 @@ import pytest
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
 from cloudgraft.drivers.proxmox.options import ProviderIdForm
 from cloudgraft.sdk.driver import Machine
-from cloudgraft.sdk.errors import PreconditionError
-from clouds.servers.proxmox_fake import FakeProxmox
+from cloudgraft.sdk.errors import DeadlineError, PreconditionError
+from clouds.servers.proxmox_fake import FakeProxmox, Fault, Kind
 from clouds.servers.proxmox_fake.data import Guest
 from tests.drivers.proxmox.proxmox_stage import proxmox_driver, soon, spec
+
+DATA = "#cloud-config\nruncmd: [join 0123456789abcdef]\n"
 
 
 def config_of(fake: FakeProxmox, machine: Machine) -> dict[str, str]:
@@ -71,10 +73,10 @@ def test_a_copy_of_a_machine_that_an_older_release_made_is_never_taken_for_it(
 
 
 def test_a_copy_without_a_name_has_no_uuid_either(fake: FakeProxmox, tmp_path: Path) -> None:
+    fake.cluster.news_every = 60.0  # nodes tell names at the first request, and then no more
     driver = proxmox_driver(fake, tmp_path, providerID=ProviderIdForm.UUID)
     made = driver.create(spec("one"))
     tags = by_an_older_release(fake, made)["tags"]
-    fake.cluster.news_every = 60.0  # no node tells its name meanwhile
     fake.cluster.guests[107] = Guest(node="pve1", config={"name": "copy", "tags": tags}, is_running=True)
     assert {one.machine_id: one.provider_id for one in driver.list()} == {
         made.machine_id: made.provider_id,
@@ -92,3 +94,30 @@ def test_a_machine_of_an_older_release_that_was_renamed_is_known_by_its_vmid(
     assert (machine.name, machine.provider_id) == ("one", made.provider_id)
     driver.delete(machine)
     assert not fake.cluster.alive()
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_clone_of_a_template_that_was_a_machine_of_ours_is_made_to_its_end(
+    fake: FakeProxmox, driver: ProxmoxDriver, tmp_path: Path, is_old: bool
+) -> None:
+    """It has the tags of that machine from the first moment, and they say that nothing is missing."""
+    first = driver.create(spec("one"))
+    tags = by_an_older_release(fake, first)["tags"] if is_old else config_of(fake, first)["tags"]
+    driver.delete(first)
+    for guest in fake.cluster.guests.values():
+        guest.config["tags"] = tags  # of the templates, which are all that there is
+    fake.faults.order(Fault(kind=Kind.RESET, method="POST", path="/status/start$", times=-1))
+    with pytest.raises(DeadlineError):
+        driver.create(spec("two", user_data=DATA))
+    fake.faults.order()
+    successor = proxmox_driver(fake, tmp_path)
+    assert driver.list() == successor.list() == [], "it is half made"
+    made = successor.create(spec("two", user_data=DATA))
+    guest = fake.cluster.guests[int(made.machine_id)]
+    assert guest.is_running
+    assert guest.config["ide2"] == "local:iso/two.iso,media=cdrom"
+    assert made.tags == spec("two").tags
+    assert [(one.name, one.tags) for one in driver.list()] == [("two", made.tags)]
+    driver.delete(made)
+    assert not fake.cluster.alive()
+    assert not fake.cluster.leftovers()

@@ -57,10 +57,10 @@ class Machines:
         for guest in inventory.guests.values():
             if guest.is_container or guest.is_template:
                 continue
-            if guest.marks is not None:
-                machines.append(self.machine(guest.vmid, guest.name, guest.marks, self._state(guest, inventory)))
-            elif self._options.first_vmid <= guest.vmid <= self._options.last_vmid and not self._is_strange(guest):
+            if self._is_to_be_looked_at(guest):
                 machines += self._unfinished(guest, inventory)
+            elif guest.marks is not None:
+                machines.append(self.machine(guest.vmid, guest.name, guest.marks, self._state(guest, inventory)))
             elif self._options.pool and guest.pool == self._options.pool:
                 machines.append(self._unmarked(guest, inventory))
         return machines
@@ -71,8 +71,7 @@ class Machines:
         Unless they may have come with a copy: under the name of what it was copied from, it would be taken for a
         double. It has the name that it is called by then, and none before that is told.
         """
-        is_own = marks.is_made_for(vmid, self._options.first_vmid, self._options.last_vmid)
-        known = (marks.name or name) if is_own else name
+        known = (marks.name or name) if self._is_own(marks, vmid) else name
         return Machine(
             name=known,
             machine_id=str(vmid),
@@ -82,6 +81,9 @@ class Machines:
             created_at=marks.made,
             reason=state[1],
         )
+
+    def _is_own(self, marks: Marks, vmid: int) -> bool:
+        return marks.is_made_for(vmid, self._options.first_vmid, self._options.last_vmid)
 
     def _provider_id(self, vmid: int, name: str) -> str | None:
         if self._options.providerID is ProviderIdForm.UUID:
@@ -118,9 +120,14 @@ class Machines:
 
     # -- those that are being made -------------------------------------------------------------------------------------
 
-    def _is_strange(self, guest: Guest) -> bool:
+    def _is_to_be_looked_at(self, guest: Guest) -> bool:
+        """Whether its tags do not tell what it is: it has none yet, or those that it was cloned with."""
+        if not self._options.first_vmid <= guest.vmid <= self._options.last_vmid:
+            return False
+        if guest.marks is not None:
+            return not self._is_own(guest.marks, guest.vmid) and guest.name != guest.marks.name
         with self._lock:
-            return bool(guest.name) and self._strangers.get(guest.vmid) == guest.name
+            return not guest.name or self._strangers.get(guest.vmid) != guest.name
 
     def _unfinished(self, guest: Guest, inventory: Inventory) -> list[Machine]:
         try:
@@ -132,7 +139,7 @@ class Machines:
             if inventory.node_of(guest.node) == "online":
                 raise
             return [self._unknown(guest, f"its node is away: {error.message}")]
-        marks = marks_of(config, guest.vmid)
+        marks = marks_of(config, guest.vmid, self._options)
         if marks is None:
             if config.get("lock") == "clone" and not config.get("name"):
                 return [self._unknown(guest, "it is being cloned, and has no name yet")]
@@ -140,7 +147,7 @@ class Machines:
                 self._strangers[guest.vmid] = str(config.get("name", ""))
             is_ours = self._options.pool and guest.pool == self._options.pool
             return [self._unmarked(guest, inventory)] if is_ours else []
-        if from_tags(str(config.get("tags", ""))) is not None:  # finished since the list was made
+        if marks == from_tags(str(config.get("tags", ""))):  # finished since the list was made
             state = self._state(dataclasses.replace(guest, marks=marks), inventory)
         elif self._is_being_made(guest.vmid, marks):
             return []
@@ -170,8 +177,12 @@ def _left_state(guest: Guest) -> tuple[MachineState, str]:
     return MachineState.PENDING, "its tags are missing, and its node has not told its state yet"
 
 
-def marks_of(config: Mapping[str, Any], vmid: int) -> Marks | None:
-    """Our marks in a machine's configuration: its tags, else its description. A copy has none of its own."""
-    tags = from_tags(str(config.get("tags", "")))
-    marks = tags if tags is not None else from_description(str(config.get("description", "")))
-    return marks if marks is not None and marks.is_of(vmid) else None
+def marks_of(config: Mapping[str, Any], vmid: int, options: ProxmoxOptions) -> Marks | None:
+    """Our marks in a machine's configuration: its tags, else its description. A copy has none of its own.
+
+    A clone has the tags of its template, which may have been made from a machine of ours: first comes what is certain.
+    """
+    both = from_tags(str(config.get("tags", ""))), from_description(str(config.get("description", "")))
+    possible = [marks for marks in both if marks is not None and marks.is_of(vmid)]
+    certain = [marks for marks in possible if marks.is_made_for(vmid, options.first_vmid, options.last_vmid)]
+    return next(iter((*certain, *possible)), None)

@@ -171,7 +171,7 @@ class Making:
                 is_seen = True
                 config = self._config_or_none(guest.node, order.vmid, what)
                 if config is not None and config.get("name"):
-                    _check_same(order, str(config["name"]), marks_of(config, order.vmid), what)
+                    _check_same(order, str(config["name"]), marks_of(config, order.vmid, self._options), what)
                     if not config.get("lock"):
                         return guest.node, config
             elif is_seen:
@@ -200,8 +200,8 @@ class Making:
     def _finish(self, order: Order, node: str, config: Mapping[str, Any], what: str, clock: Clock) -> Marks:
         """Does what is missing; gives the marks that the machine has."""
         tags = from_tags(str(config.get("tags", "")))
-        if tags is not None:
-            return tags  # it was finished
+        if tags is not None and self._is_own(tags, order):
+            return tags  # it was finished; others came from its template, which was a machine of ours once
         base = f"nodes/{node}/qemu/{order.vmid}"
         known = from_description(str(config.get("description", "")))
         if known is None or known.made != order.marks.made:  # its time to be made begins anew
@@ -214,6 +214,10 @@ class Making:
             self._patiently(lambda: self._start(base, what), f"{what}, the start", clock)
         self._set(base, {"tags": order.marks.as_tags()}, f"{what}, its tags", clock)
         return order.marks
+
+    def _is_own(self, marks: Marks, order: Order) -> bool:
+        is_for_it = marks.is_made_for(order.vmid, self._options.first_vmid, self._options.last_vmid)
+        return is_for_it and marks.name == order.marks.name
 
     def _set(self, base: str, given: Mapping[str, object], what: str, clock: Clock) -> None:
         self._patiently(lambda: self._api.post(f"{base}/config", what, **given), what, clock)

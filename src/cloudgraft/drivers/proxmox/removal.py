@@ -64,7 +64,8 @@ class Removal:
         if config.get("protection"):
             raise PreconditionError(f"{what}: protection mode enabled; take the protection off the machine")
         self._stop(base, what, clock)
-        trouble = self._remove_seed(node, name, config, what, clock)
+        is_set_up = marks_of(config, vmid, self._options) == from_tags(str(config.get("tags", "")))
+        trouble = self._remove_seed(node, name, config, what, clock, is_set_up=is_set_up)
         query = {"purge": 1, "destroy-unreferenced-disks": 1}
         self._tasks.finish(self._api.delete(base, what, **query), f"{what}, its end", clock)
         if trouble is not None:
@@ -75,7 +76,7 @@ class Removal:
 
         To say of what may be ours that it is gone would let it run on for ever, and nobody would know.
         """
-        marks, called = marks_of(config, vmid), str(config.get("name", ""))
+        marks, called = marks_of(config, vmid, self._options), str(config.get("name", ""))
         if marks is None:
             return called == name
         if not marks.is_made_for(vmid, self._options.first_vmid, self._options.last_vmid):
@@ -101,11 +102,10 @@ class Removal:
         return bool(self._api.get(f"{base}/status/current", what).get("status") == "running")
 
     def _remove_seed(
-        self, node: str, name: str, config: Mapping[str, Any], what: str, clock: Clock
+        self, node: str, name: str, config: Mapping[str, Any], what: str, clock: Clock, *, is_set_up: bool
     ) -> CloudgraftError | None:
         """Gives what stands in the way. The machine costs more than its CD, and is removed all the same."""
         own = [value for value in drives(config).values() if value.endswith(f":iso/{name}.iso")]
-        is_set_up = from_tags(str(config.get("tags", ""))) is not None
         # It may be stored and not attached yet, or somebody has ejected it: then its drive does not tell of it.
         for volid in {*own, seed_volume(self._options.seed_storage, name)}:
             storage = volid.partition(":")[0]
