@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import libvirt
 import pytest
 
+from cloudgraft.drivers.libvirt import connection as connection_module
 from cloudgraft.drivers.libvirt import driver as driver_module
 from cloudgraft.drivers.libvirt.connection import Connection
 from cloudgraft.drivers.libvirt.driver import LibvirtDriver
@@ -71,6 +74,36 @@ def test_a_daemon_that_accepts_and_does_not_answer_holds_a_few_threads_and_no_mo
     assert connection._attempt is not None
     assert connection._attempt.ended.wait(20)
     assert isinstance(connection.get(), Alive)
+
+
+def test_a_host_that_went_without_a_word_three_times_is_tried_again_after_ten_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Attempts that nobody ever ends must not keep a host away for long that is back."""
+    over, asked, later = threading.Event(), [0], [0.0]
+
+    def opened(_address: str) -> Alive:
+        asked[0] += 1
+        if asked[0] <= 3:
+            over.wait(60)
+        return Alive()
+
+    monkeypatch.setattr(libvirt, "open", opened)
+    monkeypatch.setattr(connection_module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + later[0]))
+    connection = Connection(dataclasses.replace(OPTIONS, connect_timeout=timedelta(milliseconds=5)))
+    try:
+        while asked[0] < 3:
+            with pytest.raises(UnavailableError, match="no answer"):
+                connection.get()
+        later[0] = 540.0
+        with pytest.raises(UnavailableError, match="no answer"):
+            connection.get()
+        assert asked[0] == 3
+        later[0] = 601.0
+        connection._options = OPTIONS  # which gives an answer its time
+        assert isinstance(connection.get(), Alive)
+    finally:
+        over.set()
 
 
 class Slow:

@@ -27,7 +27,7 @@ __all__ = ["Connection", "code_of", "told"]
 
 _SILENT: Final = 3  # signs of life that may be missing
 _MOST: Final = 3  # attempts at a time: a daemon that accepts and does not answer holds each for as long as it runs
-_FORGOTTEN: Final = 3600.0  # seconds after which one counts no more: its host may have gone without a word
+_FORGOTTEN: Final = 600.0  # seconds after which one counts no more: its host may have gone without a word
 _PATIENCE: Final = 3  # times connect_timeout after which an attempt is given up, and another is made
 _events = threading.Lock()
 _has_events = False
