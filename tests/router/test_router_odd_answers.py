@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 import pytest
 
 from cloudgraft.sdk.driver import Machine, MachineSpec, PartialList
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, Retry, UnavailableError
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    InternalError,
+    OutOfStockError,
+    RateLimitedError,
+    Retry,
+    UnavailableError,
+)
 from tests.router.routed import Place, a_shape, a_spec, router
 
 
@@ -25,6 +33,32 @@ async def test_an_error_that_says_of_itself_that_the_outcome_is_unknown_never_fa
         await router({"rack": rack, "burst": burst}).create(a_spec())
     assert raised.value.retry is Retry.SETTLE_FIRST
     assert burst.specs == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [("soon", None), (math.nan, None), (-5, None), (math.inf, 3600), (1e9, 3600), (7200, 3600), (90, 90), (None, None)],
+)
+async def test_a_cloud_that_asks_to_be_left_alone_is_believed_within_reason(asked: Any, told: float | None) -> None:
+    """Drivers are written by others: no word of theirs costs a create, or lets a cloud rest for ever."""
+    rack, burst = Place(), Place()
+    rack.refuses = OutOfStockError("none left", retry_after=asked)
+    driver = router({"rack": rack, "burst": burst})
+    clock = [1000.0]
+    backend = driver._backends["rack"]
+    backend._clock = lambda: clock[0]
+    assert (await driver.create(a_spec("m-1"))).machine_id == "burst/id-0"
+    for seconds, is_cooling in ((-1, True), (1, False)):
+        clock[0] = 1000.0 + (told or 60) + seconds
+        assert backend.is_cooling("any") is is_cooling
+    burst.refuses = OutOfStockError("none left", retry_after=4000)
+    with pytest.raises(OutOfStockError) as raised:
+        await driver.create(a_spec("m-2"))
+    assert raised.value.retry_after == (told or 3600)
+    rack.refuses = RateLimitedError("slower", retry_after=asked)
+    with pytest.raises(RateLimitedError) as limited:
+        await driver.create(a_spec("m-3"))
+    assert limited.value.retry_after == told
 
 
 async def test_what_a_cloud_says_its_own_list_lacks_the_routers_list_lacks_too() -> None:

@@ -30,7 +30,7 @@ from typing import Final
 
 from cloudgraft.router.backend import Backend, Cloud
 from cloudgraft.router.catalog import RouterCatalog
-from cloudgraft.router.failures import located, may_pass_on, refused_by_all
+from cloudgraft.router.failures import hinted, located, may_pass_on, refused_by_all
 from cloudgraft.router.options import BackendOptions, MachineSettings, RouterOptions
 from cloudgraft.router.share import SharedDriver
 from cloudgraft.router.traits import check_alike, combined
@@ -177,7 +177,7 @@ class RouterDriver(Driver):
             log.warning(
                 "a backend is passed over", extra={"cloud": backend.name, "shape": shape, "error": error.message}
             )
-        backend.cool_down(shape, max(error.retry_after or 0.0, self._options.cool_down.total_seconds()))
+        backend.cool_down(shape, max(hinted(error) or 0.0, self._options.cool_down.total_seconds()))
 
 
 def drivers_within(driver: Driver) -> Iterator[Driver]:

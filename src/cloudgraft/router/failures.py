@@ -27,8 +27,9 @@ from cloudgraft.sdk.errors import (
     error_from_slug,
 )
 
-__all__ = ["located", "may_pass_on", "refused_by_all"]
+__all__ = ["hinted", "located", "may_pass_on", "refused_by_all"]
 
+_LONGEST_HINT: Final = 3600.0  # seconds: a cloud that asks for more is taken to be mistaken, as the engine takes it
 _PASSED_ON: Final = (
     OutOfStockError,
     QuotaExceededError,
@@ -44,9 +45,20 @@ def may_pass_on(error: CloudgraftError) -> bool:
     return isinstance(error, _PASSED_ON) and error.retry is not Retry.SETTLE_FIRST
 
 
+def hinted(error: CloudgraftError) -> float | None:
+    """Seconds for which a cloud asked to be left alone, within reason; None for what is no time.
+
+    Drivers are written by others, and a header may say anything.
+    """
+    seconds: object = error.retry_after
+    if not isinstance(seconds, int | float) or not seconds >= 0:  # so that NaN is no time
+        return None
+    return min(seconds, _LONGEST_HINT)
+
+
 def located(error: CloudgraftError, cloud: str) -> CloudgraftError:
     """The same error, which says in which cloud it happened."""
-    return _class_of(error)(f"{cloud}: {error.message}", retry_after=error.retry_after)
+    return _class_of(error)(f"{cloud}: {error.message}", retry_after=hinted(error))
 
 
 def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
@@ -57,7 +69,7 @@ def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
     """
     message = "; ".join(f"{cloud}: {error.message}" for cloud, error in refusals.items())
     errors = list(refusals.values())
-    waits = [error.retry_after for error in errors if error.retry_after is not None]
+    waits = [wait for error in errors if (wait := hinted(error)) is not None]
     wait = min(waits, default=None)
     if any(error.error_class is ErrorClass.OUT_OF_RESOURCES for error in errors):
         is_quota = all(isinstance(error, QuotaExceededError) for error in errors)
