@@ -145,8 +145,7 @@ async def test_what_a_peers_own_cloudgraft_made_here_is_never_taken_away(world: 
         looks = len(world.market.calls)
         await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
     assert _their_way_is_whole(world)
-    identities = [one for one in world.objects("secrets") if "liqo.io/identity-type" in one["metadata"]["labels"]]
-    assert identities == []
+    assert _identities(world) == []
 
 
 @pytest.mark.thorough
@@ -180,6 +179,47 @@ async def test_a_peering_ends_here_also_when_discovery_has_no_credentials_any_mo
             lambda: "liqo-tenant-cluster-a" not in world.names("namespaces"), what="the end of the peering here"
         )
     assert world.names("tenants", at="cluster-a") == ["consumer"]
+
+
+def _identities(world: World) -> list[Json]:
+    return [one for one in world.objects("secrets") if "liqo.io/identity-type" in one["metadata"]["labels"]]
+
+
+def _unmark(world: World, *, is_somebodys: bool) -> None:
+    """As if the peering was made before namespaces and notes said so, perhaps in a namespace of liqoctl's."""
+
+    def unmarked(old: Json) -> Json:
+        labels = {key: value for key, value in old["metadata"]["labels"].items() if key != "cloudgraft/consumer"}
+        return {**old, "metadata": {**old["metadata"], "labels": labels | ({OURS: "somebody"} if is_somebodys else {})}}
+
+    store = world.consumer.store
+    store.patch(("namespaces", "", "liqo-tenant-cluster-a"), unmarked)
+    store.delete(("secrets", "liqo-tenant-cluster-a", manifests.NOTE), {})
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_somebodys", [False, True], ids=["earlier", "of somebody else"])
+async def test_the_end_of_a_peering_that_was_interrupted_is_finished_later(world: World, *, is_somebodys: bool) -> None:
+    """Where the identity is gone, and the provider was away, nothing but a note of ours says that there is more."""
+    async with world.started(**QUICK_KEEPER) as driver:
+        await driver.delete(await driver.create(spec()))
+        await until(lambda: not world.slices() and not world.market.reserved)
+    _unmark(world, is_somebodys=is_somebodys)
+    entry = world.market.entries["cluster-a"]
+    right, entry.kubeconfig = entry.kubeconfig, "no kubeconfig"
+    async with world.started(**AT_ONCE):
+        await until(lambda: not _identities(world), what="the end of the identity")
+    assert world.names("tenants", at="cluster-a") == ["consumer"]
+    entry.kubeconfig = right
+    async with world.started(**AT_ONCE):
+        for plural in ("tenants", "serviceaccounts", "rolebindings"):
+            await until(lambda plural=plural: not world.names(plural, at="cluster-a"), what=f"no {plural}")  # type: ignore[misc]
+        await until(lambda: not [one for one in world.objects("secrets") if _is_of_the_peering(one)], what="no note")
+    assert ("liqo-tenant-cluster-a" in world.names("namespaces")) == is_somebodys
+
+
+def _is_of_the_peering(one: Json) -> bool:
+    return bool(one["metadata"]["namespace"] == "liqo-tenant-cluster-a")
 
 
 def _give_away(world: World) -> None:

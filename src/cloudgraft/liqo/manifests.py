@@ -19,6 +19,7 @@ from cloudgraft.liqo.options import GatewayOptions
 
 __all__ = [
     "ACCOUNT",
+    "NOTE",
     "SHAPE",
     "TAGS",
     "TOKEN",
@@ -31,6 +32,7 @@ __all__ = [
     "keys_secret",
     "kubeconfig",
     "namespace",
+    "note",
     "public_key",
     "resource_slice",
     "role_binding",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 ACCOUNT: Final = "cloudgraft-consumer"  # as which a consumer comes to a provider
+NOTE: Final = "cloudgraft-peering-begun"  # the name of the Secret that says that we consume the peer
 TOKEN: Final = "cloudgraft-consumer-token"  # noqa: S105 - the name of the object that has it
 TAGS: Final = "cloudgraft/tags"  # annotations: values of labels are too narrow
 SHAPE: Final = "cloudgraft/shape"
@@ -69,6 +72,11 @@ def namespace(peer: str, consumer: str) -> Manifest:
     """The namespace in which all about one peering is, made for the sake of that consumer."""
     labels = {REMOTE: peer, TENANT_NAMESPACE: "true", OURS: IS_OURS, CONSUMER: consumer}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant_namespace(peer), "labels": labels}}
+
+
+def note(provider: str) -> Manifest:
+    """At the consumer: it has begun to peer with the provider. It holds nothing."""
+    return {**_object("v1", "Secret", NOTE, provider), "type": "Opaque"}
 
 
 def tenant(consumer: str) -> Manifest:

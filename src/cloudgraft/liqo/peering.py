@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Market, NetworkMode
 from cloudgraft.kube.connect import connect_foreign
+from cloudgraft.kube.objects import CustomObject
 from cloudgraft.liqo.failures import ClusterError, at_cluster
 from cloudgraft.liqo.foreign import forget_credentials
 from cloudgraft.liqo.kinds import (
@@ -29,8 +30,9 @@ from cloudgraft.liqo.kinds import (
     about,
     is_ours,
 )
-from cloudgraft.liqo.manifests import TOKEN, identity_name, tenant_namespace
+from cloudgraft.liqo.manifests import NOTE, TOKEN, identity_name, tenant_namespace
 from cloudgraft.liqo.network import NETWORK_KINDS, Side, connect_networks
+from cloudgraft.liqo.notes import is_noted, note
 from cloudgraft.liqo.options import LiqoOptions
 from cloudgraft.liqo.placement import Candidate
 from cloudgraft.liqo.present import find, remove_ours, steps
@@ -127,6 +129,7 @@ class Peering:
     async def _peer(self, candidate: Candidate) -> str:
         cluster, consumer_id = candidate.cluster, await self._consumer()
         space = await ensure_namespace(self._client, cluster, consumer_id)
+        await note(self._client, cluster, space)
         consumer = Side(client=self._client, cluster=consumer_id, peer=cluster, space=space)
         given = await self._credentials(cluster)
         if given is None:
@@ -193,9 +196,7 @@ class Peering:
             space = (await peers_of(self._client)).get(cluster)
             if space is None or is_needed() or await self._is_used(space.name) or is_needed():
                 return space is None
-            identity = await find_identity(self._client, cluster, space.name)
-            is_marked = is_ours(space) and space.labels.get(CONSUMER) == await self._consumer()
-            if not is_marked if identity is None else not is_ours(identity):
+            if not await self._is_begun(cluster, space):
                 return True  # somebody else's peering, perhaps the other way; what we may have added to it, it uses
             limit = asyncio.timeout(self._options.timeouts.peering.total_seconds())
             try:
@@ -206,11 +207,20 @@ class Peering:
                     raise
                 raise ClusterError("the end of the peering took too long") from None
 
+    async def _is_begun(self, cluster: str, space: CustomObject) -> bool:
+        """Whether we have made something for a peering, or are about to, or have not taken all of it away."""
+        identity = await find_identity(self._client, cluster, space.name)
+        if identity is not None:
+            return is_ours(identity)
+        if await is_noted(self._client, space.name):
+            return True
+        return is_ours(space) and space.labels.get(CONSUMER) == await self._consumer()
+
     async def _undo(self, cluster: str, space: str, *, remove_space: bool) -> bool:
         is_shared = await find(self._client, SECRETS, TOKEN, space) is not None  # a cloudgraft there consumes us
-        only = identity_name(cluster) if is_shared else ""
+        await note(self._client, cluster, space)  # one from before there were notes has none yet
         async for _ in steps():  # Liqo holds the identity until it needs the way in no more
-            if not await remove_ours(self._client, about(SECRETS, cluster), space, only=only):
+            if not await remove_ours(self._client, about(SECRETS, cluster), space, only=identity_name(cluster)):
                 break
         await forget_credentials(self._client, cluster)
         given = await self._credentials(cluster)
@@ -221,15 +231,23 @@ class Peering:
                 consumer_id = await self._consumer()
                 with at_cluster(f"cannot undo the peering at {cluster}", client):
                     await _clear(client, consumer_id)
-        if not is_shared:
-            for kind in (*NETWORK_KINDS, SECRETS):
-                await remove_ours(self._client, about(kind, cluster), space)
-        if remove_space and not is_shared:
-            found = await find(self._client, NAMESPACES, space)
-            if found is not None and not found.deleting:
-                await self._client.delete(NAMESPACES, space, uid=found.uid)
+        await self._finish(cluster, space, is_shared=is_shared, remove_space=remove_space)
         log.info("no longer peered with cluster %s: nothing of it was in use", cluster)
         return True
+
+    async def _finish(self, cluster: str, space: str, *, is_shared: bool, remove_space: bool) -> None:
+        """What is left here, and the note last of all: it goes with the namespace, if that goes."""
+        if is_shared:
+            await remove_ours(self._client, about(SECRETS, cluster), space, only=NOTE)
+            return
+        for kind in NETWORK_KINDS:
+            await remove_ours(self._client, about(kind, cluster), space)
+        if not remove_space:
+            await remove_ours(self._client, about(SECRETS, cluster), space)
+            return
+        found = await find(self._client, NAMESPACES, space)
+        if found is not None and not found.deleting:
+            await self._client.delete(NAMESPACES, space, uid=found.uid)
 
     async def _is_used(self, space: str) -> bool:
         for kind in (SLICES, VIRTUAL_NODE_OBJECTS):
