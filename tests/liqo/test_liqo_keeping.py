@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -13,9 +14,10 @@ import pytest
 from cloudgraft.liqo import manifests
 from cloudgraft.liqo.peering import Peering
 from cloudgraft.sdk.driver import Machine, MachineState
-from cloudgraft.sdk.errors import AlreadyExistsError, UnavailableError
+from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.testing.kubeapi import Json
 from cloudgraft.testing.kubeapi.calls import Fault, Request
+from cloudgraft.testing.kubeapi.refusals import RefusedError
 from tests.conditions import until
 from tests.liqo.liqo_world import QUICK, World, spec
 
@@ -117,7 +119,7 @@ async def test_a_peering_that_somebody_else_made_is_used_and_never_ended(world: 
 def _consumed_by_cluster_a(world: World) -> None:
     """A cloudgraft over there has peered with us: it carries the same label as what ours makes."""
     store, space = world.consumer.store, "liqo-tenant-cluster-a"
-    with suppress(AlreadyExistsError):
+    with suppress(RefusedError):  # it is there
         store.create("namespaces", "", dict(manifests.namespace("cluster-a", "cluster-a")))
     for plural, manifest in (
         ("tenants", manifests.tenant("cluster-a")),
@@ -146,6 +148,77 @@ async def test_what_a_peers_own_cloudgraft_made_here_is_never_taken_away(world: 
         await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
     assert _their_way_is_whole(world)
     assert _identities(world) == []
+
+
+def _its_tenant(world: World) -> None:
+    """Without an account of its own: its kubeconfig may not make any, and serves itself."""
+    world.consumer.store.create("tenants", "liqo-tenant-cluster-a", dict(manifests.tenant("cluster-a")))
+
+
+def _seen_there(world: World) -> None:
+    _its_tenant(world)
+    identity = dict(manifests.identity_secret("consumer", "liqo-tenant-cluster-a", "a kubeconfig"))
+    world.providers["cluster-a"].store.create("secrets", "liqo-tenant-consumer", identity)
+
+
+def _begun_there(world: World) -> None:
+    _its_tenant(world)
+    world.providers["cluster-a"].store.create("secrets", "liqo-tenant-consumer", dict(manifests.note("consumer")))
+
+
+def _seen_by_liqo(world: World) -> None:
+    """With nobody to ask over there."""
+    _its_tenant(world)
+    del world.market.entries["cluster-a"]
+
+    def matches(request: Request) -> bool:
+        return (request.method, request.plural, request.name) == ("GET", "foreignclusters", "cluster-a")
+
+    told = json.dumps({"metadata": {"name": "cluster-a"}, "status": {"role": "Consumer"}}).encode()
+    world.consumer.faults.append(Fault(matches, 200, told, {"Content-Type": "application/json"}, times=1_000_000))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("consumed", [_consumed_by_cluster_a, _seen_there, _begun_there, _seen_by_liqo])
+async def test_our_own_way_ends_once_and_leaves_the_namespace_to_a_peer_that_came_in_by_any_other(
+    world: World, consumed: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 4: its Tenant would go with the namespace, though that was made for our sake."""
+    async with world.started(**QUICK_KEEPER) as driver:
+        await driver.delete(await driver.create(spec()))
+        await until(lambda: not world.slices() and not world.market.reserved)
+    consumed(world)
+    asked, carried_out = list[str](), list[str]()
+    undo, really = Peering.undo, Peering._undo
+
+    async def counted(peering: Peering, cluster: str, is_needed: Callable[[], bool]) -> bool:
+        asked.append(cluster)
+        return await undo(peering, cluster, is_needed)
+
+    async def counted_really(peering: Peering, cluster: str, space: str, *, remove_space: bool) -> bool:
+        carried_out.append(cluster)
+        return await really(peering, cluster, space, remove_space=remove_space)
+
+    monkeypatch.setattr(Peering, "undo", counted)
+    monkeypatch.setattr(Peering, "_undo", counted_really)
+    async with world.started(**AT_ONCE):
+        await until(lambda: len(asked) >= 3, what="the keeper has looked several times")
+    assert carried_out == ["cluster-a"]
+    assert _identities(world) == []
+    assert world.names("tenants") == ["cluster-a"]
+    assert "liqo-tenant-cluster-a" in world.names("namespaces")
+    assert world.names("tenants", at="cluster-a") == ([] if "cluster-a" in world.market.entries else ["consumer"])
+
+
+@pytest.mark.thorough
+async def test_a_way_that_ended_and_began_anew_ends_again(world: World) -> None:
+    """While the peer consumes us, so that the namespace was there all the time."""
+    _consumed_by_cluster_a(world)
+    async with world.started(**AT_ONCE) as driver:
+        for name in ("node-1", "node-2"):
+            await driver.delete(await driver.create(spec(name)))
+            await until(lambda: not world.objects("tenants", at="cluster-a"), what="the end of our own way")
+    assert _their_way_is_whole(world)
 
 
 @pytest.mark.thorough

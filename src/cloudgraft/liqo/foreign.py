@@ -22,10 +22,11 @@ from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError
 if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["forget_credentials"]
+__all__ = ["forget_credentials", "is_consumer"]
 
 log = logging.getLogger("cloudgraft.liqo")
 _LOOK: Final = "cloudgraft/look"
+_CONSUMERS: Final = ("Consumer", "ConsumerAndProvider")  # as Liqo says it of a cluster that has a Tenant here
 _PATIENCE: Final = 10.0  # seconds; Liqo does it at once, unless it does not run
 
 
@@ -57,3 +58,13 @@ async def _look_until_forgotten(client: KubeClient, cluster: str) -> None:
             await client.patch(FOREIGN_CLUSTERS, cluster, patch, style=PatchStyle.MERGE)
         except NotFoundError:
             return
+
+
+async def is_consumer(client: KubeClient, cluster: str) -> bool:
+    """Whether Liqo says that the peer consumes us. It looks at the Tenant, which our account here may not."""
+    try:
+        found = await find(client, FOREIGN_CLUSTERS, cluster)
+    except PermissionDeniedError:
+        return False
+    status = found.content.get("status") if found is not None else None
+    return isinstance(status, Mapping) and status.get("role") in _CONSUMERS

@@ -12,6 +12,7 @@ __all__ = [
     "CONFIGURATIONS",
     "CONNECTIONS",
     "CONSUMER",
+    "ENDED",
     "FOREIGN_CLUSTERS",
     "GATEWAY_CLIENTS",
     "GATEWAY_SERVERS",
@@ -47,6 +48,7 @@ NETWORK_TYPE: Final = "ipam.liqo.io/network-type"
 OURS: Final = "app.kubernetes.io/managed-by"  # on every object that we make, with the value below
 IS_OURS: Final = "cloudgraft"
 CONSUMER: Final = "cloudgraft/consumer"  # on namespaces for a peering: whose, for both sides may be consumers
+ENDED: Final = "cloudgraft/ended"  # on the note of a peering of which nothing of ours is left
 
 _CORE: Final = "api/v1"
 _AUTHENTICATION: Final = "apis/authentication.liqo.io/v1beta1"

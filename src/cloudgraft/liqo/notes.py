@@ -8,22 +8,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cloudgraft.kube.objects import PatchStyle
 from cloudgraft.liqo import manifests
-from cloudgraft.liqo.kinds import SECRETS, is_ours
+from cloudgraft.liqo.kinds import ENDED, SECRETS, is_ours
 from cloudgraft.liqo.present import ensure, find
+from cloudgraft.sdk.errors import NotFoundError
 
 if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["is_noted", "note"]
+__all__ = ["is_noted", "note", "note_end"]
 
 
 async def note(client: KubeClient, peer: str, space: str) -> None:
     """That from now on something of ours may be at either side."""
-    await ensure(client, SECRETS, manifests.note(peer), space)
+    found = await ensure(client, SECRETS, manifests.note(peer), space)
+    if is_ours(found) and ENDED in found.labels:
+        patch = {"metadata": {"uid": found.uid, "labels": {ENDED: None}}}
+        await client.patch(SECRETS, found.name, patch, namespace=space, style=PatchStyle.MERGE)
 
 
-async def is_noted(client: KubeClient, space: str) -> bool:
-    """Whether a peering was begun from here, and its end not finished."""
+async def note_end(client: KubeClient, space: str) -> None:
+    """That nothing of ours is left, though the namespace stays, which may say that it was made for our sake."""
+    patch = {"metadata": {"labels": {ENDED: "true"}}}
+    try:
+        await client.patch(SECRETS, manifests.NOTE, patch, namespace=space, style=PatchStyle.MERGE)
+    except NotFoundError:  # somebody took the whole namespace away
+        return
+
+
+async def is_noted(client: KubeClient, space: str) -> bool | None:
+    """Whether a peering was begun from here and its end not finished; None where there is no note at all."""
     found = await find(client, SECRETS, manifests.NOTE, space)
-    return found is not None and is_ours(found)
+    return None if found is None or not is_ours(found) else ENDED not in found.labels

@@ -17,7 +17,7 @@ from cloudgraft.discovery.model import Market, NetworkMode
 from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.kube.objects import CustomObject
 from cloudgraft.liqo.failures import ClusterError, at_cluster
-from cloudgraft.liqo.foreign import forget_credentials
+from cloudgraft.liqo.foreign import forget_credentials, is_consumer
 from cloudgraft.liqo.kinds import (
     CONSUMER,
     NAMESPACES,
@@ -30,9 +30,9 @@ from cloudgraft.liqo.kinds import (
     about,
     is_ours,
 )
-from cloudgraft.liqo.manifests import NOTE, TOKEN, identity_name, tenant_namespace
+from cloudgraft.liqo.manifests import TOKEN, identity_name, tenant_namespace
 from cloudgraft.liqo.network import NETWORK_KINDS, Side, connect_networks
-from cloudgraft.liqo.notes import is_noted, note
+from cloudgraft.liqo.notes import is_noted, note, note_end
 from cloudgraft.liqo.options import LiqoOptions
 from cloudgraft.liqo.placement import Candidate
 from cloudgraft.liqo.present import find, remove_ours, steps
@@ -212,17 +212,22 @@ class Peering:
         identity = await find_identity(self._client, cluster, space.name)
         if identity is not None:
             return is_ours(identity)
-        if await is_noted(self._client, space.name):
-            return True
+        noted = await is_noted(self._client, space.name)
+        if noted is not None:
+            return noted
         return is_ours(space) and space.labels.get(CONSUMER) == await self._consumer()
 
+    async def _is_shared(self, cluster: str, space: str) -> bool:
+        """Whether the peer consumes us, as far as that is seen here: it has an account, or Liqo has seen its Tenant."""
+        return await find(self._client, SECRETS, TOKEN, space) is not None or await is_consumer(self._client, cluster)
+
     async def _undo(self, cluster: str, space: str, *, remove_space: bool) -> bool:
-        is_shared = await find(self._client, SECRETS, TOKEN, space) is not None  # a cloudgraft there consumes us
         await note(self._client, cluster, space)  # one from before there were notes has none yet
         async for _ in steps():  # Liqo holds the identity until it needs the way in no more
             if not await remove_ours(self._client, about(SECRETS, cluster), space, only=identity_name(cluster)):
                 break
         await forget_credentials(self._client, cluster)
+        is_shared = await self._is_shared(cluster, space)
         given = await self._credentials(cluster)
         if given is None:
             log.warning("discovery has no credentials for cluster %s any more: what we made there stays", cluster)
@@ -230,15 +235,18 @@ class Peering:
             async with self._provider(cluster, given) as client:
                 consumer_id = await self._consumer()
                 with at_cluster(f"cannot undo the peering at {cluster}", client):
-                    await _clear(client, consumer_id)
+                    is_shared |= await _clear(client, consumer_id)
         await self._finish(cluster, space, is_shared=is_shared, remove_space=remove_space)
         log.info("no longer peered with cluster %s: nothing of it was in use", cluster)
         return True
 
     async def _finish(self, cluster: str, space: str, *, is_shared: bool, remove_space: bool) -> None:
-        """What is left here, and the note last of all: it goes with the namespace, if that goes."""
+        """What is left here, and the note last of all: it goes with the namespace, if that goes.
+
+        Where the peer consumes us, its Tenant is in the namespace, and needs that and the network.
+        """
         if is_shared:
-            await remove_ours(self._client, about(SECRETS, cluster), space, only=NOTE)
+            await note_end(self._client, space)
             return
         for kind in NETWORK_KINDS:
             await remove_ours(self._client, about(kind, cluster), space)
@@ -263,15 +271,17 @@ async def _id_behind(client: KubeClient, liqo: str) -> str:
         raise ClusterError(f"its kubeconfig leads to no cluster with Liqo: {error.message}") from error
 
 
-async def _clear(client: KubeClient, consumer: str) -> None:
+async def _clear(client: KubeClient, consumer: str) -> bool:
     """At the provider: everything of ours about the consumer, and the namespace, if that is ours as well.
 
-    The provider may be a consumer itself, of our cluster: then the network and the namespace are for that too.
+    The provider may be a consumer itself, of our cluster: then the network and the namespaces are for that too, at both
+    sides. Says whether it is, or begins to be, or still has to end that.
     """
     space = await find(client, NAMESPACES, tenant_namespace(consumer)) or (await peers_of(client)).get(consumer)
     if space is None or space.deleting:
-        return
-    is_shared = await find_identity(client, consumer, space.name) is not None
+        return False
+    has_identity = await find_identity(client, consumer, space.name) is not None
+    is_shared = has_identity or await is_noted(client, space.name) is True
     await remove_ours(client, about(TENANTS, consumer), space.name)
     for kind in () if is_shared else NETWORK_KINDS:
         await remove_ours(client, about(kind, consumer), space.name)
@@ -282,3 +292,4 @@ async def _clear(client: KubeClient, consumer: str) -> None:
         tenants = (await client.list(TENANTS, namespace=space.name)).items
         if all(is_ours(one) for one in tenants):
             await client.delete(NAMESPACES, space.name, uid=space.uid)
+    return is_shared
