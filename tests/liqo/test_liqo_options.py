@@ -66,7 +66,8 @@ def test_a_file_says_it_in_camel_case(tmp_path: Path) -> None:
         {"clusterID": "My Cluster"},
         {"unpeer_after": timedelta(seconds=-1)},
         {"look_every": timedelta(0)},
-        {"reserve_for": timedelta(minutes=5)},
+        {"reserve_for": timedelta(minutes=5, seconds=-1)},
+        {"reserve_for": timedelta(minutes=5), "timeouts": Timeouts(slice=timedelta(minutes=6))},
         {"price_cap": Decimal(1)},
         {"price_cap": Decimal(-1), "currency": "EUR"},
     ],
@@ -75,6 +76,14 @@ def test_what_can_never_work_is_refused(changes: dict[str, Any]) -> None:
     given = {"discovery": DiscoveryOptions(address="https://x"), "sizes": {"S": {"cpu": 1, "memory": "1Gi"}}, **changes}
     with pytest.raises(InvalidArgumentError):
         LiqoOptions(**given)
+
+
+def test_what_is_held_need_not_last_for_the_peering_and_the_slice_together() -> None:
+    """It is held anew when the clusters are peered."""
+    given = DiscoveryOptions(address="https://x")
+    enough = timedelta(minutes=5)
+    made = LiqoOptions(discovery=given, sizes={"S": {"cpu": 1, "memory": "1Gi"}}, reserve_for=enough)
+    assert made.reserve_for == enough == made.timeouts.peering
 
 
 def test_parts_of_it_are_refused_too() -> None:

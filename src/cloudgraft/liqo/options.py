@@ -110,10 +110,10 @@ class LiqoOptions:
             raise InvalidArgumentError(f"{found} must not be negative")
         if min(self.reserve_for, self.look_every) <= timedelta(0):
             raise InvalidArgumentError("reserveFor and lookEvery must be more than zero")
-        if self.reserve_for < self.timeouts.peering + self.timeouts.slice:
+        if self.reserve_for < max(self.timeouts.peering, self.timeouts.slice):  # it is held anew between the two
             raise InvalidArgumentError(
-                "reserveFor must be at least timeouts.peering and timeouts.slice together: what is held must not end "
-                "while the machine is being made"
+                "reserveFor must be at least as long as timeouts.peering, and as timeouts.slice: what is held must not "
+                "end while the machine is being made"
             )
         if self.price_cap is not None and (self.price_cap < 0 or not self.currency):
             raise InvalidArgumentError("priceCap must not be negative, and needs `currency`, in which it is meant")
