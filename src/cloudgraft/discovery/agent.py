@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final, Protocol
 
 from cloudgraft._version import __version__
 from cloudgraft.discovery.agent_measure import Measurement, Rules, measure
 from cloudgraft.discovery.model import Cluster, ClusterSpec, Heartbeat, PriceList
+from cloudgraft.discovery.prices import seconds_of
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.kube.objects import CONFIG_MAPS, NODES, POD_LOADS, ConfigMapObject, Kind
 from cloudgraft.kube.watched import Source, Watched
@@ -49,11 +53,8 @@ class Register(Protocol):
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
         """Tells what was measured; NotFoundError when the cluster is not known."""
 
-    async def prices(self, cluster: str) -> Sequence[PriceList]:
-        """All that the cluster asks."""
-
-    async def set_prices(self, cluster: str, prices: Sequence[PriceList]) -> None:
-        """Sets all that the cluster asks."""
+    async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
+        """Sets what becomes of the prices that the cluster asks; ConflictError when somebody else was faster."""
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
         """Hands in the kubeconfig for peering."""
@@ -184,17 +185,14 @@ class Agent:
         self._announced = spec
 
     async def _tell_prices(self) -> None:
-        """Ours takes the place of the first list for the same time, and lies below all others: operators laid them over
-        it, and a start of ours is no reason to take them away.
-        """
+        """Once: operators lay prices over ours, and a start of ours is no reason to take them away."""
         own = self._settings.prices
         if own is None or self._has_told_prices:
             return
-        present = list(await self._register.prices(self._id))
-        if own not in present:
-            span = (own.valid_from, own.valid_to)
-            former = next((one for one in present if (one.valid_from, one.valid_to) == span), None)
-            await self._register.set_prices(self._id, [own, *(one for one in present if one is not former)])
+        try:
+            await self._register.change_prices(self._id, partial(_with_own, own, time.time()))
+        except ConflictError:
+            return  # an operator was faster: at the next heartbeat
         self._has_told_prices = True
 
     async def _hand_in(self) -> None:
@@ -231,6 +229,18 @@ def _heartbeat(measured: Measurement) -> Heartbeat:
         observed_at=datetime.now(UTC),
         agent_version=__version__,
     )
+
+
+def _with_own(own: PriceList, now: float, present: Sequence[PriceList]) -> list[PriceList]:
+    """Ours takes the place of the first list that begins when it does, and lies below all others; those that have ended
+    go. By its end the former one is not known: an end that was changed would leave it lying over ours, and counting.
+    """
+    alive = [one for one in present if one == own or seconds_of(one.valid_to, inf) > now]
+    if own in alive:
+        return alive
+    begin = seconds_of(own.valid_from, -inf)
+    former = next((one for one in present if seconds_of(one.valid_from, -inf) == begin), None)
+    return [own, *(one for one in alive if one is not former)]
 
 
 def _nothing() -> None:

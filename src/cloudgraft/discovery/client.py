@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -167,9 +167,15 @@ class DiscoveryClient(Market):
 
     async def add_prices(self, cluster: str, prices: PriceList) -> None:
         """Lays prices over those that there are. ConflictError when somebody else changes them at the same moment."""
+        await self.change_prices(cluster, lambda before: [*before, prices])
+
+    async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
+        """Sets what becomes of the prices that there are; ConflictError when somebody else was faster."""
         answer = await self._web.request("GET", f"{_cluster(cluster)}/prices")
         before = [item.value() for item in _read(PricesBody, answer).items]
-        await self.set_prices(cluster, [*before, prices], revision=revision_of(answer.headers.get("etag")))
+        after = list(change(before))
+        if after != before:
+            await self.set_prices(cluster, after, revision=revision_of(answer.headers.get("etag")))
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
         """Hands in the kubeconfig with which others peer with the cluster."""

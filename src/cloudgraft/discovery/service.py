@@ -170,6 +170,13 @@ class Discovery:
         checks.check_prices(prices)
         await self._write(partial(store_statements.set_prices, id_=cluster, prices=prices, revision=revision))
 
+    async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
+        """Sets what becomes of the prices that there are. NotFoundError; ConflictError when somebody was faster."""
+        before = list(await self.prices(cluster))
+        after = list(change(before))
+        if after != before:
+            await self.set_prices(cluster, after, revision=self.price_revision(before))
+
     @staticmethod
     def price_revision(prices: Sequence[PriceList]) -> int:
         """By which prices are known again: the same for the same, and another for others."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,49 @@ async def test_a_start_of_an_agent_takes_no_prices_away_that_an_operator_laid_ov
             await until(lambda agent=agent: agent.heartbeats >= 1)  # type: ignore[misc]
             assert list(await core.prices("turin")) == told
         await core.set_prices("turin", [own, special])
+
+
+async def test_prices_of_the_agents_file_count_also_when_only_their_end_was_changed(
+    api: KubeApi, kube: KubeClient, core: Discovery
+) -> None:
+    """The former list began at the same moment: left where it is, it would lie over the new one, and count."""
+    add_node(api, "a")
+    now = datetime.now(UTC)
+    first = PriceList(currency="EUR", unit={"cpu": Decimal("0.02")}, valid_to=now + timedelta(days=1))
+    second = PriceList(currency="EUR", unit={"cpu": Decimal("0.03")}, valid_to=now + timedelta(days=2))
+    ended = PriceList(currency="EUR", unit={"cpu": Decimal("0.04")}, valid_to=now - timedelta(days=1))
+    special = replace(ended, valid_from=now, valid_to=now + timedelta(hours=1))
+    await core.put_cluster(SETTINGS.spec)
+    await core.set_prices("turin", [first, ended, special])
+    async with working(kube, core, replace(SETTINGS, prices=second)) as agent:
+        await until(lambda: agent.heartbeats >= 1)
+        assert list(await core.prices("turin")) == [second, special]
+
+
+async def test_prices_that_an_operator_lays_on_top_while_the_agent_tells_its_own_are_not_lost(
+    api: KubeApi, kube: KubeClient, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_node(api, "a")
+    own, special = (PriceList(currency="EUR", unit={"cpu": Decimal(price)}) for price in ("0.02", "0.01"))
+    async with town.as_("turin") as client, town.as_("boss") as boss:
+        tell, tries = client.set_prices, list[str]()
+
+        async def slowly(cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
+            tries.append(cluster)
+            if len(tries) == 1:
+                await boss.add_prices(cluster, special)
+            await tell(cluster, prices, revision=revision)
+
+        monkeypatch.setattr(client, "set_prices", slowly)
+        await boss.put_cluster(SETTINGS.spec)
+        await boss.set_prices("turin", [replace(own, currency="USD")])
+        async with working(kube, client, replace(SETTINGS, prices=own)):
+            await until(lambda: len(tries) >= 2, what="it is told again")
+
+            async def is_told() -> bool:
+                return list(await boss.prices("turin")) == [own, special]
+
+            await until(is_told)
 
 
 async def is_there(core: Discovery) -> bool:
