@@ -59,6 +59,7 @@ class VirtualNodes:
                 await self._cluster.hold(VIRTUAL_NODES, virtual, VIRTUAL_NODE_FINALIZER, wanted=True)
                 await self._map(virtual)
                 await self._keep(virtual)
+        await self._unmap_rest()
 
     async def renew_leases(self) -> None:
         """Says that the nodes live, as their kubelets do, for a cluster that would take silence for death."""
@@ -102,6 +103,13 @@ class VirtualNodes:
         found = self._cluster.find(NAMESPACE_MAPS, peer, virtual.namespace)
         if found is not None and len(self._cluster.all(VIRTUAL_NODES, remote=peer)) == 1:
             await self._cluster.delete(NAMESPACE_MAPS, found)
+
+    async def _unmap_rest(self) -> None:
+        """A virtual node that went before its map was seen has left that behind: it would hold the way for ever."""
+        for found in self._cluster.all(NAMESPACE_MAPS):
+            is_ours = found.labels.get(REPLICATION) == "true"
+            if is_ours and not self._cluster.all(VIRTUAL_NODES, remote=found.labels.get(DESTINATION, "")):
+                await self._cluster.delete(NAMESPACE_MAPS, found)
 
     async def _keep(self, virtual: CustomObject) -> None:
         remote = spec_of(virtual).get("clusterID", "")
