@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from clouds.judges import judges
@@ -78,7 +79,7 @@ def _print_list(console: Console, only: Sequence[str]) -> None:
     table = Table("cloud", "driver", "can it be judged here")
     for name in only:
         judge = judges()[name]
-        table.add_row(name, judge.driver, judge.missing() or "yes")
+        table.add_row(name, judge.driver, escape(judge.missing() or "yes"))
     console.print(table)
 
 
@@ -88,7 +89,7 @@ def _print_table(console: Console, trials: Sequence[Trial]) -> None:
         checks = "\n".join(f"{'' if c.is_passed else 'FAILED '}{c.name} {_first_line(c.detail)}" for c in trial.checks)
         result = f"not run: {trial.not_run}" if trial.not_run else ("passed" if trial.is_passed else "FAILED")
         took = f"{trial.seconds:.0f}" if trial.seconds else ""
-        table.add_row(trial.name, trial.driver, trial.judged_by, checks, result, took)
+        table.add_row(trial.name, trial.driver, trial.judged_by, escape(checks), escape(result), took)
     console.print(table)
     for trial in trials:
         for check in trial.checks:

@@ -9,7 +9,7 @@ import yaml
 
 from e2e.control_plane import ControlPlane
 
-__all__ = ["apply", "kubeconfig_of", "kubectl"]
+__all__ = ["kubeconfig_of", "kubectl"]
 
 
 def kubectl(plane: ControlPlane, *words: str, stdin: str = "") -> str:
@@ -18,11 +18,6 @@ def kubectl(plane: ControlPlane, *words: str, stdin: str = "") -> str:
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60.0, check=False)
     assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
     return done.stdout
-
-
-def apply(plane: ControlPlane, manifest: str) -> None:
-    """Applies what a file holds."""
-    kubectl(plane, "apply", "-f", "-", stdin=manifest)
 
 
 def kubeconfig_of(plane: ControlPlane, account: str, path: Path) -> Path:

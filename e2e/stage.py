@@ -14,6 +14,7 @@ from e2e import audit
 from e2e.autoscaler import Autoscaler
 from e2e.cloudgraft_process import CloudgraftServer, Simcloud
 from e2e.control_plane import ControlPlane
+from e2e.kubectl import kubectl
 from e2e.kubernetes import Cluster, connected
 from e2e.modules import Release
 from e2e.processes import Program
@@ -84,6 +85,16 @@ class Stage:
         """Starts it; it is stopped with the scenario."""
         self.stack.callback(program.stop)
         program.start()
+
+    def apply(self, manifest: str) -> None:
+        """Has kubectl apply it; it is taken away with the scenario: the next one meets a cluster without it."""
+        self.takes_away(manifest)
+        kubectl(self.plane, "apply", "-f", "-", stdin=manifest)
+
+    def takes_away(self, manifest: str) -> None:
+        """When the scenario ends, what the manifest names is deleted, whoever has applied it."""
+        delete = ("delete", "--ignore-not-found", "-f", "-")
+        self.stack.callback(kubectl, self.plane, *delete, stdin=manifest)
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from e2e.config import cloud, document, node_group
-from e2e.kubectl import apply, kubeconfig_of, kubectl
+from e2e.kubectl import kubeconfig_of, kubectl
 from e2e.kubernetes import Workload
 from e2e.scenarios.scenario import Scenario
 from e2e.stage import Stage
@@ -27,7 +27,7 @@ def _run(stage: Stage) -> None:
         if path.name not in _NOT_SENT:
             kubectl(stage.plane, "apply", "--dry-run=server", "--validate=strict", "-f", str(path))
     objects = list(yaml.safe_load_all((_DEPLOY / "cluster-autoscaler.yaml").read_text("utf-8")))
-    apply(stage.plane, yaml.safe_dump_all([one for one in objects if one["kind"] in _RIGHTS]))
+    stage.apply(yaml.safe_dump_all([one for one in objects if one["kind"] in _RIGHTS]))
     account = kubeconfig_of(stage.plane, "cluster-autoscaler", stage.directory / "cluster-autoscaler.conf")
 
     sim = stage.start_cloud()

@@ -16,7 +16,7 @@ import yaml
 
 from cloudgraft.kube.rights import Feature, Right, rights_of
 from e2e.config import document
-from e2e.kubectl import apply, kubeconfig_of, kubectl
+from e2e.kubectl import kubeconfig_of, kubectl
 from e2e.scenarios.scenario import Scenario
 from e2e.scenarios.three_scripts import EXAMPLES, lab_program
 from e2e.stage import Stage
@@ -36,8 +36,8 @@ def _run(stage: Stage) -> None:
     for name in ("labctl", "lab.sh"):
         shutil.copy(EXAMPLES / name, stage.directory)
     stage.start_program(lab_program(lab, stage))
-    apply(stage.plane, _account("kube-system"))
-    apply(stage.plane, _ACCESS.read_text("utf-8"))
+    stage.apply(_account("kube-system"))
+    stage.apply(_ACCESS.read_text("utf-8"))
     _works(stage)
     for right in rights_of(_USED):
         _lacks(stage, right)
@@ -56,7 +56,7 @@ def _works(stage: Stage) -> None:
 
 def _lacks(stage: Stage, right: Right) -> None:
     """Without it something does not work, and the log says the right by its name."""
-    apply(stage.plane, _rules([one for one in rights_of(_USED) if one != right]))
+    stage.apply(_rules([one for one in rights_of(_USED) if one != right]))
     server = stage.server
     begin = len(server.log_entries())
     server.start()
@@ -77,7 +77,7 @@ def _lacks(stage: Stage, right: Right) -> None:
         stage.until(lambda: _is_told(stage, right, begin), f"the log says that the right to {right} is missing")
     stage.until(lambda: not stage.server.states(), "cloudgraft has no machine left")
     server.stop()
-    apply(stage.plane, _rules(rights_of(_USED)))
+    stage.apply(_rules(rights_of(_USED)))
     _clear(stage)
 
 

@@ -17,7 +17,7 @@ from e2e.processes import Program, free_ports
 from e2e.scenarios.scenario import Scenario
 from e2e.stage import PATIENCE, Stage
 from e2e.stand_in.cluster_info import prepare_for_kubeadm
-from tests.docs.terminal import ROOT, Terminal
+from tests.docs.terminal import ROOT, File, Terminal, steps
 
 __all__ = ["EXAMPLES", "SCENARIO", "lab_program"]
 
@@ -39,7 +39,9 @@ def _run(stage: Stage) -> None:
     programs = {"kubectl": stage.plane.kubectl, "cluster-autoscaler": stage.binary}
     terminal = Terminal(reader, programs=programs, patience=PATIENCE)
     stage.stack.callback(terminal.close)
-    terminal.follow(_page(stage.plane.server))
+    page = _page(stage.plane.server)
+    stage.takes_away(_file(page, "account.yaml"))
+    terminal.follow(page)
     _judge(terminal, lab)
 
 
@@ -56,6 +58,11 @@ def _page(server: str) -> str:
     for number, port in zip(_PORTS, free_ports(len(_PORTS)), strict=True):
         text = text.replace(f"127.0.0.1:{number}", f"127.0.0.1:{port}")
     return text
+
+
+def _file(page: str, name: str) -> str:
+    """What the page has its reader write into it."""
+    return next(step.content for step in steps(page) if isinstance(step, File) and step.name == name)
 
 
 def _judge(terminal: Terminal, lab: Path) -> None:

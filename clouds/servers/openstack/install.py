@@ -36,7 +36,8 @@ BROKER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # not the one on 
 
 def missing() -> str:
     """What must be installed first."""
-    packages = {package for program, package in _PROGRAMS.items() if program_at(program) is None}
+    needed = [packages for program, packages in _PROGRAMS.items() if program_at(program) is None]
+    packages = {package for names in needed for package in names.split()}
     if not BROKER.exists():
         packages.add("rabbitmq-server")
     if not packages:
