@@ -18,7 +18,7 @@ from cloudgraft.plugins.throwaway_tls import make_key_pair
 CERTIFICATE = make_key_pair().der
 
 
-@pytest.mark.parametrize("certificate", [CERTIFICATE, None])
+@pytest.mark.parametrize("certificate", [CERTIFICATE, None], ids=["known", "unknown"])
 @pytest.mark.parametrize(
     ("network", "address", "target"),
     [
