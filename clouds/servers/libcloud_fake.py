@@ -150,6 +150,9 @@ def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             self._do()
 
+        def do_PATCH(self) -> None:
+            self._do()
+
         def do_DELETE(self) -> None:
             self._do()
 

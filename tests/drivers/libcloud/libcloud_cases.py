@@ -26,6 +26,8 @@ from clouds.servers.libcloud_clouds import (
 )
 from clouds.servers.libcloud_fake import Fake, FakeCloud
 from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2, FakeGce, FakeRackspace
+from clouds.servers.libcloud_kubevirt import FakeKubevirt
+from clouds.servers.libcloud_outscale import FakeOutscale
 
 NAME = "lab-k3x7abcdef-small-0a1b2c3d-abcdefgh"
 TAGS = {
@@ -118,6 +120,19 @@ CLOUDS: Mapping[str, Cloud] = {
         create=("GET", "RunInstances"),
         options={"key": "AKIAJUDGE"},
         path="/services/compute",
+    ),
+    "OUTSCALE": Cloud(
+        make=FakeOutscale,
+        machine={"shape": "tinav5.c2r4p2", "image": "ami-1", "zone": "eu-west-2b", "networks": ["subnet-1"]},
+        create=("POST", "/api/v1/CreateVms"),
+        options={"key": "AKIAJUDGE", "region": "eu-west-2"},
+        has_tags=False,
+    ),
+    "KUBEVIRT": Cloud(
+        make=FakeKubevirt,
+        machine={"shape": "2x4Gi", "image": "images.example/debian:12", "zone": "hall-b"},
+        create=("POST", "/apis/kubevirt.io/v1/namespaces/lab/virtualmachines"),
+        options={"project": "lab"},
     ),
     "OUTSCALE_SAS": Cloud(
         make=FakeEc2,

@@ -36,6 +36,10 @@ def order_of(provider: str, asked: Asked) -> dict[str, Any]:
         return {**found, "user": decoded(asked.query["userdata"]), "starts": asked.query["startvm"]}
     if provider == "GCE":
         return google_order(asked.body)
+    if provider == "KUBEVIRT":
+        return kubevirt_order(asked.body)
+    if provider == "OUTSCALE":
+        return {"user": decoded(asked.body["UserData"]), **{key: asked.body[key] for key in ORDERS["OUTSCALE"]}}
     body = asked.body["server"] if provider == "RACKSPACE" else asked.body
     if provider == "LINODE":
         assert len(body.pop("root_pass")) > 40
@@ -57,6 +61,14 @@ def google_order(body: dict[str, Any]) -> dict[str, Any]:
     image = body["disks"][0]["initializeParams"]["sourceImage"]
     kept = {key: body[key] for key in ("name", "labels", "machineType")}
     return {"user": item["value"], "key": item["key"], "image": image, **kept}
+
+
+def kubevirt_order(body: dict[str, Any]) -> dict[str, Any]:
+    machine = body["spec"]["template"]["spec"]
+    root, cloud_init = machine["volumes"]
+    kept = {key: body["metadata"][key] for key in ("name", "labels", "annotations")}
+    user = decoded(cloud_init["cloudInitNoCloud"]["userDataBase64"])
+    return {"user": user, "image": root["containerDisk"]["image"], "zone": machine["nodeSelector"], **kept}
 
 
 LABELS = {**TAGS, "cloudgraft-cluster": "x--_4cab_20_2f_20_5a_c3_bcrich"}
@@ -122,6 +134,20 @@ ORDERS: dict[str, dict[str, Any]] = {
         "zoneid": "zone-1",
         "starts": "True",
     },
+    "KUBEVIRT": {
+        "name": NAME,
+        "labels": {"cloudgraft-cluster-id": "k3x7abcdef"},
+        "annotations": TAGS,
+        "image": "images.example/debian:12",
+        "zone": {"topology.kubernetes.io/zone": "hall-b"},
+    },
+    "OUTSCALE": {
+        "ClientToken": NAME,
+        "VmType": "tinav5.c2r4p2",
+        "ImageId": "ami-1",
+        "SubnetId": "subnet-1",
+        "Placement": {"SubregionName": "eu-west-2b"},
+    },
     "RACKSPACE": {
         "name": NAME,
         "flavorRef": "general1-1",
@@ -154,6 +180,8 @@ PROVIDER_IDS = {
     "CLOUDSTACK": "external-cloudstack://vm-101",
     "IKOULA": "external-cloudstack://vm-101",
     "RACKSPACE": "openstack:///a0b1-101",
+    "KUBEVIRT": f"kubevirt://{NAME}",
+    "OUTSCALE": "aws:///eu-west-2b/i-00000101",
     **dict.fromkeys(("EC2", "EUCALYPTUS", "OUTSCALE_SAS", "OUTSCALE_INC"), "aws:///a/i-00000000000000101"),
 }
 
@@ -221,6 +249,7 @@ SHAPES: dict[str, tuple[str, dict[str, str]]] = {
     "VULTR": ("vc2-1c-1gb", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "25Gi"}),
     "GCE": ("e2-small", {"cpu": "2", "memory": "2048Mi"}),
     "CLOUDSTACK": ("Small", {"cpu": "2", "memory": "2048Mi"}),
+    "KUBEVIRT": ("4x8Gi", {"cpu": "4", "memory": "8192Mi"}),
     "EUCALYPTUS": ("m1.small", {"cpu": "1", "memory": "256Mi", "ephemeral-storage": "5Gi"}),
     "RACKSPACE": ("1 GB", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "20Gi"}),
 }
@@ -255,7 +284,7 @@ def test_prices_are_those_that_the_cloud_tells_by_the_hour(provider: str, tmp_pa
             assert fake.asked == []
 
 
-@pytest.mark.parametrize("provider", ["BRIGHTBOX", "OUTSCALE_SAS", "OUTSCALE_INC"])
+@pytest.mark.parametrize("provider", ["BRIGHTBOX", "OUTSCALE", "OUTSCALE_SAS", "OUTSCALE_INC"])
 def test_where_no_cpus_are_told_there_are_no_shapes(provider: str, tmp_path: Path) -> None:
     with opened(provider) as fake, pytest.raises(UnsupportedError):
         driver(provider, fake, tmp_path).shapes()
@@ -282,6 +311,10 @@ def test_where_no_cpus_are_told_there_are_no_shapes(provider: str, tmp_path: Pat
         ("EC2", "a-new-word", MachineState.PENDING),
         ("EC2", "shutting-down", MachineState.DELETING),
         ("OUTSCALE_SAS", "stopping", MachineState.STOPPED),
+        ("OUTSCALE", "stopping", MachineState.STOPPED),
+        ("OUTSCALE", "shutting-down", MachineState.DELETING),
+        ("OUTSCALE", "quarantine", MachineState.STOPPED),
+        ("OUTSCALE", "a-new-word", MachineState.PENDING),
     ],
 )
 def test_no_word_for_a_state_breaks_a_list(provider: str, state: str, ours: MachineState, tmp_path: Path) -> None:
@@ -289,7 +322,7 @@ def test_no_word_for_a_state_breaks_a_list(provider: str, state: str, ours: Mach
         one = driver(provider, fake, tmp_path)
         one.create(spec(provider))
         (machine,) = fake.cloud.machines.values()
-        machine["state" if "state" in machine else "status"] = state
+        machine[next(key for key in ("state", "State", "status") if key in machine)] = state
         (listed,) = one.list()
     assert listed.state is ours
 

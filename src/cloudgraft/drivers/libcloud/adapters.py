@@ -13,6 +13,7 @@ __all__ = ["ADAPTERS", "adapter_of"]
 ADAPTERS: Final = {
     "EC2": "amazon:Ec2",
     "EUCALYPTUS": "amazon:Eucalyptus",
+    "OUTSCALE": "outscale:Outscale",
     "OUTSCALE_SAS": "amazon:OutscaleSas",
     "OUTSCALE_INC": "amazon:OutscaleInc",
     "OPENSTACK": "nova:Openstack",
@@ -25,6 +26,7 @@ ADAPTERS: Final = {
     "GCE": "google:Gce",
     "CLOUDSTACK": "cloudstack:Cloudstack",
     "IKOULA": "cloudstack:Ikoula",
+    "KUBEVIRT": "kubevirt:Kubevirt",
 }
 
 

@@ -65,6 +65,14 @@ ERRORS: Final = ErrorTable(
     Known(code="InvalidInstanceID.NotFound", error=NotFoundError),
     Known(code="InvalidInstanceID.Malformed", error=NotFoundError),
     Known(text="InvalidAMIID", error=InvalidArgumentError, fix="look at machine.image"),
+    # Outscale's own: a type, or a number where the type says too little
+    Known(code="TooManyResources (QuotaExceded)", error=QuotaExceededError, fix=_QUOTA),
+    Known(code="5063", error=NotFoundError),
+    # Kubernetes, for KubeVirt
+    Known(code="AlreadyExists", error=AlreadyExistsError),
+    Known(status=403, text="exceeded quota", error=QuotaExceededError, fix=_QUOTA),
+    Known(status=409, text="uid in precondition", error=NotFoundError),
+    Known(code="Expired", error=ConflictError),
     # Google
     Known(code="ZONE_RESOURCE_POOL_EXHAUSTED", error=OutOfStockError, fix=_STOCK),
     Known(code="ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", error=OutOfStockError, fix=_STOCK),

@@ -33,9 +33,9 @@ class LibcloudOptions:
     secret_file: Path  # the token, secret key or password; for GCE the JSON key of a service account
     key: str = ""  # who we are, where the secret alone does not say it: an access key, a user, an API key
     region: str = ""  # where machines are made; for GCE a zone
-    project: str = ""  # of OPENSTACK and GCE
+    project: str = ""  # of OPENSTACK and GCE; of KUBEVIRT the namespace
     domain: str = ""  # of OPENSTACK's user and project; unless said, Default
-    # Where the API is: of OPENSTACK its Keystone (…/v3), of CLOUDSTACK and EUCALYPTUS the whole address.
+    # Where the API is: of OPENSTACK its Keystone (…/v3), of CLOUDSTACK, EUCALYPTUS and KUBEVIRT the whole address.
     endpoint: str = ""
     ca_file: Path | None = None  # an authority for the API's certificate; unless said, the public ones
     connect_timeout: timedelta = timedelta(seconds=5)
@@ -61,7 +61,7 @@ class LibcloudOptions:
 class MachineSettings:
     """The ``machine:`` section of a group. Which of it a cloud takes is on the page about libcloud."""
 
-    shape: str  # the machine type: its name or slug
+    shape: str  # the machine type: its name or slug; of KUBEVIRT CPUs and memory, such as 4x8Gi
     image: str  # its id or slug; of GCE its address, such as projects/debian-cloud/global/images/family/debian-12
     zone: str = ""  # unless said, the cloud's region, or what the cloud chooses
     networks: Sequence[str] = ()  # ids; of GCE one name

@@ -64,10 +64,9 @@ PROVIDERS: Final[dict[str, Provider]] = {
     "EUCALYPTUS": _limited("user data of 5 KiB at most, no prices"),
     "OUTSCALE_SAS": _limited("user data of 5 KiB at most; shapes are not told: give template.capacity; no prices"),
     "OUTSCALE_INC": _limited("user data of 5 KiB at most; shapes are not told: give template.capacity; no prices"),
-    "OUTSCALE": _not(
-        "libcloud names a machine in a second call, has no timeout at all there, and answers errors as if they were "
-        "machines",
-        "OUTSCALE_SAS or OUTSCALE_INC, which speak to the same cloud",
+    "OUTSCALE": _limited(
+        "it takes no tags in the call that creates: ours are known by the token of that call, which is their name; "
+        "shapes are not told: give template.capacity; no prices"
     ),
     "AZURE_ARM": _not(
         "not served yet: libcloud makes a network card first and leaves it behind when the machine fails, and cannot "
@@ -79,9 +78,8 @@ PROVIDERS: Final[dict[str, Provider]] = {
         "the middle carries no marks",
         _HTTP,
     ),
-    "KUBEVIRT": _not(
-        "not served yet: libcloud speaks the API v1alpha3 only, does not list labels, and asks twice for each machine",
-        _HTTP,
+    "KUBEVIRT": _limited(
+        "a token is the only login; one namespace; addresses are not told; user data of 256 KiB at most; no prices"
     ),
     "ALIYUN_ECS": _not("libcloud drops user data and tags there without a word", _HTTP),
     "SCALEWAY": _not("libcloud speaks to addresses that the vendor has left, and has no user data", _HTTP),
