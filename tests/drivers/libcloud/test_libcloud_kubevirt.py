@@ -254,6 +254,14 @@ def test_what_was_left_unfinished_is_not_listed_and_is_finished_by_the_next_crea
     assert secret["metadata"]["ownerReferences"][0]["uid"] == made.machine_id
 
 
+@pytest.mark.parametrize(("method", "path"), STEPS[1:])
+def test_what_is_to_be_tried_later_is_not_taken_away(method: str, path: str, fake: Fake, one: LibcloudDriver) -> None:
+    later = refusal(429, "TooManyRequests", "too many requests")
+    with fake.trouble(method=method, path=path, answer=later), pytest.raises(DeadlineError):
+        one.create(spec("KUBEVIRT", user_data=LONG))
+    assert one.create(spec("KUBEVIRT", user_data=LONG)).state is MachineState.RUNNING
+
+
 def test_a_start_without_an_answer_was_done_and_is_found(fake: Fake, one: LibcloudDriver) -> None:
     with fake.trouble(method="PATCH", path=MACHINES, is_reset=True), pytest.raises(DeadlineError):
         one.create(spec("KUBEVIRT", user_data=LONG))
@@ -312,6 +320,15 @@ def test_a_secret_of_that_name_that_is_not_the_machines_is_not_used(fake: Fake, 
     with pytest.raises(ConflictError, match="belongs to another"):
         one.create(spec("KUBEVIRT", user_data=LONG))
     assert fake.cloud.machines[NAME]["spec"]["runStrategy"] == "Halted"
+
+
+def test_a_call_is_not_repeated_whatever_the_environment_says(
+    fake: Fake, one: LibcloudDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIBCLOUD_RETRY_FAILED_HTTP_REQUESTS", "yes")
+    with fake.trouble(method="POST", path=MACHINES, is_reset=True), pytest.raises(DeadlineError):
+        one.create(spec("KUBEVIRT"))
+    assert len(fake.asked) == 1
 
 
 # -- whose it is -------------------------------------------------------------------------------------------------------
