@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
+from typing import Final
 
 import pytest
 
 # PostgreSQL is started as another user, which takes a real fork: gRPC would start its threads anew in the child, where
 # their files are closed before PostgreSQL begins.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+_LONGEST_NAME: Final = 200  # characters of a parameter
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -26,8 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("postgres"))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A megabyte of ``[`` is a good parameter and a bad name, which every worker would send and the terminal print."""
+    if isinstance(val, str | bytes) and len(val) > _LONGEST_NAME:
+        return f"{argname}-of-{len(val)}"
+    return None
+
+
 def pytest_collection_finish() -> None:
-    """All modules are imported now and stay: looking for garbage among them again and again took a tenth of the time."""
+    """What was imported stays: looking for garbage in it again and again took a tenth of the time."""
     gc.collect()
     gc.freeze()
 

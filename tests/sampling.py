@@ -8,14 +8,17 @@ from typing import Any, TypeVar
 import pytest
 
 T = TypeVar("T")
-_EVERY = 8
 
 
 def sampled(
-    cases: Iterable[T], name: Callable[[T], str], *, rest: pytest.MarkDecorator = pytest.mark.thorough
+    cases: Iterable[T],
+    name: Callable[[T], str],
+    *,
+    every: int = 8,
+    rest: pytest.MarkDecorator = pytest.mark.thorough,
 ) -> list[Any]:
-    """The cases as parameters of a test, of which every eighth is in the sample; ``rest`` marks the others."""
+    """The cases as parameters of a test; the first of ``every`` so many is in the sample, ``rest`` marks the others."""
     return [
-        pytest.param(case, id=name(case), marks=() if number % _EVERY == 0 else (rest,))
+        pytest.param(case, id=name(case), marks=() if number % every == 0 else (rest,))
         for number, case in enumerate(cases)
     ]

@@ -106,6 +106,7 @@ esac
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.thorough
 async def test_a_script_is_a_driver_that_dials_in(tmp_path: Path) -> None:
     """The driver of the command line is taken over that of the file, and commands run beside the file."""
     script = written(tmp_path / "lab.sh", LAB)

@@ -82,7 +82,7 @@ def told(report: Report) -> str:
     return "\n".join(f"{each.status} {each.check} {each.rules}: {each.message}" for each in unpassed)
 
 
-@pytest.mark.parametrize("kind", [SoundServer, PatientServer])
+@pytest.mark.parametrize("kind", [SoundServer, pytest.param(PatientServer, marks=pytest.mark.thorough)])
 async def test_a_server_without_a_mistake_passes_everything(kind: type[SoundServer], tmp_path: Path) -> None:
     async with served(kind) as server:
         report = await run(kit_for(server, tmp_path, Manner()))
@@ -92,7 +92,7 @@ async def test_a_server_without_a_mistake_passes_everything(kind: type[SoundServ
     assert [result.check for result in report.results if result.status is Status.SKIPPED] == ["http2_is_agreed_on"]
 
 
-@pytest.mark.parametrize("fault", sampled(FAULTS, lambda fault: fault.name))
+@pytest.mark.parametrize("fault", sampled(FAULTS, lambda fault: fault.name, every=25))
 async def test_the_check_that_names_the_mistake_is_listed_first(fault: Fault, tmp_path: Path) -> None:
     report = await judged(fault, tmp_path)
     assert report.failures, f"not caught: {fault.mistake}\n{told(report)}"

@@ -393,8 +393,8 @@ def case(machine: type[EngineLife], examples: int) -> Any:
     return type(machine.__name__, (machine.TestCase,), {"settings": profile(examples)})
 
 
-TestLifeByUniqueName = case(LifeByUniqueName, 12)
-TestLifeWithoutIdempotency = case(LifeWithoutIdempotency, 12)
+TestLifeByUniqueName = case(LifeByUniqueName, 8)
+TestLifeWithoutIdempotency = case(LifeWithoutIdempotency, 8)
 TestLongLifeByToken = pytest.mark.thorough(case(LifeByToken, 60))
 TestLongLifeByUniqueName = pytest.mark.thorough(case(LifeByUniqueName, 60))
 TestLongLifeWithoutIdempotency = pytest.mark.thorough(case(LifeWithoutIdempotency, 60))

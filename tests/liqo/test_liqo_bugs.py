@@ -39,6 +39,7 @@ def _is_ready(world: World, name: str) -> bool:
 # -- 2: no eligible cluster --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_bug_2_no_cluster_that_fits_is_told_as_out_of_resources_and_the_next_create_may_do_better(
     world: World,
 ) -> None:
@@ -91,6 +92,7 @@ async def test_bug_3_a_node_that_is_never_ready_is_the_trouble_of_its_machine_an
     assert world.slices() == ["cluster-a/node-2", "cluster-a/node-3"]
 
 
+@pytest.mark.thorough
 async def test_bug_3_a_patch_that_fails_is_made_again_and_holds_up_no_other_node(world: World) -> None:
     driver_user = world.consumer.users.add(User("driver"))
     config = world.consumer.kubeconfig(world.directory, user=driver_user, name="driver.kubeconfig")
@@ -105,6 +107,7 @@ async def test_bug_3_a_patch_that_fails_is_made_again_and_holds_up_no_other_node
         await until(lambda: len(world.market.reserved) == 1, what="it is given back")
 
 
+@pytest.mark.thorough
 async def test_bug_3_what_fails_on_the_way_leaves_nothing_behind_and_the_cluster_can_be_used_again(
     world: World,
 ) -> None:

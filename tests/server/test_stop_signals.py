@@ -50,7 +50,7 @@ def program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("where", ["serving", "start", "close", "blocking"])
 def test_one_signal_ends_the_program_wherever_it_is(where: str, number: signal.Signals) -> None:
     with program(where) as process:

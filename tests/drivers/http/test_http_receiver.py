@@ -37,6 +37,7 @@ SPEC = MachineSpec(name="pool-1", group="pool", settings={"shape": "small"}, tag
 # -- conformance -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 async def test_the_driver_passes_conformance_against_the_stub(tmp_path: Path, bundle: Bundle) -> None:
     """Over TLS with client certificates and signatures."""
