@@ -5,6 +5,7 @@
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write, around every cloud call, at every step of a peering; minutes
 #   make test-clouds  each driver of a cloud against a real server, where this machine can have one
+#   make test-clouds-crash  kill -9 at every commit, call and request to a cloud that is not ours to make; an hour and more
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make check    ruff, mypy, import-linter, generated code is current
@@ -25,7 +26,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test test-thorough test-docs test-crash test-clouds e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -53,6 +54,9 @@ test-crash: $(DEV)
 
 test-clouds: $(DEV)
 	@$(BIN)/python -m clouds $(ARGS_CLOUDS)
+
+test-clouds-crash: $(DEV)
+	@$(BIN)/python -m clouds.sweep $(ARGS_CLOUDS)
 
 e2e: $(DEV)
 	@$(BIN)/python -m e2e $(ARGS_E2E)
