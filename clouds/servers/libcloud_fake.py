@@ -153,6 +153,9 @@ def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
         def do_PATCH(self) -> None:
             self._do()
 
+        def do_PUT(self) -> None:
+            self._do()
+
         def do_DELETE(self) -> None:
             self._do()
 

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cloudgraft.drivers.libcloud.driver import LibcloudDriver
 from cloudgraft.drivers.libcloud.options import LibcloudOptions
 from cloudgraft.sdk.driver import MachineSpec
+from clouds.servers.libcloud_azure import SUBSCRIPTION, TENANT, FakeAzure
 from clouds.servers.libcloud_clouds import (
     TOKEN,
     FakeBrightbox,
@@ -151,6 +152,17 @@ CLOUDS: Mapping[str, Cloud] = {
         machine={"shape": "1 GB", "image": "image-1", "networks": ["net-1"]},
         create=("POST", "/v2/1000/servers"),
         options={"key": "judge", "region": "dfw"},
+    ),
+    "AZURE_ARM": Cloud(
+        make=FakeAzure,
+        machine={
+            "shape": "Standard_B2s",
+            "image": "Canonical:ubuntu-24_04-lts:server:latest",
+            "networks": ["lab/nodes"],
+            "sshKeys": ["ssh-ed25519 AAAA admin"],
+        },
+        create=("PUT", "/virtualMachines/"),
+        options={"key": "a-client", "domain": TENANT, "project": f"{SUBSCRIPTION}/Lab", "region": "westeurope"},
     ),
 }
 

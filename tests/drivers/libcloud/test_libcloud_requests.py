@@ -14,6 +14,7 @@ from cloudgraft.drivers.libcloud.driver import LibcloudDriver
 from cloudgraft.drivers.libcloud.options import LibcloudOptions
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, UnsupportedError
+from clouds.servers.libcloud_azure import GROUP
 from clouds.servers.libcloud_fake import Answer, Asked
 from clouds.servers.libcloud_job_clouds import FakeEc2
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
@@ -40,6 +41,9 @@ def order_of(provider: str, asked: Asked) -> dict[str, Any]:
         return kubevirt_order(asked.body)
     if provider == "OUTSCALE":
         return {"user": decoded(asked.body["UserData"]), **{key: asked.body[key] for key in ORDERS["OUTSCALE"]}}
+    if provider == "AZURE_ARM":
+        order = asked.body
+        return {"user": decoded(order["properties"]["osProfile"].pop("customData")), **order}
     body = asked.body["server"] if provider == "RACKSPACE" else asked.body
     if provider == "LINODE":
         assert len(body.pop("root_pass")) > 40
@@ -170,6 +174,63 @@ ORDERS |= {
     "OUTSCALE_INC": {**EC2, "InstanceType": "m3.large"},
 }
 ORDERS["IKOULA"] = ORDERS["CLOUDSTACK"]
+ORDERS["AZURE_ARM"] = {
+    "location": "westeurope",
+    "tags": TAGS,
+    "properties": {
+        "hardwareProfile": {"vmSize": "Standard_B2s"},
+        "storageProfile": {
+            "imageReference": {
+                "publisher": "Canonical",
+                "offer": "ubuntu-24_04-lts",
+                "sku": "server",
+                "version": "latest",
+            },
+            "osDisk": {
+                "name": f"{NAME}-os",
+                "createOption": "FromImage",
+                "deleteOption": "Delete",
+                "caching": "ReadWrite",
+                "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
+            },
+        },
+        "osProfile": {
+            "computerName": NAME,
+            "adminUsername": "azureuser",
+            "linuxConfiguration": {
+                "disablePasswordAuthentication": True,
+                "ssh": {
+                    "publicKeys": [
+                        {"path": "/home/azureuser/.ssh/authorized_keys", "keyData": "ssh-ed25519 AAAA admin"}
+                    ]
+                },
+            },
+        },
+        "networkProfile": {
+            "networkApiVersion": "2020-11-01",
+            "networkInterfaceConfigurations": [
+                {
+                    "name": f"{NAME}-nic0",
+                    "properties": {
+                        "primary": True,
+                        "deleteOption": "Delete",
+                        "ipConfigurations": [
+                            {
+                                "name": "ip",
+                                "properties": {
+                                    "primary": True,
+                                    "subnet": {
+                                        "id": f"{GROUP}/providers/Microsoft.Network/virtualNetworks/lab/subnets/nodes"
+                                    },
+                                },
+                            }
+                        ],
+                    },
+                }
+            ],
+        },
+    },
+}
 PROVIDER_IDS = {
     "DIGITAL_OCEAN": "digitalocean://101",
     "LINODE": "linode://101",
@@ -182,6 +243,7 @@ PROVIDER_IDS = {
     "RACKSPACE": "openstack:///a0b1-101",
     "KUBEVIRT": f"kubevirt://{NAME}",
     "OUTSCALE": "aws:///eu-west-2b/i-00000101",
+    "AZURE_ARM": f"azure://{GROUP.replace('Lab', 'lab')}/providers/Microsoft.Compute/virtualMachines/{NAME}",
     **dict.fromkeys(("EC2", "EUCALYPTUS", "OUTSCALE_SAS", "OUTSCALE_INC"), "aws:///a/i-00000000000000101"),
 }
 
@@ -252,6 +314,7 @@ SHAPES: dict[str, tuple[str, dict[str, str]]] = {
     "KUBEVIRT": ("4x8Gi", {"cpu": "4", "memory": "8192Mi"}),
     "EUCALYPTUS": ("m1.small", {"cpu": "1", "memory": "256Mi", "ephemeral-storage": "5Gi"}),
     "RACKSPACE": ("1 GB", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "20Gi"}),
+    "AZURE_ARM": ("Standard_B2s", {"cpu": "2", "memory": "4096Mi"}),
 }
 
 

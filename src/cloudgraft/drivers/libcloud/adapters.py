@@ -27,6 +27,7 @@ ADAPTERS: Final = {
     "CLOUDSTACK": "cloudstack:Cloudstack",
     "IKOULA": "cloudstack:Ikoula",
     "KUBEVIRT": "kubevirt:Kubevirt",
+    "AZURE_ARM": "azure:Azure",
 }
 
 

@@ -33,8 +33,9 @@ class LibcloudOptions:
     secret_file: Path  # the token, secret key or password; for GCE the JSON key of a service account
     key: str = ""  # who we are, where the secret alone does not say it: an access key, a user, an API key
     region: str = ""  # where machines are made; for GCE a zone
-    project: str = ""  # of OPENSTACK and GCE; of KUBEVIRT the namespace
-    domain: str = ""  # of OPENSTACK's user and project; unless said, Default
+    # Of OPENSTACK and GCE; of KUBEVIRT the namespace, of AZURE_ARM a subscription's id and a resource group: id/group.
+    project: str = ""
+    domain: str = ""  # of OPENSTACK's user and project; unless said, Default. Of AZURE_ARM the tenant
     # Where the API is: of OPENSTACK its Keystone (…/v3), of CLOUDSTACK, EUCALYPTUS and KUBEVIRT the whole address.
     endpoint: str = ""
     ca_file: Path | None = None  # an authority for the API's certificate; unless said, the public ones
@@ -62,15 +63,17 @@ class MachineSettings:
     """The ``machine:`` section of a group. Which of it a cloud takes is on the page about libcloud."""
 
     shape: str  # the machine type: its name or slug; of KUBEVIRT CPUs and memory, such as 4x8Gi
-    image: str  # its id or slug; of GCE its address, such as projects/debian-cloud/global/images/family/debian-12
+    # Its id or slug; of GCE its address, such as projects/debian-cloud/global/images/family/debian-12, of AZURE_ARM
+    # publisher:offer:sku:version or a whole id.
+    image: str
     zone: str = ""  # unless said, the cloud's region, or what the cloud chooses
-    networks: Sequence[str] = ()  # ids; of GCE one name
+    networks: Sequence[str] = ()  # ids; of GCE one name; of AZURE_ARM network/subnet
     security_groups: Sequence[
         str
     ] = ()  # of EC2 ids with networks, else names; of VULTR one firewall group; of BRIGHTBOX ids
     ssh_keys: Sequence[
         str
-    ] = ()  # as the cloud names them: key pairs, ids, fingerprints; of LINODE and CLOUDSCALE the keys
+    ] = ()  # as the cloud names them: key pairs, ids, fingerprints; of LINODE, CLOUDSCALE and AZURE_ARM the keys
     disk_size: int | None = None  # of the root disk, in GiB
 
     def __post_init__(self) -> None:

@@ -68,10 +68,8 @@ PROVIDERS: Final[dict[str, Provider]] = {
         "it takes no tags in the call that creates: ours are known by the token of that call, which is their name; "
         "shapes are not told: give template.capacity; no prices"
     ),
-    "AZURE_ARM": _not(
-        "not served yet: libcloud makes a network card first and leaves it behind when the machine fails, and cannot "
-        "send user data in 3.9",
-        _HTTP,
+    "AZURE_ARM": _limited(
+        "the public Azure only, no public addresses; a machine that was stopped is shown as running; no prices"
     ),
     "CLOUDSIGMA": _not(
         "not served yet: libcloud clones a drive, waits, makes a server and starts it, and what it leaves behind in "
