@@ -25,6 +25,7 @@ from clouds.servers.libcloud_clouds import (
     FakeLinode,
     FakeVultr,
 )
+from clouds.servers.libcloud_cloudsigma import IMAGE, USER, FakeCloudsigma
 from clouds.servers.libcloud_fake import Fake, FakeCloud
 from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2, FakeGce, FakeRackspace
 from clouds.servers.libcloud_kubevirt import FakeKubevirt
@@ -49,6 +50,7 @@ class Cloud:
     secret: Callable[[], str] = lambda: TOKEN
     path: str = ""  # of the endpoint
     has_tags: bool = True
+    order: tuple[str, str] | None = None  # where the machine is described, if not in the first request of a create
 
 
 @cache
@@ -163,6 +165,13 @@ CLOUDS: Mapping[str, Cloud] = {
         },
         create=("PUT", "/virtualMachines/"),
         options={"key": "a-client", "domain": TENANT, "project": f"{SUBSCRIPTION}/Lab", "region": "westeurope"},
+    ),
+    "CLOUDSIGMA": Cloud(
+        make=FakeCloudsigma,
+        machine={"shape": "small-3", "image": IMAGE, "networks": ["vlan-1"], "diskSize": 20},
+        create=("POST", "clone"),
+        options={"key": USER, "region": "zrh"},
+        order=("POST", "/servers/"),
     ),
 }
 

@@ -44,6 +44,11 @@ def order_of(provider: str, asked: Asked) -> dict[str, Any]:
     if provider == "AZURE_ARM":
         order = asked.body
         return {"user": decoded(order["properties"]["osProfile"].pop("customData")), **order}
+    if provider == "CLOUDSIGMA":
+        order = asked.body
+        assert len(order.pop("vnc_password")) == 12
+        assert order["meta"].pop("cloudgraft-made")
+        return {"user": decoded(order["meta"].pop("cloudinit-user-data")), **order}
     body = asked.body["server"] if provider == "RACKSPACE" else asked.body
     if provider == "LINODE":
         assert len(body.pop("root_pass")) > 40
@@ -231,6 +236,15 @@ ORDERS["AZURE_ARM"] = {
         },
     },
 }
+ORDERS["CLOUDSIGMA"] = {
+    "name": NAME,
+    "cpu": 2000,
+    "smp": 1,
+    "mem": 2048 * 1024**2,
+    "meta": {**TAGS, "base64_fields": "cloudinit-user-data"},
+    "drives": [{"boot_order": 1, "dev_channel": "0:0", "device": "virtio", "drive": "d0000000-101"}],
+    "nics": [{"ip_v4_conf": {"conf": "dhcp"}, "model": "virtio"}, {"vlan": "vlan-1", "model": "virtio"}],
+}
 PROVIDER_IDS = {
     "DIGITAL_OCEAN": "digitalocean://101",
     "LINODE": "linode://101",
@@ -244,6 +258,7 @@ PROVIDER_IDS = {
     "KUBEVIRT": f"kubevirt://{NAME}",
     "OUTSCALE": "aws:///eu-west-2b/i-00000101",
     "AZURE_ARM": f"azure://{GROUP.replace('Lab', 'lab')}/providers/Microsoft.Compute/virtualMachines/{NAME}",
+    "CLOUDSIGMA": "cloudsigma://50000000-102",
     **dict.fromkeys(("EC2", "EUCALYPTUS", "OUTSCALE_SAS", "OUTSCALE_INC"), "aws:///a/i-00000000000000101"),
 }
 
@@ -254,7 +269,7 @@ def test_a_machine_is_ordered_listed_and_deleted(provider: str, tmp_path: Path) 
         one = driver(provider, fake, tmp_path)
         one.start()
         made = one.create(spec(provider))
-        asked = fake.sent(*CLOUDS[provider].create)[0]
+        asked = fake.sent(*(CLOUDS[provider].order or CLOUDS[provider].create))[0]
         assert order_of(provider, asked) == {"user": USER_DATA, **ORDERS[provider]}
         (listed,) = one.list()
         assert (made.name, made.machine_id) == (listed.name, listed.machine_id) == (NAME, made.machine_id)
@@ -277,7 +292,8 @@ def test_a_list_has_all_pages_in_one_pass(provider: str, tmp_path: Path) -> None
             one.create(spec(provider, name=name))
         before = len(fake.asked)
         assert sorted(machine.name for machine in one.list()) == names
-        pages = {"CLOUDSCALE": 1, "BRIGHTBOX": 1, "RACKSPACE": 4}.get(provider, 3)  # Nova's last one is empty
+        # Nova's last one is empty; CloudSigma is asked for drives too.
+        pages = {"CLOUDSCALE": 1, "BRIGHTBOX": 1, "RACKSPACE": 4, "CLOUDSIGMA": 2}.get(provider, 3)
         assert len(fake.asked) - before == pages  # and no call per machine
 
 
@@ -315,6 +331,7 @@ SHAPES: dict[str, tuple[str, dict[str, str]]] = {
     "EUCALYPTUS": ("m1.small", {"cpu": "1", "memory": "256Mi", "ephemeral-storage": "5Gi"}),
     "RACKSPACE": ("1 GB", {"cpu": "1", "memory": "1024Mi", "ephemeral-storage": "20Gi"}),
     "AZURE_ARM": ("Standard_B2s", {"cpu": "2", "memory": "4096Mi"}),
+    "CLOUDSIGMA": ("medium-3", {"cpu": "4", "memory": "8192Mi", "ephemeral-storage": "80Gi"}),
 }
 
 

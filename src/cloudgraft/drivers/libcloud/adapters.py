@@ -28,6 +28,7 @@ ADAPTERS: Final = {
     "IKOULA": "cloudstack:Ikoula",
     "KUBEVIRT": "kubevirt:Kubevirt",
     "AZURE_ARM": "azure:Azure",
+    "CLOUDSIGMA": "cloudsigma:Cloudsigma",
 }
 
 

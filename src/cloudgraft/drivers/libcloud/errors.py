@@ -97,6 +97,9 @@ ERRORS: Final = ErrorTable(
     Known(code="SubscriptionNotFound", error=PreconditionError, fix="look at project"),
     Known(code="unauthorized_client", error=AuthenticationError, fix=_KEYS),
     Known(text="AADSTS90002", error=AuthenticationError, fix="there is no such tenant; look at domain"),
+    # CloudSigma
+    Known(status=402, error=QuotaExceededError, fix="the account has not enough money"),
+    Known(text="cannot provide enough resources", error=OutOfStockError, fix=_STOCK),
     # CloudStack
     Known(status=431, text="entity does not exist", error=NotFoundError),
     Known(status=431, text="unable to find a virtual machine", error=NotFoundError),

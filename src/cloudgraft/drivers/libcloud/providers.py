@@ -71,10 +71,8 @@ PROVIDERS: Final[dict[str, Provider]] = {
     "AZURE_ARM": _limited(
         "the public Azure only, no public addresses; a machine that was stopped is shown as running; no prices"
     ),
-    "CLOUDSIGMA": _not(
-        "not served yet: libcloud clones a drive, waits, makes a server and starts it, and what it leaves behind in "
-        "the middle carries no marks",
-        _HTTP,
+    "CLOUDSIGMA": _limited(
+        "a create waits until a drive is cloned; the ten machine types that libcloud names; no prices"
     ),
     "KUBEVIRT": _limited(
         "a token is the only login; one namespace; addresses are not told; user data of 256 KiB at most; no prices"

@@ -1,0 +1,386 @@
+"""CloudSigma.
+
+A machine is made in steps: a drive is cloned from the image, a server is made with it, and the server is started. The
+drive has the machine's name and its marks from the first step on, the server too, and both say when that was. So a
+create that died is carried on by the next one of that name, from what is there. For as long as that may come, no list
+has what is half made. Then it has: a server as one that is stopped, a drive without a server as a machine that failed,
+so that it is deleted. A create that is refused in the middle removes what it made.
+
+Names are not unique here: of two creates in one process the second one waits, and finds what the first one made.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import Any, ClassVar, Final
+
+from cloudgraft.drivers.ages import is_younger
+from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
+from cloudgraft.drivers.libcloud.errors import ERRORS, error_of, said
+from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
+from cloudgraft.drivers.libcloud.wire import Wire, wired
+from cloudgraft.drivers.turns import Turns
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Shape
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InvalidArgumentError,
+    Retry,
+    UnavailableError,
+)
+
+__all__ = ["Cloudsigma"]
+
+# Libcloud is typed in part only.
+_cloudsigma: Any = import_module("libcloud.compute.drivers.cloudsigma")
+_common: Any = import_module("libcloud.common.cloudsigma")
+_exceptions: Any = import_module("libcloud.common.exceptions")
+
+_MADE: Final = "cloudgraft-made"  # when a create began
+_USER_DATA: Final = "cloudinit-user-data"
+_ENCODED: Final = "base64_fields"
+_OTHERS: Final = frozenset({_MADE, _USER_DATA, _ENCODED, "cloudinit-dsmode", "ssh_public_key"})  # that are no marks
+_CORE: Final = 2000  # MHz, as libcloud counts
+_GIBIBYTE, _MEBIBYTE = 1024**3, 1024**2
+_NOT_FOUND: Final = 404
+_LONGEST_TURN: Final = timedelta(seconds=100)  # below what a delete may take
+_LONGEST: Final = 600  # characters of what the cloud says that a message repeats
+_GOING: Final = "deleting"
+_LOST: Final = frozenset({"unavailable", "failed", "mounted", _GOING})  # what a drive of ours must not become
+_STATES: Final[Mapping[str, MachineState]] = {
+    "starting": MachineState.PENDING,
+    "running": MachineState.RUNNING,
+    "stopping": MachineState.STOPPED,
+    "stopped": MachineState.STOPPED,
+    "paused": MachineState.STOPPED,
+    "unavailable": MachineState.FAILED,
+    _GOING: MachineState.DELETING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Leftover:
+    """A drive of ours without a server."""
+
+    drive: Mapping[str, Any]
+
+
+class Cloudsigma(Adapter):
+    """One account in one location. ``key`` is the user's mail address; shapes are those that libcloud names."""
+
+    traits = DriverTraits(list_delay=timedelta(seconds=5), create_timeout=timedelta(minutes=9))
+    needs = frozenset({"key", "region"})
+    takes = frozenset({"networks", "securityGroups", "sshKeys", "diskSize"})
+    create_limit: ClassVar[timedelta] = timedelta(minutes=8)
+    provider_id: ClassVar[str] = "cloudsigma://{id}"
+    made_within: ClassVar[timedelta] = timedelta(minutes=20)  # a create, and the one that carries it on
+    pause: ClassVar[float] = 2.0  # seconds between two looks at what goes on
+
+    def __init__(self, options: LibcloudOptions) -> None:
+        """Refuses a location that libcloud does not know."""
+        super().__init__(options)
+        if options.region not in _common.API_ENDPOINTS_2_0:
+            known = ", ".join(sorted(_common.API_ENDPOINTS_2_0))
+            raise InvalidArgumentError(f"CLOUDSIGMA: libcloud knows no region {options.region!r}; there is: {known}")
+        self._turns = Turns(_LONGEST_TURN)
+        self._lock = threading.Lock()
+        self._ran: dict[str, float] = {}  # servers that were started, and when we knew of it
+
+    def connect(self, wire: Wire, secret: str) -> Any:
+        """Asks nothing."""
+        library = wired(_cloudsigma.CloudSigma_2_0_NodeDriver, wire)
+        return library(self.options.key, secret, region=self.options.region)
+
+    # -- create --------------------------------------------------------------------------------------------------------
+
+    def checked(self, spec: MachineSpec) -> MachineSettings:
+        """Refuses also machine types that libcloud does not name."""
+        settings = super().checked(spec)
+        _type_of(settings.shape)
+        if len(settings.security_groups) > 1:
+            raise InvalidArgumentError("CLOUDSIGMA takes one of securityGroups, which is a firewall policy")
+        return settings
+
+    def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
+        """Carries on from what is there of this name."""
+        with self._turns.take(spec.name):
+            server = self._own(_listed(cloud, "/servers/detail/", name=spec.name), spec)
+            if server is not None and server["status"] != "stopped":
+                return self.machine(server)
+            drive = None if server is not None else self._own(_listed(cloud, "/drives/detail/", name=spec.name), spec)
+            if server is None and drive is None:
+                drive = self._clone(cloud, spec, settings)
+            try:
+                if drive is not None:
+                    server = self._serve(cloud, self._ready(cloud, drive, spec), spec, settings)
+                return self._started(cloud, server)
+            except Exception as error:  # noqa: BLE001 - libcloud raises whatever it likes
+                raise self._undone(cloud, wire, spec, error) from None
+
+    @staticmethod
+    def _own(found: Iterable[Any], spec: MachineSpec) -> Any:
+        """Of things with this name, which anybody may give to anything, the one that was made for this very order."""
+        for one in found:
+            if one["name"] != spec.name:
+                continue
+            meta = one.get("meta") or {}
+            is_marked = _MADE in meta  # a drive may have lost its marks when it was cloned
+            if is_marked and any(meta.get(key) != value for key, value in spec.tags.items()):
+                raise AlreadyExistsError(f"create {spec.name}: {one['uuid']} has this name, and other marks")
+            if one.get("mounted_on") or not (is_marked or "mounted_on" in one):
+                raise AlreadyExistsError(f"create {spec.name}: {one['uuid']} has this name, and is not ours")
+            return one
+        return None
+
+    def _clone(self, cloud: Any, spec: MachineSpec, settings: MachineSettings) -> Any:
+        size = (settings.disk_size or _type_of(settings.shape)["disk"]) * _GIBIBYTE
+        order = {"name": spec.name, "size": size, "meta": _meta(spec)}
+        return _ask(cloud, "POST", f"/drives/{settings.image}/action/", order, do="clone")["objects"][0]
+
+    def _ready(self, cloud: Any, drive: Any, spec: MachineSpec) -> Any:
+        """The drive, when it is whole, with its marks: whether a clone takes them is not written anywhere."""
+        while (drive := _ask(cloud, "GET", f"/drives/{drive['uuid']}/"))["status"] != "unmounted":
+            if drive["status"] in _LOST:
+                raise UnavailableError(f"create {spec.name}: its drive is {drive['status']}")
+            time.sleep(self.pause)
+        if _MADE not in drive["meta"]:
+            order = {**{key: drive[key] for key in ("name", "size", "media")}, "meta": {**drive["meta"], **_meta(spec)}}
+            _ask(cloud, "PUT", f"/drives/{drive['uuid']}/", order)
+        return drive
+
+    def _serve(self, cloud: Any, drive: Any, spec: MachineSpec, settings: MachineSettings) -> Any:
+        kind = _type_of(settings.shape)
+        policy = {"firewall_policy": settings.security_groups[0]} if settings.security_groups else {}
+        order: dict[str, Any] = {
+            "name": spec.name,
+            "cpu": kind["cpu"] * _CORE,
+            "smp": kind["cpu"],
+            "mem": kind["memory"] * _MEBIBYTE,
+            "vnc_password": secrets.token_hex(6),  # which the cloud wants; known to nobody
+            "meta": _meta(spec),
+            "drives": [{"boot_order": 1, "dev_channel": "0:0", "device": "virtio", "drive": drive["uuid"]}],
+            "nics": [
+                {"ip_v4_conf": {"conf": "dhcp"}, "model": "virtio", **policy},
+                *({"vlan": network, "model": "virtio"} for network in settings.networks),
+            ],
+        }
+        if settings.ssh_keys:
+            order["pubkeys"] = list(settings.ssh_keys)
+        if spec.user_data:
+            order["meta"] |= {
+                _USER_DATA: base64.b64encode(spec.user_data.encode()).decode(),
+                _ENCODED: _USER_DATA,
+            }
+        return _ask(cloud, "POST", "/servers/", order)["objects"][0]
+
+    def _started(self, cloud: Any, server: Any) -> Machine:
+        server = _told_to(cloud, server, "start")
+        self._remember([server["uuid"]])
+        return self.machine({**server, "status": "starting"} if server["status"] == "stopped" else server)
+
+    def _undone(self, cloud: Any, wire: Wire, spec: MachineSpec, error: Exception) -> Exception:
+        """What to raise for a machine that is half made. What was refused for good is removed; else nobody knows, and
+        the next create carries it on.
+        """
+        what = f"create {spec.name}"
+        refusal = error if isinstance(error, UnavailableError) else _refusal(wire, what)
+        if refusal is None:
+            found = error_of(error, wire, what)
+            return DeadlineError(f"{found.message}; a part of it is made, and the next create carries it on")
+        try:
+            self._remove(cloud, spec.name, "")
+        except Exception as second:  # noqa: BLE001 - libcloud raises whatever it likes
+            why = error_of(second, wire, "remove it").message
+            return DeadlineError(f"{refusal.message}; and what was made could not be removed: {why}")
+        return refusal
+
+    # -- delete --------------------------------------------------------------------------------------------------------
+
+    def delete(self, cloud: Any, machine: Machine) -> None:
+        """The server and its drive, or what is there of them."""
+        with self._turns.take(machine.name):
+            self._remove(cloud, machine.name, machine.machine_id)
+
+    def _remove(self, cloud: Any, name: str, server_id: str) -> None:
+        """The server of that id, or without one the servers of that name, and drives of that name without a server.
+
+        A drive that somebody else hung onto the server is not deleted with it: it may be a volume with data.
+        """
+        found = [_server(cloud, server_id)] if server_id else _listed(cloud, "/servers/detail/", name=name)
+        for server in found:
+            if server is None or (not server_id and server["name"] != name):
+                continue
+            if not server_id and server["status"] != "stopped":
+                raise ConflictError(f"the server {server['uuid']} was started by another")
+            self._stop(cloud, server)
+            is_as_made = [one["boot_order"] for one in server["drives"]] == [1]
+            params = {"recurse": "all_drives"} if is_as_made else {}
+            _ask(cloud, "DELETE", f"/servers/{server['uuid']}/", **params)
+            if params:
+                return
+        for drive in _listed(cloud, "/drives/detail/", name=name):
+            if drive["name"] == name and not drive["mounted_on"] and drive["status"] != _GOING:
+                _ask(cloud, "DELETE", f"/drives/{drive['uuid']}/")
+
+    def _stop(self, cloud: Any, server: Any) -> None:
+        """What runs cannot be deleted."""
+        is_asked = False
+        while server is not None and server["status"] not in ("stopped", _GOING):
+            if server["status"] in ("running", "paused") and not is_asked:
+                _told_to(cloud, server, "stop")
+                is_asked = True
+            else:
+                time.sleep(self.pause)
+            server = _server(cloud, server["uuid"])
+
+    # -- list ----------------------------------------------------------------------------------------------------------
+
+    def nodes(self, cloud: Any) -> Iterable[Any]:
+        """All servers in one pass, where libcloud asks for the drive of each; and all drives, for what was left."""
+        servers = _listed(cloud, "/servers/detail/")
+        self._remember([server["uuid"] for server in servers if server["status"] != "stopped"])
+        names = {server["name"] for server in servers}
+        left = [
+            _Leftover(drive)
+            for drive in _listed(cloud, "/drives/detail/")
+            if _MADE in (drive.get("meta") or {})
+            and drive["name"] not in names
+            and not drive["mounted_on"]
+            and drive["status"] != _GOING
+            and not self._is_being_made(drive)
+        ]
+        return [*(server for server in servers if not self._is_half(server)), *left]
+
+    def _is_being_made(self, thing: Mapping[str, Any]) -> bool:
+        made = moment((thing.get("meta") or {}).get(_MADE))
+        return made is not None and is_younger(made, self.made_within)
+
+    def _is_half(self, server: Mapping[str, Any]) -> bool:
+        """Whether it has yet to be started. One that has run, and was stopped by a person or by itself, has not."""
+        with self._lock:
+            has_run = server["uuid"] in self._ran
+        return server["status"] == "stopped" and not has_run and self._is_being_made(server)
+
+    def _remember(self, uuids: Iterable[str]) -> None:
+        """That they have run; of older ones their age tells it."""
+        now = time.monotonic()
+        since = now - self.made_within.total_seconds()
+        with self._lock:
+            self._ran = {uuid: at for uuid, at in self._ran.items() if at >= since} | dict.fromkeys(uuids, now)
+
+    def machine(self, node: Any) -> Machine:
+        """A server, or a drive without one."""
+        thing = node.drive if isinstance(node, _Leftover) else node
+        meta = thing.get("meta") or {}
+        state, reason = _STATES.get(str(thing["status"]), MachineState.PENDING), ""
+        if isinstance(node, _Leftover):
+            state, reason = MachineState.FAILED, "its drive was made, and a server with it never was, or is gone"
+        return Machine(
+            name=str(thing["name"]),
+            machine_id=str(thing["uuid"]),
+            provider_id=None if isinstance(node, _Leftover) else self.provider_id.format(id=thing["uuid"]),
+            state=state,
+            tags=_marks(meta),
+            created_at=moment(meta.get(_MADE)),
+            reason=reason,
+            addresses=tuple(_addresses(thing)),
+        )
+
+    def sizes(self, cloud: Any) -> Iterable[Any]:
+        """Those that libcloud names. Its own way to them reads its prices too, from a file that anybody may replace."""
+        found: Iterable[Any] = _common.INSTANCE_TYPES
+        return found
+
+    def shape(self, size: Any) -> Shape:
+        """By its id."""
+        return shape_of(size["id"], size["cpu"], size["memory"], size["disk"])
+
+
+def _type_of(name: str) -> Mapping[str, Any]:
+    for kind in _common.INSTANCE_TYPES:
+        if kind["id"] == name:
+            found: Mapping[str, Any] = kind
+            return found
+    known = ", ".join(kind["id"] for kind in _common.INSTANCE_TYPES)
+    raise InvalidArgumentError(f"CLOUDSIGMA has no machine type {name!r} in libcloud; there is: {known}")
+
+
+def _meta(spec: MachineSpec) -> dict[str, str]:
+    return {**spec.tags, _MADE: datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def _marks(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Our marks, and not the user data, which is beside them."""
+    return {str(key): str(value) for key, value in meta.items() if key not in _OTHERS}
+
+
+def _addresses(thing: Mapping[str, Any]) -> Iterable[str]:
+    for nic in thing.get("nics") or ():
+        for kind in ("ip_v4", "ip_v6"):
+            address = (nic.get("runtime") or {}).get(kind)
+            if address:
+                yield str(address["uuid"])
+
+
+def _refusal(wire: Wire, what: str) -> CloudgraftError | None:
+    """What the cloud said no with, for good; None when it did not, or when it may say yes the next time."""
+    last = next((exchange for exchange in reversed(wire.exchanges) if exchange.is_change), None)
+    if last is None or last.response is None or last.response.ok:
+        return None
+    code, text = said(last.response.content)
+    status = last.response.status_code
+    message = f"{what}: {text[:_LONGEST]} (HTTP {status})"
+    found = ERRORS.error(message, said=text, code=code, status=status, is_change=True)
+    return found if found.retry is Retry.NO else None
+
+
+def _told_to(cloud: Any, server: Any, action: str) -> Any:
+    """The server before it was told to start or to stop. One that another has told so meanwhile refuses it: then the
+    server as it is now.
+    """
+    try:
+        _ask(cloud, "POST", f"/servers/{server['uuid']}/action/", do=action)
+    except _cloudsigma.CloudSigmaError:
+        now = _server(cloud, server["uuid"])
+        if now is None or now["status"] == server["status"]:
+            raise
+        return now
+    return server
+
+
+def _server(cloud: Any, uuid: str) -> Any:
+    """None when it is gone."""
+    try:
+        return _ask(cloud, "GET", f"/servers/{uuid}/")
+    except (_cloudsigma.CloudSigmaError, _exceptions.BaseHTTPError) as error:
+        if getattr(error, "http_code", getattr(error, "code", 0)) == _NOT_FOUND:
+            return None
+        raise
+
+
+def _listed(cloud: Any, path: str, **filters: str) -> list[Any]:
+    """Everything, counted. Libcloud asks for all at once, and does not look whether it got them."""
+    found: dict[str, Any] = {}
+    total = 0
+    while True:
+        answer = _ask(cloud, "GET", path, offset=len(found), **filters)
+        fresh = [one for one in answer["objects"] if one["uuid"] not in found]
+        found |= {one["uuid"]: one for one in fresh}
+        total = max(total, int(answer["meta"]["total_count"]))
+        if len(found) >= total:
+            return list(found.values())
+        if not fresh:
+            raise ConflictError(f"of {total} things the cloud has shown {len(found)}; a page was not whole")
+
+
+def _ask(cloud: Any, method: str, path: str, data: Any = None, **params: object) -> Any:
+    return cloud.connection.request(action=path, method=method, params=params, data=data).object
