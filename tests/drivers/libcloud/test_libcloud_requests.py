@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, UnsupportedError
 from clouds.servers.libcloud_azure import GROUP
 from clouds.servers.libcloud_fake import Answer, Asked
-from clouds.servers.libcloud_job_clouds import FakeEc2
+from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
 from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, TAGS, USER_DATA, driver, google_key, opened, spec
 
@@ -31,30 +32,37 @@ def order_of(provider: str, asked: Asked) -> dict[str, Any]:
     """The order of a machine, with its user data as a text under one key for all clouds."""
     if CLOUDS[provider].make is FakeEc2:
         return ec2_order({**asked.query, **dict(parse_qsl(asked.raw.decode()))})
-    if provider in ("CLOUDSTACK", "IKOULA"):
-        keys = ("name", "serviceofferingid", "templateid", "zoneid")
-        found: dict[str, Any] = {key: asked.query[key] for key in keys}
-        return {**found, "user": decoded(asked.query["userdata"]), "starts": asked.query["startvm"]}
-    if provider == "GCE":
-        return google_order(asked.body)
-    if provider == "KUBEVIRT":
-        return kubevirt_order(asked.body)
-    if provider == "OUTSCALE":
-        return {"user": decoded(asked.body["UserData"]), **{key: asked.body[key] for key in ORDERS["OUTSCALE"]}}
-    if provider == "AZURE_ARM":
-        order = asked.body
-        return {"user": decoded(order["properties"]["osProfile"].pop("customData")), **order}
-    if provider == "CLOUDSIGMA":
-        order = asked.body
-        assert len(order.pop("vnc_password")) == 12
-        assert order["meta"].pop("cloudgraft-made")
-        return {"user": decoded(order["meta"].pop("cloudinit-user-data")), **order}
+    if CLOUDS[provider].make is FakeCloudstack:
+        return cloudstack_order(asked.query)
+    if provider in READERS:
+        return READERS[provider](asked.body)
     body = asked.body["server"] if provider == "RACKSPACE" else asked.body
-    if provider == "LINODE":
-        assert len(body.pop("root_pass")) > 40
-        body["user_data"] = body.pop("metadata")["user_data"]
     user = body.pop("user_data")
     return {"user": user if provider in ("DIGITAL_OCEAN", "CLOUDSCALE") else decoded(user), **body}
+
+
+def cloudstack_order(query: Mapping[str, str]) -> dict[str, Any]:
+    found = {key: query[key] for key in ("name", "serviceofferingid", "templateid", "zoneid")}
+    return {**found, "user": decoded(query["userdata"]), "starts": query["startvm"]}
+
+
+def linode_order(body: dict[str, Any]) -> dict[str, Any]:
+    assert len(body.pop("root_pass")) > 40
+    return {"user": decoded(body.pop("metadata")["user_data"]), **body}
+
+
+def outscale_order(body: dict[str, Any]) -> dict[str, Any]:
+    return {"user": decoded(body["UserData"]), **{key: body[key] for key in ORDERS["OUTSCALE"]}}
+
+
+def azure_order(body: dict[str, Any]) -> dict[str, Any]:
+    return {"user": decoded(body["properties"]["osProfile"].pop("customData")), **body}
+
+
+def cloudsigma_order(body: dict[str, Any]) -> dict[str, Any]:
+    assert len(body.pop("vnc_password")) == 12
+    assert body["meta"].pop("cloudgraft-made")
+    return {"user": decoded(body["meta"].pop("cloudinit-user-data")), **body}
 
 
 def ec2_order(given: dict[str, str]) -> dict[str, Any]:
@@ -78,6 +86,16 @@ def kubevirt_order(body: dict[str, Any]) -> dict[str, Any]:
     kept = {key: body["metadata"][key] for key in ("name", "labels", "annotations")}
     user = decoded(cloud_init["cloudInitNoCloud"]["userDataBase64"])
     return {"user": user, "image": root["containerDisk"]["image"], "zone": machine["nodeSelector"], **kept}
+
+
+READERS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "AZURE_ARM": azure_order,
+    "CLOUDSIGMA": cloudsigma_order,
+    "GCE": google_order,
+    "KUBEVIRT": kubevirt_order,
+    "LINODE": linode_order,
+    "OUTSCALE": outscale_order,
+}
 
 
 LABELS = {**TAGS, "cloudgraft-cluster": "x--_4cab_20_2f_20_5a_c3_bcrich"}
