@@ -1,4 +1,4 @@
-"""One module for each cloud, found by being here: each has a ``JUDGE``."""
+"""One module for each cloud, found by being here: each has a ``JUDGE``, or several under names of their own."""
 
 from __future__ import annotations
 
@@ -13,5 +13,8 @@ __all__ = ["judges"]
 
 def judges() -> Mapping[str, Judge]:
     """All of them, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {name: importlib.import_module(f"{__name__}.{name}").JUDGE for name in names}
+    found: dict[str, Judge] = {}
+    for name in (module.name for module in pkgutil.iter_modules(__path__)):
+        module = importlib.import_module(f"{__name__}.{name}")
+        found |= module.JUDGES if hasattr(module, "JUDGES") else {name: module.JUDGE}
+    return dict(sorted(found.items()))

@@ -88,6 +88,10 @@ class FakeDigitalOcean(FakeCloud):
 class FakeLinode(FakeCloud):
     """Linodes and types; labels are unique."""
 
+    def name_of(self, machine: Mapping[str, Any]) -> str:
+        """Its label."""
+        return str(machine["label"])
+
     def answer(self, asked: Asked) -> Answer:
         """One page holds three."""
         if asked.headers.get("authorization") != f"Bearer {TOKEN}":
@@ -158,6 +162,10 @@ class FakeCloudscale(FakeCloud):
 
 class FakeVultr(FakeCloud):
     """Instances and plans."""
+
+    def name_of(self, machine: Mapping[str, Any]) -> str:
+        """Its label."""
+        return str(machine["label"])
 
     def answer(self, asked: Asked) -> Answer:
         """One page holds three; the next one is named by a cursor."""

@@ -69,6 +69,14 @@ class FakeCloud(ABC):
     def answer(self, asked: Asked) -> Answer:
         """To one request; called by one thread at a time."""
 
+    def names(self) -> list[str]:
+        """Of its machines."""
+        return [self.name_of(machine) for machine in self.machines.values()]
+
+    def name_of(self, machine: Mapping[str, Any]) -> str:
+        """As the cloud shows it."""
+        return str(machine["name"])
+
     def new_id(self) -> int:
         """One that was never used."""
         self._last += 1

@@ -134,6 +134,10 @@ class FakeCloudstack(FakeCloud):
 class FakeEc2(FakeCloud):
     """Instances, for all that speaks like EC2: by GET with the parameters in the URL, or by POST."""
 
+    def name_of(self, machine: Mapping[str, Any]) -> str:
+        """Its tag."""
+        return str(machine["tags"]["Name"])
+
     def answer(self, asked: Asked) -> Answer:
         """One page holds three."""
         given = {**asked.query, **dict(parse_qsl(asked.raw.decode()))}

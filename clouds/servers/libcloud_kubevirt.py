@@ -30,6 +30,10 @@ class FakeKubevirt(FakeCloud):
         super().__init__()
         self.secrets: dict[str, dict[str, Any]] = {}
 
+    def name_of(self, machine: Mapping[str, Any]) -> str:
+        """In its metadata."""
+        return str(machine["metadata"]["name"])
+
     def answer(self, asked: Asked) -> Answer:
         """One page holds three."""
         if asked.headers.get("authorization") != f"Bearer {TOKEN}":

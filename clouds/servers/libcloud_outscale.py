@@ -48,6 +48,10 @@ def refusal(status: int, kind: str, number: str, details: str = "") -> Answer:
 class FakeOutscale(FakeCloud):
     """Machines in eu-west-2; a request must be signed."""
 
+    def name_of(self, machine: Mapping[str, Any]) -> str:
+        """The token by which it was made."""
+        return str(machine["ClientToken"])
+
     def answer(self, asked: Asked) -> Answer:
         """One page holds three."""
         if not _is_signed(asked):

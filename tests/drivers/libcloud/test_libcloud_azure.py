@@ -28,8 +28,9 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.secrecy import redacted
 from clouds.servers.libcloud_azure import GROUP, SUBSCRIPTION, FakeAzure
+from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_fake import Answer, Fake
-from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, driver, opened, spec
+from tests.drivers.libcloud.libcloud_driving import NAME, driver, opened, spec
 
 AZURE = "AZURE_ARM"
 MACHINES = f"{GROUP}/providers/Microsoft.Compute/virtualMachines"

@@ -24,9 +24,10 @@ from cloudgraft.sdk.errors import (
     QuotaExceededError,
     UnavailableError,
 )
+from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_cloudsigma import IMAGE, FakeCloudsigma
 from clouds.servers.libcloud_fake import Answer, Asked, Fake
-from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, TAGS, driver, opened, spec
+from tests.drivers.libcloud.libcloud_driving import NAME, TAGS, driver, opened, spec
 
 SIGMA = "CLOUDSIGMA"
 OLD = "2020-01-01T00:00:00+00:00"

@@ -14,10 +14,11 @@ from cloudgraft.conformance.report import Report, Status
 from cloudgraft.drivers.libcloud.driver import LibcloudDriver
 from cloudgraft.drivers.libcloud.options import LibcloudOptions
 from clouds.judges.libcloud_ec2 import MACHINE, driver_for, troubled
+from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_ec2 import LibcloudAws
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
 from clouds.servers.openstack_fake_state import IMAGE, NETWORK
-from tests.drivers.libcloud.libcloud_cases import CLOUDS, driver, opened
+from tests.drivers.libcloud.libcloud_driving import driver, opened
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
 

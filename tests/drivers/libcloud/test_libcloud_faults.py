@@ -25,10 +25,11 @@ from cloudgraft.sdk.errors import (
     RateLimitedError,
     UnavailableError,
 )
+from clouds.servers.libcloud_cases import CLOUDS, google_key
 from clouds.servers.libcloud_clouds import TOKEN
 from clouds.servers.libcloud_fake import Answer, Asked, Fake
 from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2, FakeGce
-from tests.drivers.libcloud.libcloud_cases import CLOUDS, USER_DATA, driver, google_key, opened, spec
+from tests.drivers.libcloud.libcloud_driving import USER_DATA, driver, opened, spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
 

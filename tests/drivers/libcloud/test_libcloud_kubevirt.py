@@ -28,7 +28,7 @@ from cloudgraft.sdk.errors import (
 from clouds.servers.libcloud_clouds import TOKEN
 from clouds.servers.libcloud_fake import Answer, Asked, Fake
 from clouds.servers.libcloud_kubevirt import FakeKubevirt, refusal
-from tests.drivers.libcloud.libcloud_cases import NAME, TAGS, USER_DATA, driver, opened, spec
+from tests.drivers.libcloud.libcloud_driving import NAME, TAGS, USER_DATA, driver, opened, spec
 
 MACHINES = "/apis/kubevirt.io/v1/namespaces/lab/virtualmachines"
 SECRETS = "/api/v1/namespaces/lab/secrets"

@@ -22,7 +22,7 @@ from cloudgraft.sdk.errors import (
 )
 from clouds.servers.libcloud_fake import Answer, Fake
 from clouds.servers.libcloud_outscale import refusal
-from tests.drivers.libcloud.libcloud_cases import NAME, USER_DATA, driver, opened, spec
+from tests.drivers.libcloud.libcloud_driving import NAME, USER_DATA, driver, opened, spec
 
 CREATE = "/api/v1/CreateVms"
 

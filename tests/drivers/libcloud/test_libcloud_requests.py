@@ -16,10 +16,11 @@ from cloudgraft.drivers.libcloud.options import LibcloudOptions
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, UnsupportedError
 from clouds.servers.libcloud_azure import GROUP
+from clouds.servers.libcloud_cases import CLOUDS, google_key
 from clouds.servers.libcloud_fake import Answer, Asked
 from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
-from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, TAGS, USER_DATA, driver, google_key, opened, spec
+from tests.drivers.libcloud.libcloud_driving import NAME, TAGS, USER_DATA, driver, opened, spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
 

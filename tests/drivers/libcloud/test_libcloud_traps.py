@@ -31,8 +31,9 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     UnavailableError,
 )
+from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_fake import Answer, Fake
-from tests.drivers.libcloud.libcloud_cases import CLOUDS, NAME, driver, opened, spec
+from tests.drivers.libcloud.libcloud_driving import NAME, driver, opened, spec
 from tests.drivers.slow_server import HEAD, slow_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud

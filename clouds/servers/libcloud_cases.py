@@ -1,21 +1,16 @@
-"""The clouds that are played by small fakes: their options, a machine of each, and where a create is read."""
+"""The clouds that only libcloud speaks to, each played by a small fake: how to log in, and a machine of each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cloudgraft.drivers.libcloud.driver import LibcloudDriver
-from cloudgraft.drivers.libcloud.options import LibcloudOptions
-from cloudgraft.sdk.driver import MachineSpec
 from clouds.servers.libcloud_azure import SUBSCRIPTION, TENANT, FakeAzure
 from clouds.servers.libcloud_clouds import (
     TOKEN,
@@ -26,23 +21,18 @@ from clouds.servers.libcloud_clouds import (
     FakeVultr,
 )
 from clouds.servers.libcloud_cloudsigma import IMAGE, USER, FakeCloudsigma
-from clouds.servers.libcloud_fake import Fake, FakeCloud
+from clouds.servers.libcloud_fake import FakeCloud
 from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2, FakeGce, FakeRackspace
 from clouds.servers.libcloud_kubevirt import FakeKubevirt
 from clouds.servers.libcloud_outscale import FakeOutscale
 
-NAME = "lab-k3x7abcdef-small-0a1b2c3d-abcdefgh"
-TAGS = {
-    "cloudgraft-cluster": "Lab / Zürich",
-    "cloudgraft-cluster-id": "k3x7abcdef",
-    "cloudgraft-group": "small",
-    "cloudgraft-name": NAME,
-}
-USER_DATA = "#cloud-config\nruncmd: [join --token a-very-secret-token]\n"
+__all__ = ["CLOUDS", "Cloud", "google_key"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
+    """One that a fake plays: how to log in there, and what to ask for."""
+
     make: Callable[[], FakeCloud]
     machine: Mapping[str, object]
     create: tuple[str, str]  # the method, and what is in the path or query
@@ -50,17 +40,19 @@ class Cloud:
     secret: Callable[[], str] = lambda: TOKEN
     path: str = ""  # of the endpoint
     has_tags: bool = True
+    has_shapes: bool = True  # tells what its machine types are
     order: tuple[str, str] | None = None  # where the machine is described, if not in the first request of a create
 
 
 @cache
 def google_key() -> str:
+    """The file of a service account."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return json.dumps({"client_email": "judge@lab.example", "private_key": key.private_bytes(*form).decode()})
 
 
-CLOUDS: Mapping[str, Cloud] = {
+CLOUDS: Final[Mapping[str, Cloud]] = {
     "DIGITAL_OCEAN": Cloud(
         make=FakeDigitalOcean,
         machine={"shape": "s-1vcpu-1gb", "image": "debian-12-x64", "zone": "fra1", "sshKeys": ["4711"]},
@@ -88,6 +80,7 @@ CLOUDS: Mapping[str, Cloud] = {
         create=("POST", "/1.0/servers"),
         options={"key": "cli-12345"},
         has_tags=False,
+        has_shapes=False,
     ),
     "GCE": Cloud(
         make=FakeGce,
@@ -130,6 +123,7 @@ CLOUDS: Mapping[str, Cloud] = {
         create=("POST", "/api/v1/CreateVms"),
         options={"key": "AKIAJUDGE", "region": "eu-west-2"},
         has_tags=False,
+        has_shapes=False,
     ),
     "KUBEVIRT": Cloud(
         make=FakeKubevirt,
@@ -142,12 +136,14 @@ CLOUDS: Mapping[str, Cloud] = {
         machine={"shape": "m3.large", "image": "ami-1", "securityGroups": ["default"]},
         create=("GET", "RunInstances"),
         options={"key": "AKIAJUDGE", "region": "eu-west-1"},
+        has_shapes=False,
     ),
     "OUTSCALE_INC": Cloud(
         make=FakeEc2,
         machine={"shape": "m3.large", "image": "ami-1"},
         create=("GET", "RunInstances"),
         options={"key": "AKIAJUDGE", "region": "eu-west-1"},
+        has_shapes=False,
     ),
     "RACKSPACE": Cloud(
         make=FakeRackspace,
@@ -174,23 +170,3 @@ CLOUDS: Mapping[str, Cloud] = {
         order=("POST", "/servers/"),
     ),
 }
-
-
-@contextmanager
-def opened(provider: str) -> Iterator[Fake]:
-    with Fake(CLOUDS[provider].make()) as fake:
-        yield fake
-
-
-def driver(provider: str, fake: Fake, directory: Path, **changes: Any) -> LibcloudDriver:
-    case = CLOUDS[provider]
-    secret = directory / "secret"
-    if not secret.exists():
-        secret.write_text(case.secret())
-    given = {"endpoint": f"{fake.url}{case.path}", **case.options, **changes}
-    return LibcloudDriver(LibcloudOptions(provider=provider, secret_file=secret, **given))
-
-
-def spec(provider: str, **changes: Any) -> MachineSpec:
-    given = {"name": NAME, "group": "small", "settings": CLOUDS[provider].machine, "tags": TAGS}
-    return MachineSpec(**{**given, "user_data": USER_DATA, **changes})
