@@ -145,8 +145,8 @@ def test_mistakes_are_told_with_their_places_and_all_at_once(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"shapes": {}}, "shapes must not be empty"),
-        ({"shapes": {"any": []}}, "shapes.any names no cloud"),
+        ({"shapes": {}}, "shapes: must not be empty"),
+        ({"shapes": {"any": []}}, "shapes.any: names no cloud"),
         ({"shapes": {"any": [SHAPES["any"][0], SHAPES["any"][0]]}}, "names the cloud rack twice"),
         ({"order": "dearest"}, "clouds.any.order"),
         ({"coolDown": "-1s"}, "coolDown"),

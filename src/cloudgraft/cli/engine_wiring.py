@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.router_wiring import Routing, given_to_nodes, is_router
-from cloudgraft.config import Config, ConfigError, Problem, Where, machine_settings, missing_prices, parse_options
+from cloudgraft.config import (
+    Config,
+    ConfigError,
+    Problem,
+    Where,
+    machine_settings,
+    missing_prices,
+    parse_options,
+    refusals,
+)
 from cloudgraft.config.clouds import EntryPointCloud, PluginCloud
 from cloudgraft.config.groups import Group, Template
 from cloudgraft.config.guards import Guards
@@ -113,7 +122,7 @@ def _cloud(config: Config, name: str, cls: type | None, dock: DockLink | None, t
 
 
 def _refused(where: Where, error: CloudgraftError) -> ConfigError:
-    return ConfigError([where.document.problem(where.path, error.message)])
+    return ConfigError(refusals(error, where))
 
 
 def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from cloudgraft.config import Config, ConfigError, Problem, Where, checked_section, parse_options
+from cloudgraft.config import Config, ConfigError, Problem, Where, checked_section, parse_options, refusals
 from cloudgraft.config.clouds import EntryPointCloud
 from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.groups import Group
@@ -162,8 +162,7 @@ class Routing:
         try:
             cls(options, used)
         except CloudgraftError as error:
-            where = self._config.where("clouds", name)
-            self.problems.append(where.document.problem(where.path, error.message))
+            self.problems += refusals(error, self._config.where("clouds", name))
             return
         fingerprint = (options, {cloud: self._clouds[cloud].fingerprint for cloud in options.clouds})
         self.routers[name] = _Router(options=options, make=lambda: cls(options, used), fingerprint=fingerprint)

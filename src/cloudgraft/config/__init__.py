@@ -13,7 +13,7 @@ from cloudgraft.config.load import load, parse, with_groups
 from cloudgraft.config.model import Config, Where
 from cloudgraft.config.money import MoneyPerDay, Price
 from cloudgraft.config.node_manager import NodeManager, NodeManagerClient
-from cloudgraft.config.options import checked_section, machine_settings, parse_options
+from cloudgraft.config.options import checked_section, machine_settings, parse_options, refusals
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.process import Backoff, PluginProcess
 from cloudgraft.config.providers import (
@@ -86,5 +86,6 @@ __all__ = [
     "missing_prices",
     "parse",
     "parse_options",
+    "refusals",
     "with_groups",
 ]

@@ -16,6 +16,7 @@ from cloudgraft.config.document import Document
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.schema import follow, keys_of
 from cloudgraft.config.secrecy import may_name_a_secret
+from cloudgraft.sdk.flaws import FlawedError
 
 __all__ = ["did_you_mean", "explain", "unknown_key"]
 
@@ -55,7 +56,11 @@ def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, pref
         path = (*prefix, *own)
         if any(path[: len(unread)] == unread for unread in document.unread):
             continue
-        if error["type"] == "extra_forbidden":
+        flawed = error.get("ctx", {}).get("error")
+        if isinstance(flawed, FlawedError):
+            for flaw in flawed.flaws:
+                yield document.problem((*path, *flaw.path), flaw.message)
+        elif error["type"] == "extra_forbidden":
             yield unknown_key(document, path, list(keys_of(holder)))
         elif error["type"] != "too_short" or not error["input"]:  # entries that are wrong are told one by one
             yield _problem(error, document, path, holder, at_key=at_key)

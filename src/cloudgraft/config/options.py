@@ -23,8 +23,9 @@ from cloudgraft.config.schema import item_type, keys_of, unwrap
 from cloudgraft.config.secrecy import hide_secrets
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
+from cloudgraft.sdk.flaws import Flaw, FlawedError
 
-__all__ = ["checked_section", "machine_settings", "parse_options"]
+__all__ = ["checked_section", "machine_settings", "parse_options", "refusals"]
 
 T = TypeVar("T")
 
@@ -32,7 +33,9 @@ T = TypeVar("T")
 def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) -> T:
     """An object of ``options_type``, made from what the file says at ``where``.
 
-    Raises ConfigError with all problems, each with its file and line.
+    Raises ConfigError with all problems, each with its file and line. What a section's own ``__post_init__`` finds is
+    told together with wrong types elsewhere, but not with those of the same section or below it: pydantic makes an
+    object only of values that are right, and there is nothing to look at before.
     """
     hide_secrets(data)
     try:
@@ -46,12 +49,20 @@ def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) 
         options = adapter.validate_python(prepared)
     except ValidationError as error:
         found = explain(error.errors(include_url=False), where.document, options_type, where.path)
+        told = {problem.key for problem in reader.problems}  # of a wrong duration we know already, and made it 0
+        found = (problem for problem in found if problem.key not in told)
         raise ConfigError([*reader.problems, *found]) from None  # the cause would carry the values
-    except CloudgraftError as error:  # what a __post_init__ may raise
-        raise ConfigError([*reader.problems, where.document.problem(where.path, str(error))]) from None
+    except CloudgraftError as error:  # what the __post_init__ of another author may raise
+        raise ConfigError([*reader.problems, *refusals(error, where)]) from None
     if reader.problems:
         raise ConfigError(reader.problems)
     return options
+
+
+def refusals(error: CloudgraftError, where: Where) -> list[Problem]:
+    """What a driver or a provider finds wrong with what the file says at ``where``."""
+    flaws = error.flaws if isinstance(error, FlawedError) else [Flaw((), error.message)]
+    return [where.document.problem((*where.path, *flaw.path), flaw.message) for flaw in flaws]
 
 
 def machine_settings(settings_type: type | None, group: Group, where: Where) -> dict[str, object]:

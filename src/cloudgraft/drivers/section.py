@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from cloudgraft.drivers.json_fields import hint
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import FlawedError
 
 __all__ = ["read_section"]
 
@@ -46,6 +47,8 @@ def read_section(cls: type[T], given: object, where: str = "machine") -> T:
             raise InvalidArgumentError(f"{where}.{key} is missing")
     try:
         return cls(**values)
+    except FlawedError as error:
+        raise error.below(where) from None
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{where}: {error.message}") from None
 

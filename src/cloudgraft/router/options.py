@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.types import Taint
 
 __all__ = ["BackendOptions", "BackendPrice", "MachineSettings", "Order", "RouterOptions"]
@@ -31,10 +32,11 @@ class BackendPrice:
 
     def __post_init__(self) -> None:
         """Refuses what is no price. A machine that one owns already may cost nothing."""
-        if not self.hourly.is_finite() or self.hourly < 0:
-            raise InvalidArgumentError("price.hourly must be a number, and not negative")
-        if not self.currency:
-            raise InvalidArgumentError("price.currency must not be empty; write it like EUR")
+        flaws = Flaws()
+        is_price = self.hourly.is_finite() and self.hourly >= 0
+        flaws.expect(is_price, "hourly", "must be a number, and not negative")
+        flaws.expect(self.currency, "currency", "must not be empty; write it like EUR")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +62,15 @@ class RouterOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not self.shapes:
-            raise InvalidArgumentError("shapes must not be empty: name at least one, with the clouds that can make it")
-        if self.cool_down < timedelta(0) or self.list_timeout <= timedelta(0):
-            raise InvalidArgumentError("coolDown must not be negative, and listTimeout must be more than zero")
+        flaws = Flaws()
+        flaws.expect(self.shapes, "shapes", "must not be empty: name at least one, with the clouds that can make it")
+        flaws.expect(self.cool_down >= timedelta(0), "coolDown", "must not be negative")
+        flaws.expect(self.list_timeout > timedelta(0), "listTimeout", "must be more than zero")
         for name, backends in self.shapes.items():
-            clouds = [backend.cloud for backend in backends]
-            if not clouds:
-                raise InvalidArgumentError(f"shapes.{name} names no cloud in which it can be made")
-            twice = next((cloud for cloud in clouds if clouds.count(cloud) > 1), None)
-            if twice is not None:
-                raise InvalidArgumentError(f"shapes.{name} names the cloud {twice} twice; each is asked once")
+            flaws.expect(backends, ("shapes", name), "names no cloud in which it can be made")
+            for cloud, count in Counter(backend.cloud for backend in backends).items():
+                flaws.expect(count == 1, ("shapes", name), f"names the cloud {cloud} twice; each is asked once")
+        flaws.raise_any()
 
     @property
     def clouds(self) -> tuple[str, ...]:

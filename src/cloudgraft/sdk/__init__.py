@@ -32,6 +32,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.flaws import FlawedError, Flaws
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
@@ -63,6 +64,8 @@ __all__ = [
     "Driver",
     "DriverTraits",
     "ErrorClass",
+    "FlawedError",
+    "Flaws",
     "Idempotency",
     "Instance",
     "InstanceError",

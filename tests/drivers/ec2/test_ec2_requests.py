@@ -168,7 +168,7 @@ def test_what_is_too_long_is_refused_and_not_cut(driver: Ec2Driver, new_spec: Ne
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"shape": "t3.micro"}, "shape and image are needed"),
+        ({"shape": "t3.micro"}, "image: is needed, unless a launchTemplate"),
         ({**MACHINE, "flavour": "x"}, "machine.flavour is not known"),
         ({**MACHINE, "subnets": "subnet-1"}, "machine.subnets must be a list"),
         ({**MACHINE, "subnets": [""]}, "empty ids"),
@@ -183,11 +183,11 @@ def test_what_is_too_long_is_refused_and_not_cut(driver: Ec2Driver, new_spec: Ne
         ({**MACHINE, "tags": {str(number): "" for number in range(51)}}, "51 tags are too many"),
         ({**MACHINE, "launchTemplate": {"version": "1"}}, "needs `id` or `name`"),
         ({**MACHINE, "launchTemplate": {"name": "n", "version": "new"}}, "launchTemplate.version"),
-        ({**MACHINE, "rootVolume": {}}, "rootVolume says nothing"),
+        ({**MACHINE, "rootVolume": {}}, "rootVolume: says nothing"),
         ({**MACHINE, "rootVolume": {"size": 0}}, "rootVolume.size"),
         ({**MACHINE, "rootVolume": {"size": True}}, "machine.rootVolume.size must be a whole number"),
         ({**MACHINE, "rootVolume": "big"}, "machine.rootVolume must be a mapping"),
-        ({**MACHINE, "image": "resolve:ssm:/x", "rootVolume": {"size": 9}}, "rootVolume needs `device`"),
+        ({**MACHINE, "image": "resolve:ssm:/x", "rootVolume": {"size": 9}}, "rootVolume.device: is needed"),
         ({**MACHINE, "metadata": {"tokens": "none"}}, "metadata.tokens"),
         ({**MACHINE, "metadata": {"hopLimit": 0}}, "metadata.hopLimit"),
     ],
@@ -201,8 +201,8 @@ def test_settings_that_can_never_work_are_refused(settings: dict[str, object], w
     ("options", "words"),
     [
         ({"region": ""}, "region"),
-        ({"access_key_id_file": Path("key")}, "go together"),
-        ({"session_token_file": Path("token")}, "sessionTokenFile needs"),
+        ({"access_key_id_file": Path("key")}, "goes together"),
+        ({"session_token_file": Path("token")}, "sessionTokenFile: needs"),
         ({"profile": "p", "access_key_id_file": Path("a"), "secret_access_key_file": Path("b")}, "two ways"),
         ({"endpoint_url": "ec2.example"}, "not an address"),
         ({"endpoint_url": "https://me:secret@ec2.example"}, "without credentials"),

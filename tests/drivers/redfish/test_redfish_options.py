@@ -19,10 +19,10 @@ URL = "https://bmc-1.example.org"
     ("given", "why"),
     [
         ({"id": ""}, "needs an id"),
-        ({"url": "bmc-1"}, "h: url is no address"),
+        ({"url": "bmc-1"}, "url: is no address"),
         ({"url": "https://root:calvin@bmc-1"}, "must not have a user or a password"),
         ({"url": "http://bmc-1"}, "everybody on the way can read the password"),
-        ({"system": "Systems/1"}, "h: system must be a path"),
+        ({"system": "Systems/1"}, "system: must be a path"),
         ({"insecure": True, "ca_file": Path("ca")}, "say one"),
     ],
 )
@@ -34,12 +34,12 @@ def test_a_host_that_can_never_work_is_refused(given: dict[str, Any], why: str) 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"hosts": ()}, "say under hosts, or in a hostsFile"),
+        ({"hosts": ()}, "hosts: say here, or in a hostsFile"),
         ({"username": ""}, "h: say username and passwordFile"),
         ({"hosts": [RedfishHost(id="h", url=URL)] * 2}, "two machines have the id 'h'"),
-        ({"seed_url": "https://seeds.example.org"}, "seedDirectory and seedUrl go together"),
-        ({"seed_directory": Path(), "seed_url": "seeds"}, "seedUrl is no address"),
-        ({"concurrency": 0}, "concurrency must be at least 1"),
+        ({"seed_url": "https://seeds.example.org"}, "seedDirectory: goes together with seedUrl"),
+        ({"seed_directory": Path(), "seed_url": "seeds"}, "seedUrl: is no address"),
+        ({"concurrency": 0}, "concurrency: must be at least 1"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(given: dict[str, Any], why: str) -> None:
@@ -49,7 +49,7 @@ def test_options_that_make_no_sense_are_refused(given: dict[str, Any], why: str)
 
 
 def test_amounts_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="shapes: "):
+    with pytest.raises(InvalidArgumentError, match="cpu: "):
         ShapeOptions(cpu="many", memory="1Gi")
 
 
@@ -59,7 +59,7 @@ def test_the_section_of_a_group_is_read_and_its_mistakes_are_named() -> None:
     assert read_section(MachineSettings, {"boot": "Pxe"}).boot_target is Boot.PXE
     for wrong, why in (
         ({"boot": "Tape"}, "machine.boot must be one of Cd, Pxe, Hdd, UefiHttp"),
-        ({"image": "os.iso"}, "image is no address"),
+        ({"image": "os.iso"}, "machine.image: is no address"),
         ({"httpBootUrl": "https://example.org/x.efi"}, "is for `boot: UefiHttp`"),
         ({"imag": "x"}, "did you mean '?image"),
     ):
@@ -81,6 +81,7 @@ def test_hosts_may_be_in_a_file_of_their_own_with_paths_beside_it(tmp_path: Path
     for text, why in (
         ("- {id: h1, url: 'https://x', insecure: maybe}", "insecure must be true or false"),
         ("- {id: h1, url: 'https://x'}", "h1: say username and passwordFile"),
+        ("[{id: a, url: x, system: y}, {id: b, url: z}]", r"\[0\].url: is no.*\[0\].system: must.*\[1\].url: is no"),
         ("- {id: h1, url: 'https://x', username: u, passwordFile: p, shap: big}", "unknown key .*did you mean 'shape'"),
     ):
         file.write_text(text)

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = ["AccountOptions", "AssumeRole"]
@@ -32,12 +33,13 @@ class AssumeRole:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not _ARN.fullmatch(self.role_arn):
-            raise InvalidArgumentError("roleArn must be the ARN of a role, like arn:aws:iam::123456789012:role/nodes")
-        if not re.fullmatch(r"[\w+=,.@-]{2,64}", self.session_name, re.ASCII):
-            raise InvalidArgumentError("sessionName must be 2 to 64 letters, digits, or one of _+=,.@-")
-        if not _SHORTEST_LOAN <= self.duration <= _LONGEST_LOAN:
-            raise InvalidArgumentError("duration must be between 15m and 12h")
+        flaws = Flaws()
+        is_arn = _ARN.fullmatch(self.role_arn)
+        flaws.expect(is_arn, "roleArn", "must be the ARN of a role, like arn:aws:iam::123456789012:role/nodes")
+        is_name = re.fullmatch(r"[\w+=,.@-]{2,64}", self.session_name, re.ASCII)
+        flaws.expect(is_name, "sessionName", "must be 2 to 64 letters, digits, or one of _+=,.@-")
+        flaws.expect(_SHORTEST_LOAN <= self.duration <= _LONGEST_LOAN, "duration", "must be between 15m and 12h")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,37 +60,42 @@ class AccountOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not _REGION.fullmatch(self.region):
-            raise InvalidArgumentError("region must be the name of a region, such as eu-central-1")
-        if (self.access_key_id_file is None) != (self.secret_access_key_file is None):
-            raise InvalidArgumentError("accessKeyIdFile and secretAccessKeyFile go together")
-        if self.session_token_file is not None and self.access_key_id_file is None:
-            raise InvalidArgumentError("sessionTokenFile needs accessKeyIdFile and secretAccessKeyFile")
-        if self.profile and self.access_key_id_file is not None:
-            raise InvalidArgumentError("profile and accessKeyIdFile are two ways to say who calls: remove one")
-        if min(self.connect_timeout, self.timeout) <= timedelta(0):
-            raise InvalidArgumentError("connectTimeout and timeout must be more than zero")
-        endpoints = {"endpointUrl": self.endpoint_url}
-        if self.assume_role is not None:
-            endpoints["assumeRole.endpointUrl"] = self.assume_role.endpoint_url
-        for key, url in endpoints.items():
-            if url:
-                _check_url(key, url, insecure=self.insecure)
+        self.flaws().raise_any()
+
+    def flaws(self) -> Flaws:
+        """What can never work; who has more options adds to it."""
+        flaws = Flaws()
+        flaws.expect(_REGION.fullmatch(self.region), "region", "must be the name of a region, such as eu-central-1")
+        has_key, has_secret = self.access_key_id_file is not None, self.secret_access_key_file is not None
+        flaws.expect(has_key == has_secret, "accessKeyIdFile", "goes together with secretAccessKeyFile: give both")
+        is_lent = self.session_token_file is not None
+        flaws.expect(has_key or not is_lent, "sessionTokenFile", "needs accessKeyIdFile and secretAccessKeyFile")
+        is_one_way = not (self.profile and has_key)
+        flaws.expect(is_one_way, "profile", "and accessKeyIdFile are two ways to say who calls: remove one")
+        for key, time in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
+            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        with flaws.at("endpointUrl"):
+            _check_url(self.endpoint_url, insecure=self.insecure)
+        with flaws.at(("assumeRole", "endpointUrl")):
+            _check_url(self.assume_role.endpoint_url if self.assume_role else "", insecure=self.insecure)
+        return flaws
 
 
-def _check_url(key: str, url: str, *, insecure: bool) -> None:
+def _check_url(url: str, *, insecure: bool) -> None:
     """Without repeating it: somebody may have put a password into it."""
+    if not url:
+        return
     try:
         parts = urlsplit(url)
         is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise InvalidArgumentError(f"{key} is not an address; {_FORM}") from None
+        raise InvalidArgumentError(f"is not an address; {_FORM}") from None
     if not is_fine or not url.isascii() or not url.isprintable() or " " in url:
-        raise InvalidArgumentError(f"{key} is not an address; {_FORM}")
+        raise InvalidArgumentError(f"is not an address; {_FORM}")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise InvalidArgumentError(f"{key} must be without credentials, query and fragment; {_FORM}")
+        raise InvalidArgumentError(f"must be without credentials, query and fragment; {_FORM}")
     if parts.scheme == "http" and not insecure and not is_loopback_host(parts.hostname or ""):
         raise InvalidArgumentError(
-            f"{key} is http to another host: user data, which holds secrets, would be readable on the way. Use https, "
+            "is http to another host: user data, which holds secrets, would be readable on the way. Use https, "
             "or say `insecure: true` if that is really what you want"
         )

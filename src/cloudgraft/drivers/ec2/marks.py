@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["CLUSTER_ID_TAG", "MACHINE_TAG", "NAME_TAG", "check_tags", "is_reserved"]
 
@@ -24,10 +24,11 @@ def is_reserved(key: str) -> bool:
 
 def check_tags(tags: Mapping[str, str]) -> None:
     """Raises InvalidArgumentError for what EC2 would refuse: nothing is cut."""
-    if len(tags) > _MOST:
-        raise InvalidArgumentError(f"{len(tags)} tags are too many: EC2 keeps {_MOST} at most")
+    flaws = Flaws()
+    flaws.expect(len(tags) <= _MOST, (), f"{len(tags)} tags are too many: EC2 keeps {_MOST} at most")
     for key, value in tags.items():
-        if not 1 <= len(key) <= _LONGEST_KEY:
-            raise InvalidArgumentError(f"the tag {key[:80]!r} must have between 1 and {_LONGEST_KEY} characters")
-        if len(value) > _LONGEST_VALUE:
-            raise InvalidArgumentError(f"the tag {key} has {len(value)} characters; EC2 keeps {_LONGEST_VALUE} at most")
+        is_key = 1 <= len(key) <= _LONGEST_KEY
+        flaws.expect(is_key, (), f"the tag {key[:80]!r} must have between 1 and {_LONGEST_KEY} characters")
+        told = f"the tag {key[:80]} has {len(value)} characters; EC2 keeps {_LONGEST_VALUE} at most"
+        flaws.expect(len(value) <= _LONGEST_VALUE, (), told)
+    flaws.raise_any()

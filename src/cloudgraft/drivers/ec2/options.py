@@ -11,7 +11,7 @@ from typing import Final
 from cloudgraft.drivers.ec2.account import AccountOptions
 from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["USER_DATA_LIMIT", "Ec2Options", "MachineSettings"]
 
@@ -33,21 +33,21 @@ class Ec2Options(AccountOptions):
     # Who writes aws:///ZONE/ID on the node. AWS's own cloud controller writes the same, where there is one.
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
-    def __post_init__(self) -> None:
-        """Refuses what can never work."""
-        AccountOptions.__post_init__(self)  # a dataclass with slots is made anew, which super() does not know
-        if self.list_delay < timedelta(0):
-            raise InvalidArgumentError("listDelay must not be negative")
-        if self.page_size not in _PAGE_SIZES:
-            raise InvalidArgumentError(f"pageSize must be between {_PAGE_SIZES[0]} and {_PAGE_SIZES[-1]}")
-        if any(not price.is_finite() or price < 0 for price in self.prices.values()):
-            raise InvalidArgumentError("a price must be a number, and not negative")
-        if not self.currency:
-            raise InvalidArgumentError("currency must not be empty")
-        if self.spot_prices and not self.shapes:
-            raise InvalidArgumentError("spotPrices needs `shapes`: which instance types are the prices wanted of?")
-        if self.spot_prices and self.currency != "USD":
-            raise InvalidArgumentError("spotPrices are in USD: leave `currency` out")
+    def flaws(self) -> Flaws:
+        """What can never work."""
+        flaws = AccountOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        flaws.expect(self.list_delay >= timedelta(0), "listDelay", "must not be negative")
+        is_size = self.page_size in _PAGE_SIZES
+        flaws.expect(is_size, "pageSize", f"must be between {_PAGE_SIZES[0]} and {_PAGE_SIZES[-1]}")
+        for name, price in self.prices.items():
+            is_price = price.is_finite() and price >= 0
+            flaws.expect(is_price, ("prices", name), "a price must be a number, and not negative")
+        flaws.expect(self.currency, "currency", "must not be empty")
+        if self.spot_prices:
+            flaws.expect(self.shapes, "spotPrices", "needs `shapes`: which instance types are the prices wanted of?")
+            is_dollars = self.currency in ("USD", "")
+            flaws.expect(is_dollars, "currency", "spotPrices are in USD: leave `currency` out")
+        return flaws
 
     def traits(self) -> DriverTraits:
         """As EC2 is."""

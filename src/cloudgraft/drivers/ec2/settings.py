@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgraft.drivers.ec2.marks import NAME_TAG, check_tags, is_reserved
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["LaunchTemplate", "MachineSettings", "MetadataService", "RootVolume"]
 
@@ -26,10 +26,11 @@ class LaunchTemplate:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if bool(self.id) == bool(self.name):
-            raise InvalidArgumentError("launchTemplate needs `id` or `name`, and not both")
-        if not self.version.isdecimal() and self.version not in ("$Latest", "$Default"):
-            raise InvalidArgumentError('launchTemplate.version must be a number in quotes, "$Latest" or "$Default"')
+        flaws = Flaws()
+        flaws.expect(bool(self.id) != bool(self.name), (), "needs `id` or `name`, and not both")
+        is_version = self.version.isdecimal() or self.version in ("$Latest", "$Default")
+        flaws.expect(is_version, "version", 'must be a number in quotes, "$Latest" or "$Default"')
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +44,11 @@ class RootVolume:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if self.size is not None and self.size < 1:
-            raise InvalidArgumentError("rootVolume.size must be at least 1 (GiB)")
-        if self.size is None and not self.type and self.encrypted is None:
-            raise InvalidArgumentError("rootVolume says nothing: give it size, type or encrypted")
+        flaws = Flaws()
+        flaws.expect(self.size is None or self.size >= 1, "size", "must be at least 1 (GiB)")
+        says_something = self.size is not None or self.type or self.encrypted is not None
+        flaws.expect(says_something, (), "says nothing: give it size, type or encrypted")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +60,11 @@ class MetadataService:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if self.tokens not in _TOKENS:
-            raise InvalidArgumentError(f"metadata.tokens must be one of {', '.join(_TOKENS)}")
-        if self.hop_limit is not None and not 1 <= self.hop_limit <= 64:
-            raise InvalidArgumentError("metadata.hopLimit must be between 1 and 64")
+        flaws = Flaws()
+        flaws.expect(self.tokens in _TOKENS, "tokens", f"must be one of {', '.join(_TOKENS)}")
+        is_limit = self.hop_limit is None or 1 <= self.hop_limit <= 64
+        flaws.expect(is_limit, "hopLimit", "must be between 1 and 64")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,21 +89,21 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if self.launch_template is None and not (self.shape and self.image):
-            raise InvalidArgumentError("shape and image are needed, unless a launchTemplate has them")
-        if "" in (*self.subnets, *self.security_groups):
-            raise InvalidArgumentError("subnets and securityGroups must not have empty ids")
-        if self.spot_max_price is not None and not (self.spot and self.spot_max_price.is_finite()):
-            raise InvalidArgumentError("spotMaxPrice is a number, and needs `spot: true`")
-        if self.spot_max_price is not None and self.spot_max_price <= 0:
-            raise InvalidArgumentError("spotMaxPrice must be more than zero")
+        flaws = Flaws()
+        for key, value in {"shape": self.shape, "image": self.image}.items():
+            flaws.expect(value or self.launch_template, key, "is needed, unless a launchTemplate has it")
+        for key, ids in {"subnets": self.subnets, "securityGroups": self.security_groups}.items():
+            flaws.expect("" not in ids, key, "must not have empty ids")
+        if self.spot_max_price is not None:
+            flaws.expect(self.spot, "spotMaxPrice", "needs `spot: true`")
+            is_price = self.spot_max_price.is_finite() and self.spot_max_price > 0
+            flaws.expect(is_price, "spotMaxPrice", "must be a number, and more than zero")
         volume = self.root_volume
-        if volume is not None and not volume.device and (not self.image or self.image.startswith(SSM)):
-            raise InvalidArgumentError(
-                "rootVolume needs `device`, such as /dev/xvda: it cannot be asked for without the id of an image"
-            )
-        if reserved := [key for key in self.tags if is_reserved(key)]:
-            raise InvalidArgumentError(
-                f"tags: {reserved[0]!r} is not for you to set: {NAME_TAG}, cloudgraft-… and aws:… have their meaning"
-            )
-        check_tags(self.tags)
+        is_askable = self.image and not self.image.startswith(SSM)
+        needed = "is needed, such as /dev/xvda: it cannot be asked for without the id of an image"
+        flaws.expect(volume is None or volume.device or is_askable, ("rootVolume", "device"), needed)
+        for key in filter(is_reserved, self.tags):
+            flaws.tell("tags", f"{key!r} is not for you to set: {NAME_TAG}, cloudgraft-… and aws:… have their meaning")
+        with flaws.at("tags"):
+            check_tags(self.tags)
+        flaws.raise_any()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
+from cloudgraft.drivers.amounts import check_amounts
 from cloudgraft.drivers.ec2.account import AccountOptions
-from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 
 __all__ = ["Ec2AsgOptions", "GroupOverrides"]
@@ -28,12 +28,16 @@ class GroupOverrides:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
+        flaws = Flaws()
         low, high = self.min_size or 0, self.max_size
-        if low < 0 or (high is not None and high < low):
-            raise InvalidArgumentError("minSize must not be negative, and maxSize not less than minSize")
-        if any(taint.effect not in TAINT_EFFECTS or not taint.key for taint in self.taints):
-            raise InvalidArgumentError(f"a taint needs a key, and one of {', '.join(TAINT_EFFECTS)} as its effect")
-        _check_quantities("capacity", self.capacity)
+        flaws.expect(low >= 0, "minSize", "must not be negative")
+        flaws.expect(high is None or high >= max(low, 0), "maxSize", "must not be negative, nor less than minSize")
+        for index, taint in enumerate(self.taints):
+            is_taint = taint.effect in TAINT_EFFECTS and taint.key
+            needed = f"a taint needs a key, and one of {', '.join(TAINT_EFFECTS)} as its effect"
+            flaws.expect(is_taint, ("taints", index), needed)
+        check_amounts(flaws, "capacity", self.capacity)
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,31 +56,21 @@ class Ec2AsgOptions(AccountOptions):
     gpu_label: str = "k8s.amazonaws.com/accelerator"  # by which the autoscaler knows nodes with GPUs
     prices: Mapping[str, Decimal] = field(default_factory=dict)  # of an hour, by instance type
 
-    def __post_init__(self) -> None:
-        """Refuses what can never work."""
-        AccountOptions.__post_init__(self)  # a dataclass with slots is made anew, which super() does not know
-        if not self.groups and not self.tags:
-            raise InvalidArgumentError(
-                "which groups? Write their names under `groups`, or tags that they have under `tags`"
-            )
-        if "" in (*self.groups, *self.tags, *self.overrides):
-            raise InvalidArgumentError("groups, tags and overrides must not have empty names")
-        if self.groups and not self.tags and (strange := sorted(set(self.overrides) - set(self.groups))):
-            raise InvalidArgumentError(f"overrides: {strange[0]!r} is not one of `groups`")
-        if self.interval < timedelta(0) or self.change_timeout <= timedelta(0):
-            raise InvalidArgumentError("interval must not be negative, and changeTimeout must be more than zero")
-        if self.pods < 1:
-            raise InvalidArgumentError("pods must be at least 1")
-        if any(not price.is_finite() or price <= 0 for price in self.prices.values()):
-            raise InvalidArgumentError("a price must be a number, and more than zero")
-        _check_quantities("reserved", self.reserved)
-
-
-def _check_quantities(key: str, values: Mapping[str, str]) -> None:
-    for name, value in values.items():
-        try:
-            quantity = Quantity(value)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"{key}.{name}: {error.message}") from None
-        if quantity < Quantity(0):
-            raise InvalidArgumentError(f"{key}.{name} must not be negative")
+    def flaws(self) -> Flaws:
+        """What can never work."""
+        flaws = AccountOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        is_said = self.groups or self.tags
+        flaws.expect(is_said, "groups", "which groups? Write their names here, or tags that they have under `tags`")
+        for key, names in {"groups": self.groups, "tags": self.tags, "overrides": self.overrides}.items():
+            flaws.expect("" not in names, key, "must not have empty names")
+        if self.groups and not self.tags:
+            for strange in sorted(set(self.overrides) - {*self.groups, ""}):
+                flaws.tell("overrides", f"{strange!r} is not one of `groups`")
+        flaws.expect(self.interval >= timedelta(0), "interval", "must not be negative")
+        flaws.expect(self.change_timeout > timedelta(0), "changeTimeout", "must be more than zero")
+        flaws.expect(self.pods >= 1, "pods", "must be at least 1")
+        for name, price in self.prices.items():
+            is_price = price.is_finite() and price > 0
+            flaws.expect(is_price, ("prices", name), "a price must be a number, and more than zero")
+        check_amounts(flaws, "reserved", self.reserved)
+        return flaws

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from cloudgraft.drivers.label_text import HETZNER
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = ["MARK", "USER_DATA_LIMIT", "HetznerOptions", "MachineSettings"]
@@ -23,6 +24,7 @@ _KEY: Final = re.compile(
     r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9._-]{0,251}[a-zA-Z0-9])?/)?[a-zA-Z0-9](?:[a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?"
 )
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
+_NAMED: Final = "must be a name: letters, digits, dots and dashes"
 
 Reference = int | str  # a thing of the project: its number, or its name
 
@@ -43,12 +45,19 @@ class HetznerOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work, and what would send the token in the clear."""
-        _check_name(self.location, "location")
-        _check_endpoint(self.endpoint)
-        if min(self.connect_timeout, self.timeout, self.list_timeout) <= timedelta(0):
-            raise InvalidArgumentError("connectTimeout, timeout and listTimeout must be more than zero")
-        if self.list_delay < timedelta(0):
-            raise InvalidArgumentError("listDelay must not be negative")
+        flaws = Flaws()
+        flaws.expect(_NAME.fullmatch(self.location), "location", _NAMED)
+        with flaws.at("endpoint"):
+            _check_endpoint(self.endpoint)
+        times = {
+            "connectTimeout": self.connect_timeout,
+            "timeout": self.timeout,
+            "listTimeout": self.list_timeout,
+        }
+        for key, time in times.items():
+            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        flaws.expect(self.list_delay >= timedelta(0), "listDelay", "must not be negative")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,41 +78,32 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        _check_name(self.shape, "shape")
-        if self.location != "":
-            _check_name(self.location, "location")
-        _check_references((self.image,), "image")
-        for key, values in (("networks", self.networks), ("firewalls", self.firewalls), ("sshKeys", self.ssh_keys)):
-            _check_references(values, key)
-        if self.placement_group is not None:
-            _check_references((self.placement_group,), "placementGroup")
-        if not (self.public_ipv4 or self.public_ipv6 or self.networks):
-            raise InvalidArgumentError("without publicIpv4 and publicIpv6 a server needs a network: give networks")
-        _check_labels(self.labels)
+        flaws = Flaws()
+        flaws.expect(_NAME.fullmatch(self.shape), "shape", _NAMED)
+        flaws.expect(self.location == "" or _NAME.fullmatch(self.location), "location", _NAMED)
+        group = () if self.placement_group is None else (self.placement_group,)
+        _check_references(flaws, {"image": (self.image,), "placementGroup": group})
+        _check_references(flaws, {"networks": self.networks, "firewalls": self.firewalls, "sshKeys": self.ssh_keys})
+        is_reachable = self.public_ipv4 or self.public_ipv6 or self.networks
+        flaws.expect(is_reachable, "networks", "without publicIpv4 and publicIpv6 a server needs a network")
+        _check_labels(flaws, self.labels)
+        flaws.raise_any()
 
 
-def _check_name(value: str, key: str) -> None:
-    if not _NAME.fullmatch(value):
-        raise InvalidArgumentError(f"{key} must be a name: letters, digits, dots and dashes")
+def _check_references(flaws: Flaws, given: Mapping[str, Sequence[Reference]]) -> None:
+    for key, values in given.items():
+        for value in values:
+            is_one = value > 0 if isinstance(value, int) else value.strip() and value.isprintable()
+            flaws.expect(is_one, key, f"{value!r} is neither a name nor a number")
 
 
-def _check_references(values: Sequence[Reference], key: str) -> None:
-    for value in values:
-        if not (value > 0 if isinstance(value, int) else value.strip() and value.isprintable()):
-            raise InvalidArgumentError(f"{key}: {value!r} is neither a name nor a number")
-
-
-def _check_labels(labels: Mapping[str, str]) -> None:
+def _check_labels(flaws: Flaws, labels: Mapping[str, str]) -> None:
     for key, value in labels.items():
-        if not _KEY.fullmatch(key):
-            raise InvalidArgumentError(f"labels: {key!r} cannot be the key of a label")
-        if key.startswith(MARK):
-            raise InvalidArgumentError(f"labels: {key!r} is a mark of cloudgraft's own; take another key")
-        if not HETZNER.takes(value):
-            raise InvalidArgumentError(
-                f"labels: the value of {key!r} must be at most 63 letters, digits, dots, dashes and underscores, "
-                "with a letter or a digit at both ends"
-            )
+        flaws.expect(_KEY.fullmatch(key), "labels", f"{key!r} cannot be the key of a label")
+        is_free = not key.startswith(MARK)
+        flaws.expect(is_free, "labels", f"{key!r} is a mark of cloudgraft's own; take another key")
+        form = "at most 63 letters, digits, dots, dashes and underscores, with a letter or a digit at both ends"
+        flaws.expect(HETZNER.takes(value), "labels", f"the value of {key!r} must be {form}")
 
 
 def _check_endpoint(url: str) -> None:
@@ -112,10 +112,8 @@ def _check_endpoint(url: str) -> None:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
-        raise InvalidArgumentError(f"endpoint is not an address; {form}") from None
+        raise InvalidArgumentError(f"is not an address; {form}") from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username is not None:
-        raise InvalidArgumentError(f"endpoint is not the address of an API; {form}")
+        raise InvalidArgumentError(f"is not the address of an API; {form}")
     if parts.scheme == "http" and not is_loopback_host(host):
-        raise InvalidArgumentError(
-            "endpoint is http to another host: the token would be readable on the way; use https"
-        )
+        raise InvalidArgumentError("is http to another host: the token would be readable on the way; use https")

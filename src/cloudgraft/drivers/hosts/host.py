@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["Host", "HostType", "refuse_bad_id", "refuse_twins"]
 
@@ -46,7 +47,8 @@ def refuse_bad_id(ident: str) -> None:
 
 def refuse_twins(hosts: Sequence[Host]) -> None:
     """Two entries for one machine, or two machines that would be one node."""
+    flaws = Flaws()
     for what, values in (("id", [h.id for h in hosts]), ("providerID", [h.provider_id for h in hosts])):
-        twice = [value for value, count in Counter(values).items() if count > 1]
-        if twice:
-            raise InvalidArgumentError(f"two machines have the {what} {twice[0]!r}; each must have its own")
+        for value in (value for value, count in Counter(values).items() if count > 1):
+            flaws.tell((), f"two machines have the {what} {value!r}; each must have its own")
+    flaws.raise_any()

@@ -13,6 +13,7 @@ import yaml
 from cloudgraft.drivers.hosts.host import HostType, refuse_twins
 from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.flaws import FlawedError, Flaws
 
 __all__ = ["Inventory", "Source"]
 
@@ -82,14 +83,22 @@ def _read(source: Source[HostType], file: Path) -> Sequence[HostType]:
     entries = data.get(key) if isinstance(data, dict) and set(data) == {key} else data
     if not isinstance(entries, list):
         raise InvalidArgumentError(f"{option} must be a list of machines, or have one under `{key}`: {file}")
-    try:
-        return [_host(source, entry, f"{file}: {key}[{index}]", file.parent) for index, entry in enumerate(entries)]
-    except CloudgraftError as error:
-        raise InvalidArgumentError(error.message) from None
+    flaws = Flaws()
+    hosts: list[HostType] = []
+    for index, entry in enumerate(entries):
+        with flaws.at(()):  # each tells its place itself
+            hosts.append(_host(source, entry, f"{file}: {key}[{index}]", file.parent))
+    flaws.raise_any()
+    return hosts
 
 
 def _host(source: Source[HostType], entry: object, where: str, base: Path) -> HostType:
-    fields = Fields(entry, where)
-    host = source.entry(fields, base)
-    fields.end()
+    try:
+        fields = Fields(entry, where)
+        host = source.entry(fields, base)
+        fields.end()
+    except FlawedError as error:
+        raise error.below(where) from None
+    except CloudgraftError as error:
+        raise InvalidArgumentError(error.message) from None
     return host

@@ -18,6 +18,7 @@ from cloudgraft.drivers.json_fields import hint
 from cloudgraft.drivers.libcloud.providers import provider_of
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = ["LibcloudOptions", "MachineSettings"]
@@ -49,13 +50,22 @@ class LibcloudOptions:
 
     def __post_init__(self) -> None:
         """Refuses clouds that are not served, with the reason, and what would send secrets in the clear."""
-        provider_of(self.provider)
-        if min(self.connect_timeout, self.timeout, self.list_timeout) <= timedelta(0):
-            raise InvalidArgumentError("connectTimeout, timeout and listTimeout must be more than zero")
-        if self.list_delay is not None and self.list_delay < timedelta(0):
-            raise InvalidArgumentError("listDelay must not be negative")
+        flaws = Flaws()
+        with flaws.at("provider"):
+            provider_of(self.provider)
+        times = {
+            "connectTimeout": self.connect_timeout,
+            "timeout": self.timeout,
+            "listTimeout": self.list_timeout,
+        }
+        for key, time in times.items():
+            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        is_delay = self.list_delay is None or self.list_delay >= timedelta(0)
+        flaws.expect(is_delay, "listDelay", "must not be negative")
         if self.endpoint:
-            _check_endpoint(self.endpoint)
+            with flaws.at("endpoint"):
+                _check_endpoint(self.endpoint)
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +88,19 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        for key in ("shape", "image"):
-            if not isinstance(getattr(self, key), str) or not getattr(self, key).strip():
-                raise InvalidArgumentError(f"{key} must be a text that is not empty")
-        if not isinstance(self.zone, str):
-            raise InvalidArgumentError("zone must be a text")
+        flaws = Flaws()
+        for key, text in {"shape": self.shape, "image": self.image}.items():
+            flaws.expect(isinstance(text, str) and text.strip(), key, "must be a text that is not empty")
+        flaws.expect(isinstance(self.zone, str), "zone", "must be a text")
         for key in _LISTS:
             values = getattr(self, _snake(key))
-            if isinstance(values, str) or not isinstance(values, Sequence):
-                raise InvalidArgumentError(f"{key} must be a list of texts")
-            if not all(isinstance(value, str) and value.strip() for value in values):
-                raise InvalidArgumentError(f"{key} must be a list of texts that are not empty")
+            is_list = not isinstance(values, str) and isinstance(values, Sequence)
+            are_texts = is_list and all(isinstance(value, str) and value.strip() for value in values)
+            flaws.expect(are_texts, key, "must be a list of texts that are not empty")
         size = self.disk_size
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise InvalidArgumentError("diskSize must be a number of GiB, at least 1")
+        is_size = size is None or (not isinstance(size, bool) and isinstance(size, int) and size >= 1)
+        flaws.expect(is_size, "diskSize", "must be a number of GiB, at least 1")
+        flaws.raise_any()
 
     @classmethod
     def read(cls, data: Mapping[str, object]) -> MachineSettings:
@@ -129,8 +138,8 @@ def _check_endpoint(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise InvalidArgumentError("endpoint is not an address; write it like https://cloud.example/api") from None
+        raise InvalidArgumentError("is not an address; write it like https://cloud.example/api") from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username is not None:
-        raise InvalidArgumentError("endpoint is not the address of an API; write it like https://cloud.example/api")
+        raise InvalidArgumentError("is not the address of an API; write it like https://cloud.example/api")
     if parts.scheme == "http" and not is_loopback_host(host):
-        raise InvalidArgumentError("endpoint is http to another host: secrets would be readable on the way; use https")
+        raise InvalidArgumentError("is http to another host: secrets would be readable on the way; use https")

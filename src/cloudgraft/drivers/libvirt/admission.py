@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from cloudgraft.drivers.amounts import amount
 from cloudgraft.drivers.libvirt.marks import may_be_ours
-from cloudgraft.drivers.libvirt.options import LibvirtOptions, amount
+from cloudgraft.drivers.libvirt.options import LibvirtOptions
 from cloudgraft.drivers.libvirt.states import is_active
 from cloudgraft.sdk.errors import OutOfStockError
 
@@ -34,7 +35,7 @@ def check_room(host: _Asked, options: LibvirtOptions, memory: int) -> None:
         domains = host.domains()
         _check_count(domains, options)
         _check_memory(domains, host, options, memory)
-    if options.pool_reserve != "" and host.room() < amount("poolReserve", options.pool_reserve).value:
+    if options.pool_reserve != "" and host.room() < amount(options.pool_reserve).value:
         raise OutOfStockError(f"the storage pool {options.pool} has less room than poolReserve: {options.pool_reserve}")
 
 
@@ -47,7 +48,7 @@ def _check_count(domains: list[Seen], options: LibvirtOptions) -> None:
 def _check_memory(domains: list[Seen], host: _Asked, options: LibvirtOptions, memory: int) -> None:
     if options.host_memory_reserve == "":
         return
-    reserve = int(amount("hostMemoryReserve", options.host_memory_reserve).value)
+    reserve = int(amount(options.host_memory_reserve).value)
     given = sum(seen.memory for seen in domains if is_active(seen.state) or may_be_ours(seen.id))
     total = host.memory()
     if given + memory + reserve > total:

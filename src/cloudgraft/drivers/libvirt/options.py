@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from cloudgraft.drivers.amounts import amount
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import Quantity
 
 __all__ = [
@@ -26,7 +28,6 @@ __all__ = [
     "Network",
     "SeedBus",
     "ShapeOptions",
-    "amount",
 ]
 
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]*")
@@ -69,10 +70,11 @@ class Network:
 
     def __post_init__(self) -> None:
         """Refuses what says nothing, or two things."""
-        if bool(self.network) == bool(self.bridge):
-            raise InvalidArgumentError("a network needs either network, the name of one of libvirt's, or bridge")
-        if not _WORD.fullmatch(self.model):
-            raise InvalidArgumentError(f"{self.model!r} is no model of a network card, such as virtio")
+        flaws = Flaws()
+        is_one = bool(self.network) != bool(self.bridge)
+        flaws.expect(is_one, (), "needs either network, the name of one of libvirt's, or bridge")
+        flaws.expect(_WORD.fullmatch(self.model), "model", f"{self.model!r} is no network card, such as virtio")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +88,15 @@ class ShapeOptions:
 
     def __post_init__(self) -> None:
         """Refuses what no machine can be."""
-        if not 1 <= self.cpu <= _MOST_CPUS:
-            raise InvalidArgumentError(f"cpu must be a whole number from 1 to {_MOST_CPUS}")
-        if amount("memory", self.memory) < _LEAST_MEMORY:
-            raise InvalidArgumentError(f"memory must be {_LEAST_MEMORY} or more, such as 4Gi")
-        if self.disk != "":
-            amount("disk", self.disk)
-        if self.pods < 0:
-            raise InvalidArgumentError("pods must not be negative")
+        flaws = Flaws()
+        flaws.expect(1 <= self.cpu <= _MOST_CPUS, "cpu", f"must be a whole number from 1 to {_MOST_CPUS}")
+        with flaws.at("memory"):
+            is_enough = amount(self.memory) >= _LEAST_MEMORY
+            flaws.expect(is_enough, "memory", f"must be {_LEAST_MEMORY} or more, such as 4Gi")
+        with flaws.at("disk"):
+            amount(self.disk or 0)
+        flaws.expect(self.pods >= 0, "pods", "must not be negative")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,30 +129,29 @@ class LibvirtOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        _check_uri(self.uri)
-        if not self.shapes:
-            raise InvalidArgumentError("shapes must say which machine types there are: {small: {cpu: 2, memory: 4Gi}}")
-        if not self.pool:
-            raise InvalidArgumentError("pool must name a storage pool of the host")
-        if bool(self.username) != (self.password_file is not None):
-            raise InvalidArgumentError("username and passwordFile belong together")
+        flaws = Flaws()
+        with flaws.at("uri"):
+            _check_uri(self.uri)
+        flaws.expect(self.shapes, "shapes", "must say which machine types there are: {small: {cpu: 2, memory: 4Gi}}")
+        flaws.expect(self.pool, "pool", "must name a storage pool of the host")
+        has_password = self.password_file is not None
+        flaws.expect(bool(self.username) == has_password, "username", "goes together with passwordFile: give both")
         for key, value in {"arch": self.arch, "machineType": self.machine_type, "cpuMode": self.cpu_mode}.items():
-            if value and not _WORD.fullmatch(value):
-                raise InvalidArgumentError(f"{key}: {value!r} is not a name that libvirt knows")
-        if self.console_log_directory and not self.console_log_directory.startswith("/"):
-            raise InvalidArgumentError("consoleLogDirectory must begin with /: it is a directory of the host")
-        self._check_limits()
+            flaws.expect(not value or _WORD.fullmatch(value), key, f"{value!r} is not a name that libvirt knows")
+        directory = self.console_log_directory
+        is_absolute = not directory or directory.startswith("/")
+        flaws.expect(is_absolute, "consoleLogDirectory", "must begin with /: it is a directory of the host")
+        self._check_limits(flaws)
+        flaws.raise_any()
 
-    def _check_limits(self) -> None:
-        if self.max_machines is not None and self.max_machines < 0:
-            raise InvalidArgumentError("maxMachines must not be negative")
+    def _check_limits(self, flaws: Flaws) -> None:
+        flaws.expect((self.max_machines or 0) >= 0, "maxMachines", "must not be negative")
         for key, value in {"hostMemoryReserve": self.host_memory_reserve, "poolReserve": self.pool_reserve}.items():
-            if value != "":
-                amount(key, value)
-        if min(self.connect_timeout, self.create_timeout) <= timedelta(0):
-            raise InvalidArgumentError("connectTimeout and createTimeout must be more than zero")
-        if self.keepalive < timedelta(seconds=1):
-            raise InvalidArgumentError("keepalive must be 1s or more")
+            with flaws.at(key):
+                amount(value or 0)
+        for key, time in {"connectTimeout": self.connect_timeout, "createTimeout": self.create_timeout}.items():
+            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        flaws.expect(self.keepalive >= timedelta(seconds=1), "keepalive", "must be 1s or more")
 
     @property
     def address(self) -> str:
@@ -191,9 +193,10 @@ class Boot:
 
     def __post_init__(self) -> None:
         """Refuses what is not on the host."""
+        flaws = Flaws()
         for key, path in {"kernel": self.kernel, "initrd": self.initrd}.items():
-            if path and not path.startswith("/"):
-                raise InvalidArgumentError(f"boot.{key} must begin with /: it is a file of the host")
+            flaws.expect(not path or path.startswith("/"), key, "must begin with /: it is a file of the host")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,31 +215,21 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not self.shape:
-            raise InvalidArgumentError("shape must not be empty")
-        if self.size != "":
-            amount("size", self.size)
-
-
-def amount(key: str, value: str | int) -> Quantity:
-    """A quantity of the file, which must not be negative; the error names its key."""
-    try:
-        quantity = Quantity(value)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{key}: {error.message}") from None
-    if quantity < Quantity(0):
-        raise InvalidArgumentError(f"{key} must not be negative")
-    return quantity
+        flaws = Flaws()
+        flaws.expect(self.shape, "shape", "must not be empty")
+        with flaws.at("size"):
+            amount(self.size or 0)
+        flaws.raise_any()
 
 
 def _shape(name: str, options: ShapeOptions, arch: str) -> Shape:
     capacity = {
         "cpu": Quantity(options.cpu),
-        "memory": amount("memory", options.memory),
+        "memory": amount(options.memory),
         "pods": Quantity(options.pods),
     }
     if options.disk != "":
-        capacity["ephemeral-storage"] = amount("disk", options.disk)
+        capacity["ephemeral-storage"] = amount(options.disk)
     labels = {"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": name}
     labels["kubernetes.io/arch"] = _ARCHITECTURES.get(arch or PLAIN_ARCH, arch)
     return Shape(name=name, capacity=capacity, labels=labels)
@@ -248,8 +241,8 @@ def _check_uri(uri: str) -> None:
         parts = urlsplit(uri)
         password = parts.password
     except ValueError:
-        raise InvalidArgumentError(f"uri is not an address; {example}") from None
+        raise InvalidArgumentError(f"is not an address; {example}") from None
     if parts.scheme.partition("+")[0] != "qemu" or not parts.path.strip("/"):
-        raise InvalidArgumentError(f"uri is not one of QEMU by libvirt; {example}")
+        raise InvalidArgumentError(f"is not one of QEMU by libvirt; {example}")
     if password:
-        raise InvalidArgumentError("uri must not hold a password; use username and passwordFile")
+        raise InvalidArgumentError("must not hold a password; use username and passwordFile")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cloudgraft.drivers.amounts import amount
 from cloudgraft.drivers.libvirt.domain_xml import Plan
 from cloudgraft.drivers.libvirt.marks import Marks
 from cloudgraft.drivers.libvirt.options import (
@@ -15,7 +16,6 @@ from cloudgraft.drivers.libvirt.options import (
     MachineSettings,
     Network,
     ShapeOptions,
-    amount,
 )
 from cloudgraft.drivers.libvirt.volume_xml import OVERLAY_FORMAT, Image, Offer
 from cloudgraft.drivers.section import read_section
@@ -81,7 +81,7 @@ def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) ->
     plan = Plan(
         marks=marks,
         cpu=wish.shape.cpu,
-        memory=int(amount("memory", wish.shape.memory).value),
+        memory=int(amount(wish.shape.memory).value),
         domain_type=options.domain_type or host.offer().best(arch),
         arch=arch,
         disk_format=source[1].clone_format if is_clone else OVERLAY_FORMAT,
@@ -107,7 +107,7 @@ def _size(wish: Wish, image: Image) -> int:
     wanted = wish.settings.size if wish.settings.size != "" else wish.shape.disk
     if wanted == "":
         return image.capacity
-    size = int(amount("size", wanted).value)
+    size = int(amount(wanted).value)
     if size < image.capacity:
         raise InvalidArgumentError(f"size: {wanted} is less than the image has, which is {image.capacity} bytes")
     return size

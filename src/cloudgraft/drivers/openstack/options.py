@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from cloudgraft.drivers.openstack.settings import MachineSettings
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = ["USER_DATA_LIMIT", "Interface", "MachineSettings", "OpenstackOptions"]
@@ -68,14 +69,13 @@ class OpenstackOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work, and what would send secrets in the clear."""
-        problems = self._problems_with_login()
+        flaws = Flaws()
+        self._check_login(flaws)
         for key, value in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
-            if value <= timedelta(0):
-                problems.append(f"{key} must be more than zero")
-        if self.regionalProviderID and not self.region:
-            problems.append("regionalProviderID needs region, which is in it")
-        if problems:
-            raise InvalidArgumentError("; ".join(problems))
+            flaws.expect(value > timedelta(0), key, "must be more than zero")
+        is_told = not self.regionalProviderID or self.region
+        flaws.expect(is_told, "regionalProviderID", "needs region, which is in it")
+        flaws.raise_any()
 
     def traits(self) -> DriverTraits:
         """Names are not unique in Nova, and it takes no token: a list settles what became of a create."""
@@ -86,28 +86,34 @@ class OpenstackOptions:
             user_data_limit=USER_DATA_LIMIT,
         )
 
-    def _problems_with_login(self) -> list[str]:
+    def _check_login(self, flaws: Flaws) -> None:
         if self.cloud:
-            return [f"{key} and cloud: say who we are here, or in clouds.yaml, not both" for key in self._login()]
-        if self.config_file is not None:
-            return ["configFile needs cloud, the name of one that is in it"]
-        if not self.auth_url:
-            return ["say who we are: with cloud, a name in a clouds.yaml, or with authUrl and what goes with it"]
-        return [*_problems_with_url(self.auth_url, insecure=self.insecure), *self._problems_with_user()]
+            for key in self._login():
+                flaws.tell(key, "and cloud: say who we are here, or in clouds.yaml, not both")
+        elif self.config_file is not None:
+            flaws.tell("configFile", "needs cloud, the name of one that is in it")
+        elif not self.auth_url:
+            flaws.tell((), "say who we are: with cloud, a name in a clouds.yaml, or with authUrl and what goes with it")
+        else:
+            with flaws.at("authUrl"):
+                _check_url(self.auth_url, insecure=self.insecure)
+            self._check_user(flaws)
 
-    def _problems_with_user(self) -> list[str]:
+    def _check_user(self, flaws: Flaws) -> None:
         if self.applicationCredentialID or self.application_credential_secret_file is not None:
-            strange = [key for key in self._login() if not key.startswith("a")]
-            if strange:
-                return [f"{strange[0]} does not go together with an application credential, which knows its project"]
-            if not self.applicationCredentialID or self.application_credential_secret_file is None:
-                return ["applicationCredentialID and applicationCredentialSecretFile belong together: give both"]
-            return []
-        needed = {"username": self.username, "passwordFile": self.password_file}
-        problems = [f"{key} is missing" for key, value in needed.items() if not value]
-        if bool(self.project) == bool(self.projectID):
-            problems.append("say the project by its name (project) or by its id (projectID): one of the two")
-        return problems
+            for key in self._login():
+                is_part = key.startswith("a")
+                flaws.expect(
+                    is_part, key, "does not go together with an application credential, which knows its project"
+                )
+            are_both = self.applicationCredentialID and self.application_credential_secret_file is not None
+            needed = "goes together with applicationCredentialSecretFile: give both"
+            flaws.expect(are_both, "applicationCredentialID", needed)
+            return
+        for key, value in {"username": self.username, "passwordFile": self.password_file}.items():
+            flaws.expect(value, key, "is missing")
+        is_one = bool(self.project) != bool(self.projectID)
+        flaws.expect(is_one, "project", "say it by its name (project) or by its id (projectID): one of the two")
 
     def _login(self) -> list[str]:
         """The keys that say who we are, as far as they are given."""
@@ -123,18 +129,17 @@ class OpenstackOptions:
         return [key for key, value in given.items() if value]
 
 
-def _problems_with_url(url: str, *, insecure: bool) -> list[str]:
+def _check_url(url: str, *, insecure: bool) -> None:
     """Without repeating it: somebody may have put a password into it."""
     try:
         parts = urlsplit(url)
         host, _port = parts.hostname, parts.port
     except ValueError:
-        return [f"authUrl is not an address; {_FORM}"]
+        raise InvalidArgumentError(f"is not an address; {_FORM}") from None
     if parts.scheme not in ("http", "https") or not host:
-        return [f"authUrl is not the address of Keystone; {_FORM}"]
+        raise InvalidArgumentError(f"is not the address of Keystone; {_FORM}")
     if parts.username is not None or parts.password is not None:
-        return ["authUrl must be without credentials: put them into a file, see passwordFile"]
+        raise InvalidArgumentError("must be without credentials: put them into a file, see passwordFile")
     if parts.scheme == "http" and not insecure and not is_loopback_host(host):
-        why = "authUrl is http to another host: the password would be readable on the way. Use https, or say "
-        return [f"{why}`insecure: true` if that is really what you want"]
-    return []
+        why = "is http to another host: the password would be readable on the way. Use https, or say "
+        raise InvalidArgumentError(f"{why}`insecure: true` if that is really what you want")

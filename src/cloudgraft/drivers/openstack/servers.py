@@ -12,6 +12,7 @@ from cloudgraft.drivers.openstack.options import USER_DATA_LIMIT
 from cloudgraft.drivers.openstack.settings import AUTO, NONE, MachineSettings, check_metadata
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["LONGEST_NAME", "Found", "machine_of", "order_of", "provider_id"]
 
@@ -71,7 +72,9 @@ def order_of(spec: MachineSpec, settings: MachineSettings, found: Found) -> dict
     """The body of a request for one server; raises InvalidArgumentError for what Nova would refuse."""
     if not 0 < len(spec.name) <= LONGEST_NAME:
         raise InvalidArgumentError(f"a server's name has 1 to {LONGEST_NAME} characters; this one has {len(spec.name)}")
-    check_metadata(spec.tags, "the marks")
+    flaws = Flaws()
+    check_metadata(flaws, "the marks", spec.tags)
+    flaws.raise_any()
     data = spec.user_data.encode()
     if len(data) > USER_DATA_LIMIT:
         raise InvalidArgumentError(f"user data has {len(data)} bytes; Nova takes {USER_DATA_LIMIT} at most")

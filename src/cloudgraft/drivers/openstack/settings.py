@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["AUTO", "NONE", "BootVolume", "MachineSettings", "check_metadata"]
 
@@ -27,8 +27,9 @@ class BootVolume:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if self.size < 1:
-            raise InvalidArgumentError("bootVolume.size must be at least 1 (GiB)")
+        flaws = Flaws()
+        flaws.expect(self.size >= 1, "size", "must be at least 1 (GiB)")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,24 +49,24 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
+        flaws = Flaws()
         for key, value in {"shape": self.shape, "image": self.image}.items():
-            if not value:
-                raise InvalidArgumentError(f"{key} must not be empty")
-        if len(self.networks) > 1 and {AUTO, NONE} & set(self.networks):
-            raise InvalidArgumentError("networks: the words auto and none stand alone, or not at all")
-        if "" in (*self.networks, *self.security_groups):
-            raise InvalidArgumentError("networks and securityGroups must not have empty names")
-        check_metadata(self.metadata, "metadata")
+            flaws.expect(value, key, "must not be empty")
+        stands_alone = len(self.networks) < 2 or not {AUTO, NONE} & set(self.networks)
+        flaws.expect(stands_alone, "networks", "the words auto and none stand alone, or not at all")
+        for key, names in {"networks": self.networks, "securityGroups": self.security_groups}.items():
+            flaws.expect("" not in names, key, "must not have empty names")
+        check_metadata(flaws, "metadata", self.metadata)
+        flaws.raise_any()
 
 
-def check_metadata(entries: Mapping[str, str], what: str) -> None:
-    """Raises InvalidArgumentError for what Nova would refuse, or would break on: nothing is cut."""
+def check_metadata(flaws: Flaws, what: str, entries: Mapping[str, str]) -> None:
+    """Notes what Nova would refuse, or would break on: nothing is cut."""
     for key, value in entries.items():
-        if not _METADATA_KEY.fullmatch(key):
-            raise InvalidArgumentError(f"{what}: {key[:80]!r} is no key for Nova: letters, digits, and : . _ -")
-        if len(value) > LONGEST_METADATA:
-            raise InvalidArgumentError(
-                f"{what}: the value of {key!r} has {len(value)} characters; Nova keeps {LONGEST_METADATA} at most"
-            )
-        if any(not 0 < ord(letter) <= 0xFFFF for letter in value):  # its database has three bytes for each
-            raise InvalidArgumentError(f"{what}: the value of {key!r} has a character that Nova cannot keep")
+        shown = repr(key[:80])
+        is_key = _METADATA_KEY.fullmatch(key)
+        flaws.expect(is_key, what, f"{shown} is no key for Nova: letters, digits, and : . _ -")
+        told = f"the value of {shown} has {len(value)} characters; Nova keeps {LONGEST_METADATA} at most"
+        flaws.expect(len(value) <= LONGEST_METADATA, what, told)
+        can_be_kept = all(0 < ord(letter) <= 0xFFFF for letter in value)  # its database has three bytes for each
+        flaws.expect(can_be_kept, what, f"the value of {shown} has a character that Nova cannot keep")

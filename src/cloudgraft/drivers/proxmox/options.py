@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from cloudgraft.drivers.amounts import amount
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["MEBIBYTE", "ProviderIdForm", "ProxmoxOptions", "ShapeOptions", "amount"]
+__all__ = ["MEBIBYTE", "ProviderIdForm", "ProxmoxOptions", "ShapeOptions"]
 
 MEBIBYTE: Final = 1 << 20
 _USER: Final = re.compile(r"[^\s:/!@]+@[A-Za-z][A-Za-z0-9._-]*(![A-Za-z][A-Za-z0-9._-]*)?")
@@ -26,6 +28,7 @@ _LOWEST_VMID: Final = 100
 _HIGHEST_VMID: Final = 999_999_999
 _FEWEST_VMIDS: Final = 1000
 _MOST_CPUS: Final = 512
+_NAME: Final = "must be a name: letters, digits, dots and dashes"
 
 
 class ProviderIdForm(enum.Enum):
@@ -46,27 +49,26 @@ class ShapeOptions:
 
     def __post_init__(self) -> None:
         """Refuses what no machine can be."""
-        if not 1 <= self.cpu <= _MOST_CPUS:
-            raise InvalidArgumentError(f"cpu must be a whole number from 1 to {_MOST_CPUS}")
-        if amount("memory", self.memory) < _LEAST_MEMORY:
-            raise InvalidArgumentError(f"memory must be {_LEAST_MEMORY} or more, such as 4Gi")
-        for key, value in {"memory": self.memory, "disk": self.disk}.items():
-            if value != "" and amount(key, value).value % MEBIBYTE:
-                raise InvalidArgumentError(f"{key} must be a whole number of MiB, such as 4Gi")
-        if self.disk != "" and amount("disk", self.disk) == Quantity(0):
-            raise InvalidArgumentError("disk must be more than 0; leave it out for a disk as large as the template's")
-        if self.pods < 0:
-            raise InvalidArgumentError("pods must not be negative")
+        flaws = Flaws()
+        flaws.expect(1 <= self.cpu <= _MOST_CPUS, "cpu", f"must be a whole number from 1 to {_MOST_CPUS}")
+        with flaws.at("memory"):
+            memory = _whole_mebibytes(self.memory)
+            flaws.expect(memory >= _LEAST_MEMORY, "memory", f"must be {_LEAST_MEMORY} or more, such as 4Gi")
+        with flaws.at("disk"):
+            is_fine = self.disk == "" or _whole_mebibytes(self.disk) > Quantity(0)
+            flaws.expect(is_fine, "disk", "must be more than 0; leave it out for a disk as large as the template's")
+        flaws.expect(self.pods >= 0, "pods", "must not be negative")
+        flaws.raise_any()
 
     @property
     def memory_bytes(self) -> int:
         """How much memory a machine gets."""
-        return int(amount("memory", self.memory).value)
+        return int(amount(self.memory).value)
 
     @property
     def disk_bytes(self) -> int:
         """How large its disk is; 0 when the template says."""
-        return int(amount("disk", self.disk).value) if self.disk != "" else 0
+        return int(amount(self.disk).value) if self.disk != "" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,48 +102,52 @@ class ProxmoxOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work, and what would send the secret in the clear."""
-        for url in (self.url, *self.fallback_urls):
-            _check_url(url, insecure=self.insecure)
-        self._check_user()
-        for key, value in {"region": self.region, "pool": self.pool, "storage": self.storage}.items():
-            if (value or key == "region") and not _ID.fullmatch(value):
-                raise InvalidArgumentError(f"{key} must be a name: letters, digits, dots and dashes")
-        if not _ID.fullmatch(self.seed_storage) or not all(_ID.fullmatch(node) for node in self.nodes):
-            raise InvalidArgumentError("seedStorage and nodes must be names: letters, digits, dots and dashes")
-        if not self.shapes:
-            raise InvalidArgumentError("shapes must say which machine types there are: {small: {cpu: 2, memory: 4Gi}}")
-        if self.insecure and self.ca_file is not None:
-            raise InvalidArgumentError("with insecure: true nobody looks at the certificate; leave caFile or it out")
-        self._check_numbers()
+        flaws = Flaws()
+        with flaws.at("url"):
+            _check_url(self.url, insecure=self.insecure)
+        for index, url in enumerate(self.fallback_urls):
+            with flaws.at(("fallbackUrls", index)):
+                _check_url(url, insecure=self.insecure)
+        self._check_user(flaws)
+        for key, value in {"region": self.region, "seedStorage": self.seed_storage}.items():
+            flaws.expect(_ID.fullmatch(value), key, _NAME)
+        for key, value in {"pool": self.pool, "storage": self.storage}.items():
+            flaws.expect(not value or _ID.fullmatch(value), key, _NAME)
+        for index, node in enumerate(self.nodes):
+            flaws.expect(_ID.fullmatch(node), ("nodes", index), _NAME)
+        flaws.expect(self.shapes, "shapes", "must say which machine types there are: {small: {cpu: 2, memory: 4Gi}}")
+        is_one = not self.insecure or self.ca_file is None
+        flaws.expect(is_one, "caFile", "with insecure: true nobody looks at the certificate; leave caFile or it out")
+        self._check_numbers(flaws)
+        flaws.raise_any()
 
-    def _check_user(self) -> None:
-        if not _USER.fullmatch(self.user):
-            raise InvalidArgumentError(
-                "user must be like cloudgraft@pve!scaler for an API token, or cloudgraft@pve for a password"
-            )
+    def _check_user(self, flaws: Flaws) -> None:
+        form = "must be like cloudgraft@pve!scaler for an API token, or cloudgraft@pve for a password"
+        flaws.expect(_USER.fullmatch(self.user), "user", form)
         if (self.token_file is None) == (self.password_file is None):
-            raise InvalidArgumentError("give either tokenFile or passwordFile")
-        if ("!" in self.user) != (self.token_file is not None):
-            raise InvalidArgumentError(
-                "tokenFile goes with a user like cloudgraft@pve!scaler, and passwordFile with one without !"
-            )
+            flaws.tell((), "give either tokenFile or passwordFile")
+        elif ("!" in self.user) != (self.token_file is not None):
+            needed = "tokenFile goes with a user like cloudgraft@pve!scaler, and passwordFile with one without !"
+            flaws.tell("user", needed)
 
-    def _check_numbers(self) -> None:
+    def _check_numbers(self, flaws: Flaws) -> None:
         if not _LOWEST_VMID <= self.first_vmid <= self.last_vmid <= _HIGHEST_VMID:
-            raise InvalidArgumentError(f"firstVmid and lastVmid must be from {_LOWEST_VMID} to {_HIGHEST_VMID}")
-        if self.last_vmid - self.first_vmid + 1 < _FEWEST_VMIDS:
-            raise InvalidArgumentError(
-                f"firstVmid to lastVmid must be {_FEWEST_VMIDS} VMIDs or more: a machine's name decides which of them "
-                "it gets, and one whose VMID is taken cannot be made"
-            )
-        amount("memoryReserve", self.memory_reserve)
-        if self.cpu_ratio < 0:
-            raise InvalidArgumentError("cpuRatio must not be negative")
-        times = (self.connect_timeout, self.timeout, self.create_timeout, self.delete_timeout)
-        if min(times) <= timedelta(0):
-            raise InvalidArgumentError("connectTimeout, timeout, createTimeout, deleteTimeout must be more than zero")
-        if self.list_delay < timedelta(0):
-            raise InvalidArgumentError("listDelay must not be negative")
+            flaws.tell("firstVmid", f"it and then lastVmid must be from {_LOWEST_VMID} to {_HIGHEST_VMID}")
+        elif self.last_vmid - self.first_vmid + 1 < _FEWEST_VMIDS:
+            why = "a machine's name decides which of them it gets, and one whose VMID is taken cannot be made"
+            flaws.tell("firstVmid", f"to lastVmid it must be {_FEWEST_VMIDS} VMIDs or more: {why}")
+        with flaws.at("memoryReserve"):
+            amount(self.memory_reserve)
+        flaws.expect(self.cpu_ratio >= 0, "cpuRatio", "must not be negative")
+        times = {
+            "connectTimeout": self.connect_timeout,
+            "timeout": self.timeout,
+            "createTimeout": self.create_timeout,
+            "deleteTimeout": self.delete_timeout,
+        }
+        for key, time in times.items():
+            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        flaws.expect(self.list_delay >= timedelta(0), "listDelay", "must not be negative")
 
     def traits(self) -> DriverTraits:
         """A machine's VMID is made from its name, so that Proxmox itself keeps a second one from being made."""
@@ -157,25 +163,21 @@ class ProxmoxOptions:
         return [_shape(name, shape, self.region) for name, shape in self.shapes.items()]
 
 
-def amount(key: str, value: str | int) -> Quantity:
-    """A quantity of the file, which must not be negative; the error names its key."""
-    try:
-        quantity = Quantity(value)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{key}: {error.message}") from None
-    if quantity < Quantity(0):
-        raise InvalidArgumentError(f"{key} must not be negative")
+def _whole_mebibytes(value: str | int) -> Quantity:
+    quantity = amount(value)
+    if quantity.value % MEBIBYTE:
+        raise InvalidArgumentError("must be a whole number of MiB, such as 4Gi")
     return quantity
 
 
 def _shape(name: str, options: ShapeOptions, region: str) -> Shape:
     capacity = {
         "cpu": Quantity(options.cpu),
-        "memory": amount("memory", options.memory),
+        "memory": amount(options.memory),
         "pods": Quantity(options.pods),
     }
     if options.disk != "":
-        capacity["ephemeral-storage"] = amount("disk", options.disk)
+        capacity["ephemeral-storage"] = amount(options.disk)
     labels = {
         "kubernetes.io/os": "linux",
         "node.kubernetes.io/instance-type": name,
@@ -190,10 +192,10 @@ def _check_url(url: str, *, insecure: bool) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise InvalidArgumentError(f"{url!r} is not an address; {form}") from None
+        raise InvalidArgumentError(f"is not an address; {form}") from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username is not None:
-        raise InvalidArgumentError(f"a url is not the address of a node; {form}")
+        raise InvalidArgumentError(f"is not the address of a node; {form}")
     if parts.scheme == "http" and not insecure and not is_loopback_host(host):
         raise InvalidArgumentError(
-            "a url is http to another host: the secret would be readable on the way; use https, or say insecure: true"
+            "is http to another host: the secret would be readable on the way; use https, or say insecure: true"
         )

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cloudgraft.drivers.amounts import amount
 from cloudgraft.drivers.proxmox.inventory import Inventory, Node
-from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProxmoxOptions, ShapeOptions, amount
+from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProxmoxOptions, ShapeOptions
 from cloudgraft.drivers.proxmox.settings import MachineSettings
 from cloudgraft.drivers.proxmox.templates import Source
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PermissionDeniedError, UnavailableError
@@ -44,7 +45,7 @@ class Placement:
 
     def __init__(self, options: ProxmoxOptions) -> None:
         self._options = options
-        self._reserve = int(amount("memoryReserve", options.memory_reserve).value)
+        self._reserve = int(amount(options.memory_reserve).value)
         self._lock = threading.Lock()
         self._promised: dict[int, _Promise] = {}
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["DRIVE", "MachineSettings"]
 
@@ -33,19 +33,19 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not self.shape:
-            raise InvalidArgumentError("shape must not be empty")
-        if isinstance(self.template, bool) or self.template in ("", 0):
-            raise InvalidArgumentError("template must be the VMID or the name of a template")
-        if self.storage and not self.full_clone:
-            raise InvalidArgumentError("storage is for full clones only: say fullClone: true, or leave it out")
-        if self.bridge and not _BRIDGE.fullmatch(self.bridge):
-            raise InvalidArgumentError(f"bridge: {self.bridge!r} is no name of a bridge, such as vmbr0")
-        if self.vlan is not None and (self.vlan not in _VLANS or not self.bridge):
-            raise InvalidArgumentError("vlan must be from 1 to 4094, and needs a bridge")
-        if self.model not in _MODELS:
-            raise InvalidArgumentError(f"model must be one of {', '.join(_MODELS)}")
-        if self.disk and not DRIVE.fullmatch(self.disk):
-            raise InvalidArgumentError(f"disk: {self.disk!r} is no drive of Proxmox, such as scsi0")
-        if not DRIVE.fullmatch(self.seed_drive) or not _CD.fullmatch(self.seed_drive):
-            raise InvalidArgumentError(f"seedDrive: {self.seed_drive!r} cannot be a CD; take one such as ide2 or sata0")
+        flaws = Flaws()
+        flaws.expect(self.shape, "shape", "must not be empty")
+        is_template = not isinstance(self.template, bool) and self.template not in ("", 0)
+        flaws.expect(is_template, "template", "must be the VMID or the name of a template")
+        is_used = not self.storage or self.full_clone
+        flaws.expect(is_used, "storage", "is for full clones only: say fullClone: true, or leave it out")
+        is_bridge = not self.bridge or _BRIDGE.fullmatch(self.bridge)
+        flaws.expect(is_bridge, "bridge", f"{self.bridge!r} is no name of a bridge, such as vmbr0")
+        is_vlan = self.vlan is None or (self.vlan in _VLANS and self.bridge)
+        flaws.expect(is_vlan, "vlan", "must be from 1 to 4094, and needs a bridge")
+        flaws.expect(self.model in _MODELS, "model", f"must be one of {', '.join(_MODELS)}")
+        is_drive = not self.disk or DRIVE.fullmatch(self.disk)
+        flaws.expect(is_drive, "disk", f"{self.disk!r} is no drive of Proxmox, such as scsi0")
+        is_cd = DRIVE.fullmatch(self.seed_drive) and _CD.fullmatch(self.seed_drive)
+        flaws.expect(is_cd, "seedDrive", f"{self.seed_drive!r} cannot be a CD; take one such as ide2 or sata0")
+        flaws.raise_any()

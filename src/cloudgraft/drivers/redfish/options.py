@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from cloudgraft.drivers.amounts import amount, check_amounts
 from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
 from cloudgraft.drivers.hosts.inventory import Source
 from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.sdk.quantity import Quantity
 
@@ -59,17 +61,19 @@ class RedfishHost:
 
     def __post_init__(self) -> None:
         """Refuses what can never work, and what would send the password in the clear."""
-        refuse_bad_id(self.id)
-        _check_url(self.url, f"{self.id}: url")
-        if urlsplit(self.url).scheme == "http" and not self.insecure and not is_loopback_host(_host_of(self.url)):
-            raise InvalidArgumentError(
-                f"{self.id}: url is http, where everybody on the way can read the password; use https, or say "
-                "`insecure: true`"
-            )
-        if self.system and not self.system.startswith("/"):
-            raise InvalidArgumentError(f"{self.id}: system must be a path, such as /redfish/v1/Systems/1")
-        if self.insecure and self.ca_file is not None:
-            raise InvalidArgumentError(f"{self.id}: caFile says whom to believe, and insecure to believe all; say one")
+        flaws = Flaws()
+        with flaws.at("id"):
+            refuse_bad_id(self.id)
+        with flaws.at("url"):
+            _check_url(self.url)
+            is_open = urlsplit(self.url).scheme == "http" and not is_loopback_host(urlsplit(self.url).hostname or "")
+            why = "is http, where everybody on the way can read the password; use https, or say `insecure: true`"
+            flaws.expect(self.insecure or not is_open, "url", why)
+        is_path = not self.system or self.system.startswith("/")
+        flaws.expect(is_path, "system", "must be a path, such as /redfish/v1/Systems/1")
+        is_one = not self.insecure or self.ca_file is None
+        flaws.expect(is_one, "caFile", "says whom to believe, and insecure to believe all; say one")
+        flaws.raise_any()
 
     @property
     def provider_id(self) -> str:
@@ -112,15 +116,18 @@ class ShapeOptions:
 
     def __post_init__(self) -> None:
         """Refuses amounts that make no sense."""
-        self.capacity()
+        flaws = Flaws()
+        for key, value in {"cpu": self.cpu, "memory": self.memory}.items():
+            with flaws.at(key):
+                amount(value)
+        check_amounts(flaws, "resources", self.resources)
+        flaws.raise_any()
 
     def capacity(self) -> Mapping[str, Quantity]:
         """As Kubernetes has it."""
-        given = {"cpu": self.cpu, "memory": self.memory, **self.resources}
-        try:
-            return {name: Quantity(amount) for name, amount in given.items()}
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"shapes: {error.message}") from None
+        return {
+            name: amount(value) for name, value in {"cpu": self.cpu, "memory": self.memory, **self.resources}.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +142,15 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
+        flaws = Flaws()
         if self.image:
-            _check_url(self.image, "image", (*_WEB, "nfs", "cifs"))
+            with flaws.at("image"):
+                _check_url(self.image, (*_WEB, "nfs", "cifs"))
         if self.http_boot_url:
-            _check_url(self.http_boot_url, "httpBootUrl")
-            if self.boot is not Boot.UEFI_HTTP:
-                raise InvalidArgumentError("httpBootUrl is for `boot: UefiHttp`")
+            with flaws.at("httpBootUrl"):
+                _check_url(self.http_boot_url)
+            flaws.expect(self.boot is Boot.UEFI_HTTP, "httpBootUrl", "is for `boot: UefiHttp`")
+        flaws.raise_any()
 
     @property
     def boot_target(self) -> Boot | None:
@@ -173,21 +183,25 @@ class RedfishOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not self.hosts and self.hosts_file is None:
-            raise InvalidArgumentError("say under hosts, or in a hostsFile, which hosts there are")
-        if min(self.connect_timeout, self.timeout) <= timedelta(0):
-            raise InvalidArgumentError("connectTimeout and timeout must be more than zero")
-        if min(self.power_on_time, self.graceful_time) < timedelta(0):
-            raise InvalidArgumentError("powerOnTime and gracefulTime must not be negative")
-        if self.concurrency < 1:
-            raise InvalidArgumentError("concurrency must be at least 1")
-        if (self.seed_directory is None) != (not self.seed_url):
-            raise InvalidArgumentError("seedDirectory and seedUrl go together: where seeds are put, and published")
+        flaws = Flaws()
+        is_said = self.hosts or self.hosts_file is not None
+        flaws.expect(is_said, "hosts", "say here, or in a hostsFile, which hosts there are")
+        for key, time in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
+            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        for key, time in {"powerOnTime": self.power_on_time, "gracefulTime": self.graceful_time}.items():
+            flaws.expect(time >= timedelta(0), key, "must not be negative")
+        flaws.expect(self.concurrency >= 1, "concurrency", "must be at least 1")
+        are_both = (self.seed_directory is not None) == bool(self.seed_url)
+        flaws.expect(are_both, "seedDirectory", "goes together with seedUrl: where seeds are put, and published")
         if self.seed_url:
-            _check_url(self.seed_url, "seedUrl")
-        for host in self.hosts:
-            self.expect_account(host)
-        refuse_twins(self.hosts)
+            with flaws.at("seedUrl"):
+                _check_url(self.seed_url)
+        for index, host in enumerate(self.hosts):
+            with flaws.at(("hosts", index)):
+                self.expect_account(host)
+        with flaws.at("hosts"):
+            refuse_twins(self.hosts)
+        flaws.raise_any()
 
     def expect_account(self, host: RedfishHost) -> None:
         """Every controller wants to know who asks."""
@@ -215,17 +229,13 @@ class RedfishOptions:
         )
 
 
-def _check_url(url: str, what: str, schemes: Sequence[str] = _WEB) -> None:
+def _check_url(url: str, schemes: Sequence[str] = _WEB) -> None:
     try:
         parts = urlsplit(url)
         host, user = parts.hostname, parts.username
     except ValueError:
         parts, host, user = urlsplit(""), None, None
     if parts.scheme not in schemes or not host or parts.fragment:
-        raise InvalidArgumentError(f"{what} is no address; write it like https://bmc-7.example.org")
+        raise InvalidArgumentError("is no address; write it like https://bmc-7.example.org")
     if user is not None:
-        raise InvalidArgumentError(f"{what} must not have a user or a password in it")
-
-
-def _host_of(url: str) -> str:
-    return urlsplit(url).hostname or ""
+        raise InvalidArgumentError("must not have a user or a password in it")

@@ -10,9 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from cloudgraft.drivers.amounts import amount, check_amounts
 from cloudgraft.sdk.driver import ProviderIdBy
-from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["MARKS", "MachineSettings", "ShapeOptions", "Size", "VsphereOptions"]
 
@@ -46,27 +46,26 @@ class ShapeOptions:
 
     def __post_init__(self) -> None:
         """Refuses amounts that no virtual machine can have."""
-        if not 1 <= self.cpu <= _MOST_CPUS:
-            raise InvalidArgumentError(f"cpu is {self.cpu}: a machine has 1 to {_MOST_CPUS}")
-        memory = _bytes(self.memory, "memory")
-        if memory < 4 * _MEBI or memory % (4 * _MEBI):
-            raise InvalidArgumentError(f"memory is {self.memory}: vSphere wants a multiple of 4Mi")
-        if self.disk is not None and _bytes(self.disk, "disk") < _MEBI:
-            raise InvalidArgumentError(f"disk is {self.disk}: it must be 1Mi or more")
-        for key, amount in self.extra.items():
-            _bytes(amount, key)
+        flaws = Flaws()
+        flaws.expect(1 <= self.cpu <= _MOST_CPUS, "cpu", f"is {self.cpu}: a machine has 1 to {_MOST_CPUS}")
+        with flaws.at("memory"):
+            memory = _bytes(self.memory)
+            is_multiple = memory >= 4 * _MEBI and memory % (4 * _MEBI) == 0
+            flaws.expect(is_multiple, "memory", f"is {self.memory}: vSphere wants a multiple of 4Mi")
+        with flaws.at("disk"):
+            is_disk = self.disk is None or _bytes(self.disk) >= _MEBI
+            flaws.expect(is_disk, "disk", f"is {self.disk}: it must be 1Mi or more")
+        check_amounts(flaws, "extra", self.extra)
+        flaws.raise_any()
 
     def size(self) -> Size:
         """In the units of the API."""
-        disk = None if self.disk is None else _bytes(self.disk, "disk")
-        return Size(cpus=self.cpu, memory_mib=_bytes(self.memory, "memory") // _MEBI, disk_bytes=disk)
+        disk = None if self.disk is None else _bytes(self.disk)
+        return Size(cpus=self.cpu, memory_mib=_bytes(self.memory) // _MEBI, disk_bytes=disk)
 
 
-def _bytes(amount: str | int, key: str) -> int:
-    try:
-        return math.ceil(Quantity(amount).value)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{key}: {error.message}") from None
+def _bytes(value: str | int) -> int:
+    return math.ceil(amount(value).value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +96,25 @@ class VsphereOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        _check_server(self.server)
-        _check_named(user=self.user, datacenter=self.datacenter, folder=self.folder)
-        if self.insecure and self.ca_file is not None:
-            raise InvalidArgumentError("caFile does nothing with insecure: true; give one of them")
-        if not self.cluster and not self.resource_pool:
-            raise InvalidArgumentError("say in cluster or in resourcePool where machines run")
-        if self.datastore and self.datastore_cluster:
-            raise InvalidArgumentError("datastore and datastoreCluster exclude each other: give one of them")
-        if not self.shapes:
-            raise InvalidArgumentError("say under shapes what sizes there are, such as {small: {cpu: 2, memory: 4Gi}}")
-        if min(self.connect_timeout, self.timeout) <= timedelta(0) or self.clone_wait < timedelta(0):
-            raise InvalidArgumentError("connectTimeout and timeout must be more than zero, cloneWait not negative")
-        if not 1 <= self.page_size <= _MOST_PER_PAGE:
-            raise InvalidArgumentError(f"pageSize must be between 1 and {_MOST_PER_PAGE}")
+        flaws = Flaws()
+        # Without repeating it: somebody may have put a password into it.
+        is_host = _HOST.fullmatch(self.server)
+        flaws.expect(is_host, "server", "is not a host name: write it like vcenter.example, without https://")
+        for key, name in {"user": self.user, "datacenter": self.datacenter, "folder": self.folder}.items():
+            is_name = name.strip("/ ") and name.isprintable()
+            flaws.expect(is_name, key, "must be a name, and is empty or not printable")
+        is_one = not self.insecure or self.ca_file is None
+        flaws.expect(is_one, "caFile", "does nothing with insecure: true; give one of them")
+        is_said = self.cluster or self.resource_pool
+        flaws.expect(is_said, "cluster", "say in it or in resourcePool where machines run")
+        _check_datastore(flaws, self.datastore, self.datastore_cluster)
+        flaws.expect(self.shapes, "shapes", "must say what sizes there are, such as {small: {cpu: 2, memory: 4Gi}}")
+        for key, time in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
+            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        flaws.expect(self.clone_wait >= timedelta(0), "cloneWait", "must not be negative")
+        is_size = 1 <= self.page_size <= _MOST_PER_PAGE
+        flaws.expect(is_size, "pageSize", f"must be between 1 and {_MOST_PER_PAGE}")
+        flaws.raise_any()
 
     def address(self) -> tuple[str, int]:
         """Host and port."""
@@ -122,16 +126,9 @@ def _has_port(server: str) -> bool:
     return ":" in server.rpartition("]")[2]
 
 
-def _check_server(server: str) -> None:
-    """Without repeating it: somebody may have put a password into it."""
-    if not _HOST.fullmatch(server):
-        raise InvalidArgumentError("server is not a host name: write it like vcenter.example, without https://")
-
-
-def _check_named(**named: str) -> None:
-    for key, value in named.items():
-        if not value.strip("/ ") or not value.isprintable():
-            raise InvalidArgumentError(f"{key} must be a name, and is empty or not printable")
+def _check_datastore(flaws: Flaws, datastore: str, cluster: str) -> None:
+    is_one = not (datastore and cluster)
+    flaws.expect(is_one, "datastore", "and datastoreCluster exclude each other: give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,10 +150,11 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if self.snapshot and not self.linked_clone:
-            raise InvalidArgumentError("snapshot is for linked clones: say linkedClone: true too, or leave it out")
-        if self.datastore and self.datastore_cluster:
-            raise InvalidArgumentError("datastore and datastoreCluster exclude each other: give one of them")
+        flaws = Flaws()
+        is_used = not self.snapshot or self.linked_clone
+        flaws.expect(is_used, "snapshot", "is for linked clones: say linkedClone: true too, or leave it out")
+        _check_datastore(flaws, self.datastore, self.datastore_cluster)
         for key in self.extra_config:
-            if not key or key.lower().startswith(_OURS):
-                raise InvalidArgumentError(f"extraConfig: {key!r} cannot be set, it is what cloudgraft sets itself")
+            is_free = key and not key.lower().startswith(_OURS)
+            flaws.expect(is_free, "extraConfig", f"{key!r} cannot be set, it is what cloudgraft sets itself")
+        flaws.raise_any()

@@ -1,0 +1,89 @@
+"""All that is wrong with a section of a configuration file, told at once and not one mistake for each start.
+
+A class of options looks at its values in ``__post_init__``, notes every flaw with its key, and raises them together::
+
+    flaws = Flaws()
+    flaws.expect(self.size > 0, "size", "must be more than zero")
+    with flaws.at("memory"):
+        Quantity(self.memory)
+    flaws.raise_any()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["Flaw", "FlawedError", "Flaws"]
+
+Place = str | tuple[str | int, ...]  # a key, or the path to one further in; an empty path: the section itself
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing that is wrong, and the path to it from the section that tells of it."""
+
+    path: tuple[str | int, ...]
+    message: str
+
+    def __str__(self) -> str:
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).removeprefix(".")
+        return f"{place}: {self.message}" if place else self.message
+
+
+class FlawedError(InvalidArgumentError, ValueError):
+    """A section with all its flaws.
+
+    It is a ValueError too, because only those does pydantic collect: it then goes on, and tells what is wrong in other
+    sections as well. What it cannot do is to look at a section as a whole while one of its values has the wrong type.
+    """
+
+    def __init__(self, flaws: Sequence[Flaw]) -> None:
+        super().__init__("; ".join(map(str, flaws)))
+        self.flaws = tuple(flaws)
+
+    def below(self, *path: str | int) -> FlawedError:
+        """The same, as seen from a section further out."""
+        return FlawedError([Flaw((*path, *flaw.path), flaw.message) for flaw in self.flaws])
+
+
+class Flaws:
+    """What was found so far."""
+
+    def __init__(self) -> None:
+        self._found: list[Flaw] = []
+
+    def tell(self, place: Place, message: str) -> None:
+        """Notes what is wrong at that place."""
+        self._found.append(Flaw(_path(place), message))
+
+    def expect(self, is_fine: object, place: Place, message: str) -> None:
+        """Notes it, unless all is fine there."""
+        if not is_fine:
+            self.tell(place, message)
+
+    @contextmanager
+    def at(self, place: Place) -> Iterator[None]:
+        """Notes at that place what is raised inside as an InvalidArgumentError, and goes on after it.
+
+        A message that begins with the key, since others raise it too, tells it once all the same.
+        """
+        try:
+            yield
+        except FlawedError as error:
+            self._found += error.below(*_path(place)).flaws
+        except InvalidArgumentError as error:
+            path = _path(place)
+            self.tell(path, error.message.removeprefix(f"{path[-1]}: ") if path else error.message)
+
+    def raise_any(self) -> None:
+        """Raises FlawedError if there is a flaw."""
+        if self._found:
+            raise FlawedError(self._found)
+
+
+def _path(place: Place) -> tuple[str | int, ...]:
+    return (place,) if isinstance(place, str) else place

@@ -1,0 +1,52 @@
+"""Flaws of a section: all of them, each at its place, in one error."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudgraft.sdk import FlawedError, Flaws, InvalidArgumentError, Quantity
+
+
+def test_nothing_is_raised_when_there_is_nothing_wrong() -> None:
+    flaws = Flaws()
+    flaws.expect(True, "size", "must be there")
+    with flaws.at("memory"):
+        Quantity("4Gi")
+    flaws.raise_any()
+
+
+def test_all_flaws_are_in_one_error_in_the_order_in_which_they_were_found() -> None:
+    flaws = Flaws()
+    flaws.tell((), "says two things")
+    flaws.expect("", "name", "must not be empty")
+    with flaws.at(("disks", 1, "size")):
+        raise InvalidArgumentError("must not be negative")
+    with pytest.raises(InvalidArgumentError) as caught:
+        flaws.raise_any()
+    assert caught.value.message == "says two things; name: must not be empty; disks[1].size: must not be negative"
+
+
+def test_flaws_of_an_inner_section_are_seen_from_the_outer_one() -> None:
+    inner, outer = Flaws(), Flaws()
+    inner.tell("size", "is too small")
+    inner.tell("kind", "is not known")
+    with outer.at(("shapes", "a")):
+        inner.raise_any()
+    with pytest.raises(FlawedError) as caught:
+        outer.raise_any()
+    assert [flaw.path for flaw in caught.value.flaws] == [("shapes", "a", "size"), ("shapes", "a", "kind")]
+    assert str(caught.value.below("clouds")).startswith("clouds.shapes.a.size: is too small")
+
+
+def test_a_message_that_names_its_key_does_so_once() -> None:
+    flaws = Flaws()
+    with flaws.at("provider"):
+        raise InvalidArgumentError("provider: there is no such cloud")
+    with pytest.raises(FlawedError, match=r"^provider: there is no such cloud$"):
+        flaws.raise_any()
+
+
+def test_other_errors_are_not_taken_for_flaws() -> None:
+    flaws = Flaws()
+    with pytest.raises(KeyError), flaws.at("size"):
+        raise KeyError("a bug")
