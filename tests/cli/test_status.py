@@ -44,6 +44,18 @@ async def test_it_shows_groups_clouds_guards_and_machines_in_trouble(operator: O
     assert "Why: cloudgraft explain" in shown
 
 
+async def test_a_machine_that_is_tried_again_is_shown_with_what_its_cloud_said(operator: Operator) -> None:
+    operator.rig.chaos(create={"rateLimits": 1})
+    await operator.rig.provider.increase_size("g", 1)
+    await operator.rig.settle(2)
+    shown = (await operator.run(command)).stdout
+    (line,) = [" ".join(line.split()) for line in shown.splitlines() if "asks for fewer calls" in line]
+    assert " g creating " in line
+    operator.rig.chaos()
+    await operator.rig.settle(10)
+    assert "creating" not in (await operator.run(command)).stdout
+
+
 async def test_one_group_comes_with_all_its_machines(operator: Operator) -> None:
     shown = (await operator.run(command, "g")).stdout
     assert all(record.name in shown for record in operator.rig.engine.fleet.groups["g"].machines.values())

@@ -148,7 +148,7 @@ async def test_r39_a_cloud_that_is_down_shows_in_one_loop(rig: Rig) -> None:
     shown = await rig.shown()
     assert await sizes(rig) == (2, 2)
     assert {i.error.error_class for i in shown if i.error} == {ErrorClass.OTHER}
-    assert all(i.error and "cannot be reached" in i.error.message for i in shown)
+    assert all(i.error and "cannot be used" in i.error.message for i in shown)
     assert rig.cloud.calls().get("create", 0) == 0
     rig.chaos()
     await rig.settle(3)

@@ -373,6 +373,16 @@ def test_what_kept_the_cloud_from_being_asked_is_told_when_time_is_up() -> None:
     assert failed.record.error.message == "the cloud did not create it in time: no token"
 
 
+def test_what_the_cloud_says_of_a_machine_that_never_ran_is_told_when_time_is_up() -> None:
+    record = a_record(state=State.BOOTING, presence=Presence.PRESENT, age=AGES["past the create deadline"])
+    seen = a_machine(state=MachineState.PENDING, reason="its switch is broken")
+    failed = decide(record, a_sight(machine=seen, is_ours=True), AT)
+    assert isinstance(failed, Move)
+    assert failed.record.error is not None
+    why = "it did not run in time, the cloud reports it as pending: its switch is broken"
+    assert failed.record.error.message == why
+
+
 def test_a_failure_always_has_a_code() -> None:
     """R34: without one the autoscaler sees no error."""
     assert failure("", "hm").code == "error"

@@ -112,7 +112,7 @@ def _in_trouble(groups: Sequence[Report]) -> str:
 
 
 def _machine(group: str, machine: Report) -> Sequence[object]:
-    error = machine["error"]
+    error, trouble = machine["error"], machine.get("trouble")  # which a server of an earlier release does not tell
     return [
         machine["name"],
         group,
@@ -122,7 +122,7 @@ def _machine(group: str, machine: Report) -> Sequence[object]:
         _node(machine),
         machine["machineId"] or "-",
         machine["providerId"] or "-",
-        f"{error['code']}: {error['message']}" if error else "",
+        f"{error['code']}: {error['message']}" if error else trouble or "",
     ]
 
 

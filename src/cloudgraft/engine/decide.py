@@ -160,7 +160,8 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     deadline = _deadline(record, at.settings.create_deadline)
     if at.now >= deadline:
         state = f", the cloud reports it as {seen.state.value}" if seen else ""
-        return _failed(record, at, failure("deadline", f"it did not run in time{state}"))
+        reason = f": {seen.reason}" if seen and seen.reason else ""
+        return _failed(record, at, failure("deadline", f"it did not run in time{state}{reason}"))
     return Stay(deadline)
 
 

@@ -56,4 +56,4 @@ class Health:
         """What a machine that is asked for now is told."""
         if not self.is_down:
             return None
-        return failure(self.code, f"cloud {self.cloud} cannot be reached: {self.error}")
+        return failure(self.code, f"cloud {self.cloud} cannot be used: {self.error}")

@@ -8,6 +8,7 @@ listed one by one only where they are asked for, or are in trouble.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class MachineReport:
     replaces: str
     joined: bool | None = None  # whether its node is in the cluster; None when that cannot be seen
     node: NodeReport | None = None  # as last seen
+    trouble: str = ""  # why it is not there yet: what its cloud said to the latest call to create it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +222,8 @@ async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines
     group = engine.fleet.groups.get(id_)
     records = list(group.machines.values()) if group is not None else []
     if not with_machines:
-        records = [r for r in records if r.state is State.FAILED][:_MOST_TROUBLED]
+        troubled = (r for r in records if r.state is State.FAILED or _trouble(r, sight_of(engine, r)))
+        records = list(itertools.islice(troubled, _MOST_TROUBLED))
     machines: list[MachineReport] = []
     for start in range(0, len(records), SLICE):
         machines += [machine_report(record, now, sight_of(engine, record)) for record in records[start : start + SLICE]]
@@ -287,7 +290,16 @@ def machine_report(record: MachineRecord, now: float, sight: Sight | None) -> Ma
         replaces=record.replaces,
         joined=sight.joined if sight is not None else None,
         node=_node(sight, now) if sight is not None else None,
+        trouble=_trouble(record, sight),
     )
+
+
+def _trouble(record: MachineRecord, sight: Sight | None) -> str:
+    if sight is None or not sight.trouble:
+        return ""
+    if record.state is State.BOOTING:  # the call failed, but its cloud has taken it on: it knows better by now
+        return sight.machine.reason if sight.machine is not None else ""
+    return sight.trouble if record.state in (State.REQUESTED, State.CREATING) else ""
 
 
 def _node(sight: Sight, now: float) -> NodeReport | None:

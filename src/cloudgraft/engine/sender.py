@@ -172,7 +172,7 @@ class Sender:
                 sight.since, sight.absences, sight.is_ours, sight.retry_at = now, 0, True, 0.0
                 sight.trouble, sight.unprepared = "", 0
             case CreateFailed(error):
-                sight.absences = 0
+                sight.absences, sight.trouble = 0, error.message
                 sight.retry_at = now + backoff.delay(settings, record.attempts if record else 1, error.retry_after)
                 if record is not None and error.error_class is ErrorClass.OUT_OF_RESOURCES:
                     self._remember_sold_out(record.group, error, now)

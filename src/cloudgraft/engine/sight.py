@@ -91,7 +91,7 @@ class Sight:
     unjoined_from: float | None = None
     unready_from: float | None = None
     unprepared: int = 0  # times in a row that its user data could not be made
-    trouble: str = ""  # what kept its cloud from being asked to create it
+    trouble: str = ""  # what kept its cloud from being asked to create it, or what that answered
     told: frozenset[str] = frozenset()  # what was told of it already
 
     @property

@@ -84,7 +84,8 @@ def _stopping(assignment: Assignment, state: PowerState | str, told: timedelta, 
 def _unconfirmed(assignment: Assignment, state: PowerState | str, why: str, *, is_young: bool) -> Machine:
     """After a switch that failed, or a crash: once it is listed nobody tries again, so it fails soon (law 7)."""
     if is_young:
-        return machine_of(assignment, MachineState.PENDING, "it is being switched on")
+        reason = f"whether it is being switched on is not known: {why}" if why else "it is being switched on"
+        return machine_of(assignment, MachineState.PENDING, reason)
     seen = "it is not on" if state is PowerState.OFF else f"it {state}"
     return machine_of(assignment, MachineState.FAILED, f"{seen}: {why or 'its switch did not say that it went well'}")
 
