@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
+from cloudgraft.engine.engine import Engine
 from tests.engine.rig import Rig
 
 
@@ -40,18 +41,30 @@ class Operator:
 
 
 @asynccontextmanager
-async def operating(rig: Rig) -> AsyncIterator[Operator]:
-    """Starts the engine and its admin socket. The path of a socket must be short, so it has a directory of its own."""
-    await rig.start()
+async def admin_socket(engine: Engine) -> AsyncIterator[Path]:
+    """Serves an engine's operators; yields the file by which commands find it.
+
+    The path of a socket must be short, so it has a directory of its own.
+    """
     with tempfile.TemporaryDirectory(prefix="cg") as directory:
         socket = Path(directory) / "admin.sock"
         config = Path(directory) / "cloudgraft.yaml"
         # Not a valid configuration: only what says where the server listens is read.
         config.write_text(yaml.safe_dump({"admin": {"listen": f"unix:{socket}"}, "nodeGroups": "nonsense"}))
-        server = AdminServer(engine_methods(rig.engine), socket)
+        server = AdminServer(engine_methods(engine), socket)
         await server.start()
         try:
-            yield Operator(rig, config)
+            yield config
         finally:
             await server.stop(1.0)
-            await rig.engine.close()
+
+
+@asynccontextmanager
+async def operating(rig: Rig) -> AsyncIterator[Operator]:
+    """Starts the engine and its admin socket."""
+    await rig.start()
+    try:
+        async with admin_socket(rig.engine) as config:
+            yield Operator(rig, config)
+    finally:
+        await rig.engine.close()
