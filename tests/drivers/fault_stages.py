@@ -22,7 +22,7 @@ from clouds.servers.libcloud_fake import Answer
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
 from tests.drivers.hetzner.hetzner_stage import MACHINE as SERVER
 from tests.drivers.hetzner.hetzner_stage import hetzner_driver
-from tests.drivers.libcloud import libcloud_cases
+from tests.drivers.libcloud import libcloud_driving
 from tests.drivers.openstack import openstack_clouds
 from tests.drivers.proxmox.proxmox_stage import MACHINE as GUEST
 from tests.drivers.proxmox.proxmox_stage import proxmox_driver
@@ -218,7 +218,7 @@ def openstack(directory: Path) -> Iterator[Stage]:
 @contextmanager
 def digital_ocean(directory: Path) -> Iterator[Stage]:
     """One of the clouds of libcloud."""
-    with libcloud_cases.opened("DIGITAL_OCEAN") as fake:
+    with libcloud_driving.opened("DIGITAL_OCEAN") as fake:
 
         def fault(status: int, message: str, **headers: str) -> Callable[[], AbstractContextManager[object]]:
             answer = Answer(status, {"id": "x", "message": message}, {"Retry-After": "7", **headers})
@@ -227,8 +227,8 @@ def digital_ocean(directory: Path) -> Iterator[Stage]:
         limit = "creating this/these droplet(s) will exceed your droplet limit"
         machines = fake.cloud.machines
         yield Stage(
-            driver=as_driver(libcloud_cases.driver("DIGITAL_OCEAN", fake, directory)),
-            machine=libcloud_cases.CLOUDS["DIGITAL_OCEAN"].machine,
+            driver=as_driver(libcloud_driving.driver("DIGITAL_OCEAN", fake, directory)),
+            machine=libcloud_driving.CLOUDS["DIGITAL_OCEAN"].machine,
             alive=lambda: [machine["name"] for machine in machines.values()],
             secrets=(TOKEN, WRONG),
             troubles={
