@@ -17,6 +17,7 @@ from clouds.judges.ec2 import MACHINE as INSTANCE
 from clouds.judges.ec2 import driver_for
 from clouds.servers import aws_proxy, hetzner_fake, proxmox_fake
 from clouds.servers.aws_cloud import AwsCloud
+from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_clouds import TOKEN
 from clouds.servers.libcloud_fake import Answer
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
@@ -228,7 +229,7 @@ def digital_ocean(directory: Path) -> Iterator[Stage]:
         machines = fake.cloud.machines
         yield Stage(
             driver=as_driver(libcloud_driving.driver("DIGITAL_OCEAN", fake, directory)),
-            machine=libcloud_driving.CLOUDS["DIGITAL_OCEAN"].machine,
+            machine=CLOUDS["DIGITAL_OCEAN"].machine,
             alive=lambda: [machine["name"] for machine in machines.values()],
             secrets=(TOKEN, WRONG),
             troubles={
