@@ -16,7 +16,7 @@ from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.conditions import until
 from tests.conformance.kit_served import restartable
-from tests.serve.clouds import Cloud
+from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server
 from tests.serve.settings import configuration, simulated
 

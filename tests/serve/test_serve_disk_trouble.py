@@ -9,7 +9,7 @@ import pytest
 from cloudgraft.sdk import CloudgraftError, PreconditionError, UnavailableError
 from tests.conditions import until
 from tests.serve.accidents import full_disk
-from tests.serve.clouds import Cloud
+from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, simulated, small
 

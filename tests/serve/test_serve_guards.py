@@ -10,7 +10,7 @@ from cloudgraft.client import RemoteProvider
 from cloudgraft.sdk import Instance, InstanceState, NodeRef
 from tests.conditions import until
 from tests.serve.accidents import lose_journal
-from tests.serve.clouds import Cloud
+from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server
 from tests.serve.settings import configuration, simulated, small
 

@@ -10,7 +10,7 @@ import pytest
 from cloudgraft.sdk import NotFoundError
 from tests.conditions import until
 from tests.serve.accidents import lose_journal
-from tests.serve.clouds import Cloud
+from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, simulated, small
 

@@ -11,7 +11,7 @@ import pytest
 from cloudgraft.client import RemoteProvider
 from cloudgraft.sdk import CloudgraftError, InvalidArgumentError, NodeRef
 from tests.conditions import until
-from tests.serve.clouds import Cloud
+from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, simulated, small
 

@@ -17,9 +17,9 @@ from cloudgraft.store.records import Contents, Event, State
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.postgres import PostgresServer
-from tests.serve.clouds import Cloud
 from tests.serve.relay import Relay
 from tests.serve.route import Load, Route
+from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, postgresql, simulated, small
 

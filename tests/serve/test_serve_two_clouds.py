@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.serve.clouds import Cloud
+from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, simulated, small
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from cloudgraft.store.records import Event, MachineRecord
+from cloudgraft.store.records import Event, MachineRecord, State
 
 __all__ = ["KINDS", "about", "happened", "level_of"]
 
@@ -18,7 +18,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "increase": (logging.INFO, "the autoscaler asked for more machines"),
     "decrease": (logging.INFO, "the autoscaler gave up machines that never came"),
     "delete": (logging.INFO, "the autoscaler deleted machines"),
-    "state": (logging.INFO, "a machine came to be in another state"),
+    "state": (logging.INFO, "a machine came to be in another state; a warning when it has failed"),
     "retry": (logging.INFO, "a call to a cloud failed and will be made again"),
     "unsettled": (logging.WARNING, "the outcome of a call is not known; a list will settle it"),
     "adopted": (logging.INFO, "a machine in a cloud was taken into the journal"),
@@ -48,9 +48,9 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
 }
 
 
-def level_of(kind: str) -> int:
-    """How loud an event is in the log."""
-    return KINDS[kind][0]
+def level_of(event: Event) -> int:
+    """How loud an event is in the log, and for a webhook. That a machine has failed is no mere step of its life."""
+    return logging.WARNING if event.state is State.FAILED else KINDS[event.kind][0]
 
 
 def about(record: MachineRecord, now: float, message: str, *, kind: str = "state", **data: object) -> Event:

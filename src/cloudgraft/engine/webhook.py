@@ -103,7 +103,7 @@ class Webhook:
 
     def tell(self, event: Event) -> None:
         """Takes an event, if it is one to send. Never waits."""
-        if level_of(event.kind) < self.settings.level and event.kind not in self.settings.kinds:
+        if level_of(event) < self.settings.level and event.kind not in self.settings.kinds:
             return
         with self._changed:
             if len(self._queue) >= self.settings.queue:
@@ -206,7 +206,7 @@ class Webhook:
             "cluster": self.cluster,
             "at": iso(event.at),
             "kind": event.kind,
-            "level": logging.getLevelName(level_of(event.kind)).lower(),
+            "level": logging.getLevelName(level_of(event)).lower(),
             "message": event.message,
             "cloud": event.cloud,
             "group": event.group,

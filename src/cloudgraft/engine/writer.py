@@ -192,7 +192,7 @@ class Writer:
 
     def _publish(self, event: Event) -> None:
         log.log(
-            level_of(event.kind),
+            level_of(event),
             event.message,
             extra={
                 "kind": event.kind,
