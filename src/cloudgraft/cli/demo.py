@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 from rich.console import Console
@@ -96,8 +96,7 @@ def liqo(context: click.Context) -> None:
         raise PreconditionError(
             f"the demo of Liqo needs {error.name}: pip install 'cloudgraft[web,kubernetes]'"
         ) from error
-    logs.configure(1, "console")
-    logging.getLogger("cloudgraft").setLevel(logging.ERROR)  # a cluster dies on purpose: the story tells it better
+    _log_errors()
     console = Console(highlight=False)
 
     def tell(kind: str, line: str) -> None:
@@ -110,18 +109,24 @@ def liqo(context: click.Context) -> None:
 
 
 def _play_plain(console: Console, speed: float | None) -> Summary | signal.Signals:
-    logs.configure(1, "console")
+    _log_errors()
     return asyncio.run(_play(PlainPresenter(console, Pace(speed))))
 
 
 def _play_live(console: Console, speed: float | None) -> Summary | signal.Signals:
     held_back = io.StringIO()  # a line of the log would tear the screen apart
-    logs.configure(1, "console", held_back)
+    _log_errors(held_back)
     try:
         with LivePresenter(console, Pace(speed or 1.0)) as presenter:
             return asyncio.run(_play(presenter))
     finally:
         click.echo(held_back.getvalue(), err=True, nl=False)
+
+
+def _log_errors(stream: TextIO | None = None) -> None:
+    """A stock-out and a cluster that dies are there on purpose: the story tells them better than a warning does."""
+    logs.configure(1, "console", stream)
+    logging.getLogger("cloudgraft").setLevel(logging.ERROR)
 
 
 async def _play(presenter: Presenter) -> Summary | signal.Signals:
