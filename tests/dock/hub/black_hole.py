@@ -27,7 +27,16 @@ class BlackHole:
         self._open = asyncio.Event()
         self._open.set()
 
+    def turn_to(self, port: int) -> None:
+        """Ends the connections that there are. New ones go to that port; with 0, nowhere."""
+        self._port = port
+        for task in self._tasks:
+            task.cancel()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._port:
+            writer.transport.abort()
+            return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         for source, sink in ((reader, far_writer), (far_reader, writer)):
             task = asyncio.create_task(self._pass_on(source, sink, self._open))
