@@ -15,8 +15,8 @@ from pydantic_core import ErrorDetails
 from cloudgraft.config.document import Document
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.schema import follow, keys_of
-from cloudgraft.config.secrecy import may_name_a_secret
 from cloudgraft.sdk.flaws import FlawedError
+from cloudgraft.sdk.secret_names import may_name_a_secret
 
 __all__ = ["did_you_mean", "explain", "unknown_key"]
 

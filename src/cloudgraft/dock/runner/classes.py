@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from cloudgraft.dock.classes.declared import SecretData
 from cloudgraft.dock.classes.hiding import Hiding
 from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
 from cloudgraft.dock.runner.docked import Use
@@ -24,6 +25,7 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
+from cloudgraft.sdk.secret_names import secret_values
 
 __all__ = ["Classes", "Source", "class_from_json"]
 
@@ -52,6 +54,7 @@ class _Entry:
     asked: _Asked | None = None  # for what it was fetched; None: fetch it again
     machine_class: MachineClass | None = None
     secret: Secret | None = None
+    hidden: SecretData = field(default_factory=dict, repr=False)
 
 
 class Classes:
@@ -98,7 +101,7 @@ class Classes:
     def close(self) -> None:
         """Lets go of every secret."""
         for entry in self._entries.values():
-            self._retire(entry.secret)
+            self._hiding.end(entry.hidden)
         self._entries.clear()
 
     async def _ready(self, ref: ClassRef, *, is_change_of_none: bool) -> MachineClass:
@@ -127,7 +130,7 @@ class Classes:
         entry = self._entries.setdefault(name, _Entry())
         self._entries.move_to_end(name)
         if len(self._entries) > _MOST:
-            self._retire(self._entries.popitem(last=False)[1].secret)
+            self._hiding.end(self._entries.popitem(last=False)[1].hidden)
         return entry
 
     async def _fetch(self, name: str) -> tuple[MachineClass, Secret | None]:
@@ -141,24 +144,30 @@ class Classes:
     async def _show(
         self, entry: _Entry, wanted: _Asked, machine_class: MachineClass, secret: Secret | None
     ) -> MachineClass:
-        old, is_new = entry.secret, secret != entry.secret
-        if is_new and secret is not None:
-            self._hiding.begin(secret.data)
+        old, hidden = entry.hidden, _hidden_of(machine_class, secret)
+        is_new = hidden != old
+        if is_new:
+            self._hiding.begin(hidden)
         self._hiding.apply()  # before the driver has it: from then on it may be in any exception
         try:
             if self._use is not None and (machine_class, secret) != (entry.machine_class, entry.secret):
                 await _used(self._use, machine_class, secret)
         except BaseException:
-            self._retire(secret if is_new else None)
+            if is_new:
+                self._hiding.end(hidden)
             raise
-        entry.asked, entry.machine_class, entry.secret = wanted, machine_class, secret
-        self._retire(old if is_new else None)
+        entry.asked, entry.machine_class, entry.secret, entry.hidden = wanted, machine_class, secret, hidden
+        if is_new:
+            self._hiding.end(old)  # what runs may still have it: it stays hidden for a while
         return machine_class
 
-    def _retire(self, secret: Secret | None) -> None:
-        """What runs may still have it: it stays hidden for a while."""
-        if secret is not None:
-            self._hiding.end(secret.data)
+
+def _hidden_of(machine_class: MachineClass, secret: Secret | None) -> SecretData:
+    """A secret's values, and what the class itself says below keys such as ``password``."""
+    said = enumerate(secret_values(machine_class.provider_spec))
+    # No key of a Secret has a slash. Half a character cannot be in any text that is sent.
+    hidden = {f"providerSpec/{number}": value.encode("utf-8", "replace") for number, value in said}
+    return {**hidden, **(secret.data if secret is not None else {})}
 
 
 async def _used(use: Use, machine_class: MachineClass, secret: Secret | None) -> None:

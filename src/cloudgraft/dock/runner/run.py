@@ -12,6 +12,7 @@ from cloudgraft.dock.runner.runner import DockRunner
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.server.signals import StopSignals
 
 __all__ = ["run", "run_until_told"]
@@ -41,8 +42,17 @@ def run(
         settings=settings or RunnerSettings(),
     )
     _check_no_loop()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")  # unless there is a log
+    handler = logging.StreamHandler()
+    handler.setFormatter(_WithoutSecrets("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])  # unless there is a log
     asyncio.run(run_until_told(driver, options))
+
+
+class _WithoutSecrets(logging.Formatter):
+    """What a driver logs may quote its credentials; what a library raised may, too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
 
 
 def _check_no_loop() -> None:

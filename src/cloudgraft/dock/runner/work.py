@@ -6,7 +6,8 @@ import asyncio
 import functools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,6 +19,8 @@ from cloudgraft.dock.runner.status import MachineError, status_of
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.secrecy import hide, unhide
+from cloudgraft.sdk.secret_names import secret_values
 from cloudgraft.wire.driver import expect_all
 
 __all__ = ["Job", "Workshop"]
@@ -174,15 +177,16 @@ class Workshop:
             return _failed(error)
         CLASS_OF_THIS_CALL.set(machine_class)
         job.has_begun = True
-        try:
-            if job.is_change:
-                return Result(status=Status(), answer=await self._ask(job, machine_class))
-            async with asyncio.timeout_at(limit):
-                return Result(status=Status(), answer=await self._ask(job, machine_class))
-        except TimeoutError:
-            return _failed(DeadlineError("the driver did not answer in time"))
-        except Exception as error:  # noqa: BLE001 - the same
-            return _failed(error)
+        with _hidden(job.operation.spec):
+            try:
+                if job.is_change:
+                    return Result(status=Status(), answer=await self._ask(job, machine_class))
+                async with asyncio.timeout_at(limit):
+                    return Result(status=Status(), answer=await self._ask(job, machine_class))
+            except TimeoutError:
+                return _failed(DeadlineError("the driver did not answer in time"))
+            except Exception as error:  # noqa: BLE001 - the same
+                return _failed(error)
 
     async def _ask(self, job: Job, machine_class: MachineClass | None) -> Answer:
         operation, driver = job.operation, self._driver
@@ -226,6 +230,20 @@ class Workshop:
                 del self._made_late[name]
         elif is_unheard and job.operation.verb is Verb.CREATE and isinstance(result.answer, Machine):
             self.made_late(result.answer)
+
+
+@contextmanager
+def _hidden(spec: MachineSpec | None) -> Iterator[None]:
+    """What a group says below keys such as ``password`` is shown nowhere while its machine is made."""
+    values = tuple(secret_values(spec.settings)) if spec is not None else ()
+    if not values:
+        yield
+        return
+    hide(*values)
+    try:
+        yield
+    finally:
+        unhide(*values)
 
 
 def _with_class(spec: MachineSpec, machine_class: MachineClass | None) -> MachineSpec:
