@@ -10,10 +10,18 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, TypeVar
 
+from cloudgraft.router.failures import hinted, put_off
 from cloudgraft.router.traits import create_limit
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, PartialList, Price, Shape
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError, UnsupportedError
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+)
 
 __all__ = ["Backend", "Cloud"]
 
@@ -54,6 +62,9 @@ class Backend:
         self._clock = clock
         self._took: float | None = None  # seconds, for the latest list that worked
         self._refused: dict[str, float] = {}  # by shape: asked after the others until then
+        # By call: until when it asked to be left alone, and in which words. Nobody else would remember it, for the
+        # router's own list works as long as one of its clouds does.
+        self._left_alone: dict[str, tuple[float, CloudgraftError]] = {}
         self._starting = asyncio.Lock()
         self._is_started = False
 
@@ -95,10 +106,19 @@ class Backend:
             log.warning("a backend did not close", extra={"cloud": self.name, "error": type(error).__name__})
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """Asks for a machine; when the cloud does not answer in its time, the outcome is unknown."""
+        """Asks for a machine; when the cloud does not answer in its time, the outcome is unknown.
+
+        What wants fewer calls is not asked again, for whichever machine, before its time is over.
+        """
+        if (refusal := self._still("create")) is not None:
+            raise refusal
         await self.start()
         seconds = create_limit(self.driver.traits).total_seconds()
-        return self.shown(await self._limited("create", seconds, lambda: self.driver.create(spec)))
+        try:
+            return self.shown(await self._limited("create", seconds, lambda: self.driver.create(spec)))
+        except RateLimitedError as error:
+            self._leave_alone("create", error)
+            raise
 
     async def delete(self, machine: Machine) -> None:
         """Asks for the deletion of a machine that was shown by this backend."""
@@ -106,7 +126,9 @@ class Backend:
         await self.driver.delete(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)))
 
     async def list(self) -> Sequence[Machine] | CloudgraftError:
-        """All its machines, with its own ids; or why it cannot be reached."""
+        """All its machines, with its own ids; or why it cannot be reached, or will not be before its time."""
+        if (refusal := self._still("list")) is not None:
+            return refusal
         began = self._clock()
         try:
             await self.start()
@@ -115,6 +137,7 @@ class Backend:
             if not self.away:
                 log.warning("a backend is away", extra={"cloud": self.name, "error": error.message})
             self.away = error.message
+            self._leave_alone("list", error)
             return error
         if self.away:
             log.info("a backend answers again", extra={"cloud": self.name})
@@ -160,6 +183,17 @@ class Backend:
                 return known
             raise UnavailableError(f"cloud {self.name} has not told yet what it offers: {error.message}") from error
         return {key(one): one for one in answer}
+
+    def _leave_alone(self, verb: str, error: CloudgraftError) -> None:
+        self._left_alone[verb] = (self._clock() + (hinted(error) or 0.0), error)
+
+    def _still(self, verb: str) -> CloudgraftError | None:
+        """What it said when it asked to be left alone, if it still wants to be."""
+        if verb not in self._left_alone:
+            return None
+        until, error = self._left_alone[verb]
+        seconds = until - self._clock()
+        return put_off(error, seconds) if seconds > 0 else None
 
     def _patience(self) -> float:
         """A cloud that did not answer the last time does not hold up the others for long again."""

@@ -27,7 +27,7 @@ from cloudgraft.sdk.errors import (
     error_from_slug,
 )
 
-__all__ = ["hinted", "located", "may_pass_on", "refused_by_all"]
+__all__ = ["hinted", "located", "may_pass_on", "put_off", "refused_by_all"]
 
 _LONGEST_HINT: Final = 3600.0  # seconds: a cloud that asks for more is taken to be mistaken, as the engine takes it
 _PASSED_ON: Final = (
@@ -59,6 +59,11 @@ def hinted(error: CloudgraftError) -> float | None:
 def located(error: CloudgraftError, cloud: str) -> CloudgraftError:
     """The same error, which says in which cloud it happened."""
     return _class_of(error)(f"{cloud}: {error.message}", retry_after=hinted(error))
+
+
+def put_off(error: CloudgraftError, seconds: float) -> CloudgraftError:
+    """The same error once more, for a call that was not made: the cloud wants to be left alone for so much longer."""
+    return _class_of(error)(error.message, retry_after=seconds)
 
 
 def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
