@@ -13,8 +13,8 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.templates import TemplateDeclaration
 from cloudgraft.engine.true_names import true_names
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership, PartialList
-from cloudgraft.sdk.errors import DeadlineError
+from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, PartialList
+from cloudgraft.sdk.errors import DeadlineError, OutOfStockError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
 from tests.engine.makers import IDENTITY, NAME, a_machine, a_record
@@ -86,6 +86,27 @@ async def test_a_machine_of_a_router_that_was_renamed_is_no_orphan_of_its_cloud(
         assert case.engine.workers["rack"].observer.orphans == []
         assert rack.deleted == []
         assert await case.states() == ["RUNNING"]
+
+
+async def test_a_machine_of_a_mixed_router_that_was_renamed_is_deleted_when_it_has_its_name_again(
+    tmp_path: Path,
+) -> None:
+    """Its clouds know machines in different ways, so that the name is the proof: law 4 before all else."""
+    rack, burst = Place(DriverTraits(ownership=Ownership.INVENTORY)), Place(DriverTraits(ownership=Ownership.TAGS))
+    rack.refuses = OutOfStockError("all in use")
+    routed = group(cloud="any", machine={"shape": "any"}, template=TemplateDeclaration())
+    places: dict[str, Driver] = {"rack": rack, "burst": burst}
+    plan = blueprint({**places, "any": router(places)}, routed, settings=SWEPT)
+    async with stepped(tmp_path, plan) as case:
+        (name,) = await case.grow()
+        burst.machines = {id_: renamed(machine) for id_, machine in burst.machines.items()}
+        await case.turns(4, 2000)
+        assert await case.states() == ["RUNNING"]
+        await delete_all(case)
+        assert (burst.deleted, len(await case.events("unproven"))) == ([], 1)
+        burst.machines = {id_: replace(machine, name=name) for id_, machine in burst.machines.items()}
+        await case.turns(4)
+        assert burst.deleted == ["id-0"]
 
 
 async def test_a_copy_with_all_marks_is_told_of_and_outlives_what_it_was_made_from(tmp_path: Path) -> None:
