@@ -286,7 +286,7 @@ async def test_pages_that_nobody_fetched_are_forgotten() -> None:
     driver.machines = [Machine(name=f"m-{number}", machine_id=str(number)) for number in range(3)]
     service = DriverService(driver, page=1)
     callee = service._find(None)  # type: ignore[arg-type]  # whoever calls, it is the one driver
-    first = await service._list(callee, pb.ListRequest())
+    first = pb.ListResponse.FromString(await service._list(callee, pb.ListRequest()))
     for _ in range(20):
         await service._list(callee, pb.ListRequest())
     with pytest.raises(ConflictError, match="begin again with its first page"):

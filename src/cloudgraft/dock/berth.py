@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from cloudgraft.dock.classes.shapes import shape_of
 from cloudgraft.dock.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation, Verb
@@ -17,6 +18,7 @@ __all__ = ["Berth", "Calls", "Classes", "HubBerth"]
 
 T = TypeVar("T")
 _WITHOUT_USER_DATA: Final = "v0"
+_SLICE: Final = 5000  # of a long answer, looked at in a row before others have their turn
 
 
 class Calls(Protocol):
@@ -116,12 +118,12 @@ class HubBerth(Berth):
 
     async def list(self, within: timedelta) -> Sequence[Machine]:
         """All machines of the class."""
-        return self._checked(await self._call(Verb.LIST, within), Machine)
+        return await self._checked(await self._call(Verb.LIST, within), Machine)
 
     async def shapes(self, within: timedelta) -> Sequence[Shape]:
         """The driver's, else that of the class."""
         try:
-            return self._checked(await self._call(Verb.SHAPES, within), Shape)
+            return await self._checked(await self._call(Verb.SHAPES, within), Shape)
         except UnsupportedError:
             machine_class = self._known_class()
             if machine_class is None:
@@ -130,7 +132,7 @@ class HubBerth(Berth):
 
     async def prices(self, within: timedelta) -> Sequence[Price]:
         """The driver's."""
-        return self._checked(await self._call(Verb.PRICES, within), Price)
+        return await self._checked(await self._call(Verb.PRICES, within), Price)
 
     async def _call(self, verb: Verb, within: timedelta, **about: Any) -> Answer:
         return await self._hub.call(
@@ -157,10 +159,11 @@ class HubBerth(Berth):
         except NotFoundError:
             return None
 
-    def _checked(self, answer: Answer, kind: type[T]) -> Sequence[T]:
+    async def _checked(self, answer: Answer, kind: type[T]) -> Sequence[T]:
         if not isinstance(answer, Sequence):
             raise InternalError(f"{self.name} answered with {type(answer).__name__} where a list was asked for")
-        found = [item for item in answer if isinstance(item, kind)]
-        if len(found) != len(answer):
-            raise InternalError(f"{self.name} answered with a list that is not one of {kind.__name__}")
-        return found
+        for start in range(0, len(answer), _SLICE):
+            if not all(isinstance(item, kind) for item in answer[start : start + _SLICE]):
+                raise InternalError(f"{self.name} answered with a list that is not one of {kind.__name__}")
+            await asyncio.sleep(0)
+        return cast("Sequence[T]", answer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from cloudgraft.client.errors import ERROR_KEY
 from cloudgraft.client.tls import channel_credentials, credentials_stamp
 from cloudgraft.dock.berth import Berth
 from cloudgraft.dock.messages import Key
+from cloudgraft.dock.wire_v1 import converted
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -40,6 +41,7 @@ __all__ = ["API_VERSION_KEY", "CLASS_KEY", "KIND_KEY", "Destination", "RemoteBer
 log = logging.getLogger("cloudgraft.dock")
 
 Reply = TypeVar("Reply", bound=Message)
+T = TypeVar("T")
 
 KIND_KEY: Final = "cloudgraft-kind"
 API_VERSION_KEY: Final = "cloudgraft-api-version"
@@ -134,24 +136,41 @@ class RemoteBerth(Berth):
 
     async def list(self, within: timedelta) -> Sequence[Machine]:
         """List, all in one answer."""
-        answer = await self._ask("List", pb.ListRequest(), pb.ListResponse, within)
-        return [wire.machine_from_pb(machine) for machine in answer.machines]
+        return await self._ask_for_many("List", pb.ListRequest(), pb.Machine, wire.machine_from_pb, within)
 
     async def shapes(self, within: timedelta) -> Sequence[Shape]:
         """Shapes."""
-        answer = await self._ask("Shapes", pb.ShapesRequest(), pb.ShapesResponse, within)
-        return [wire.shape_from_pb(shape) for shape in answer.shapes]
+        return await self._ask_for_many("Shapes", pb.ShapesRequest(), pb.Shape, wire.shape_from_pb, within)
 
     async def prices(self, within: timedelta) -> Sequence[Price]:
         """Prices."""
-        answer = await self._ask("Prices", pb.PricesRequest(), pb.PricesResponse, within)
-        return [wire.price_from_pb(price) for price in answer.prices]
+        return await self._ask_for_many("Prices", pb.PricesRequest(), pb.Price, wire.price_from_pb, within)
 
     async def _ask(self, rpc: str, request: Message, answer: type[Reply], within: timedelta) -> Reply:
+        data = await self._asked(rpc, request, within)
+        try:
+            return answer.FromString(data)
+        except DecodeError as error:
+            raise self._no_sense(rpc) from error
+
+    async def _ask_for_many(
+        self, rpc: str, request: Message, kind: type[Reply], convert: Callable[[Reply], T], within: timedelta
+    ) -> Sequence[T]:
+        """An answer that may be long: it is read little by little, so that it holds nobody up."""
+        data = await self._asked(rpc, request, within)
+        try:
+            return await converted(convert, (), kind, memoryview(data))
+        except DecodeError as error:
+            raise self._no_sense(rpc) from error
+
+    def _no_sense(self, rpc: str) -> InternalError:
+        return InternalError(f"{self.name} answered {rpc} with bytes that make no sense")
+
+    async def _asked(self, rpc: str, request: Message, within: timedelta) -> bytes:
         metadata = self._metadata()
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._present().unary_unary(wire.RPCS[rpc].path)
         try:
-            data = await method(request.SerializeToString(), timeout=within.total_seconds(), metadata=metadata)
+            return await method(request.SerializeToString(), timeout=within.total_seconds(), metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise _with_name(self.name, error_from_rpc(error)) from error
         except asyncio.CancelledError as error:
@@ -160,10 +179,6 @@ class RemoteBerth(Berth):
                 raise
             # gRPC's way to tell that the channel was closed meanwhile; nobody has cancelled us.
             raise DeadlineError(f"{self.name}: the connection was closed during {rpc}") from error
-        try:
-            return answer.FromString(data)
-        except DecodeError as error:
-            raise InternalError(f"{self.name} answered {rpc} with bytes that make no sense") from error
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         if self._token_file is None:

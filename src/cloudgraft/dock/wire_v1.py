@@ -23,6 +23,7 @@ __all__ = [
     "PROTOCOL",
     "PROTOCOL_NUMBER",
     "class_to_pb",
+    "converted",
     "hello_to_pb",
     "info_from_pb",
     "operation_from_pb",
@@ -188,21 +189,24 @@ async def _long_result(message: pb.Result, verb: Verb, content: memoryview) -> R
     status = _status_from_pb(message.status)
     try:
         if verb is Verb.SHAPES:
-            shapes = await _converted(wire.shape_from_pb, message.shapes.shapes, driver_pb2.Shape, content)
+            shapes = await converted(wire.shape_from_pb, message.shapes.shapes, driver_pb2.Shape, content)
             return Result(status=status, answer=shapes)
         if verb is Verb.PRICES:
-            prices = await _converted(wire.price_from_pb, message.prices.prices, driver_pb2.Price, content)
+            prices = await converted(wire.price_from_pb, message.prices.prices, driver_pb2.Price, content)
             return Result(status=status, answer=prices)
         if message.list.next_page_token:
             raise InternalError("the driver sends a part of its list: over a stream a list is one message")
-        machines = await _converted(wire.machine_from_pb, message.list.machines, driver_pb2.Machine, content)
+        machines = await converted(wire.machine_from_pb, message.list.machines, driver_pb2.Machine, content)
         return Result(status=status, answer=machines)
     except DecodeError:
         raise InternalError(f"the driver's answer to {verb.value} cannot be read to its end") from None
 
 
-async def _converted(convert: Callable[[M], T], parsed: Iterable[M], kind: type[M], content: memoryview) -> list[T]:
-    """What was parsed with the message, which is short then, or what was cut out of it."""
+async def converted(convert: Callable[[M], T], parsed: Iterable[M], kind: type[M], content: memoryview) -> list[T]:
+    """What was parsed with the message, which is short then, or what was cut out of it; others have their turn.
+
+    Raises InternalError for what is none, and DecodeError.
+    """
     found: list[T] = []
     turns = Turns()
     for message in parsed:

@@ -26,6 +26,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 PAGE: Final = 1000  # machines in one message
 _LISTINGS_KEPT: Final = 16
+_SLICE: Final = 200  # machines, shapes or prices that are written in a row, before others have their turn
 
 
 class Callee(Protocol):
@@ -67,7 +68,7 @@ class DriverCalls:
         # The rest of lists that somebody reads page by page. A list is taken once: pages of two lists do not fit.
         self._listings: OrderedDict[str, Sequence[Machine]] = OrderedDict()
         self._unfinished: set[asyncio.Task[Any]] = set()
-        self._methods: dict[str, Callable[[Callee, Any], Awaitable[Message]]] = {
+        self._methods: dict[str, Callable[[Callee, Any], Awaitable[bytes]]] = {
             "Describe": _describe,
             "Create": self._create,
             "Delete": self._delete,
@@ -91,16 +92,15 @@ class DriverCalls:
     def _responder(self, name: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def respond(data: bytes, context: Context) -> bytes:
             try:
-                response = await self._translated(name, data, context)
+                return await self._translated(name, data, context)
             except CloudgraftError as error:
                 self._log.info("%s failed: %s", name, error.message, extra={"rpc": name, "error": error.slug})
                 await abort(context, error)
                 raise  # not reached: abort() raises
-            return response.SerializeToString()
 
         return respond
 
-    async def _translated(self, name: str, data: bytes, context: Context) -> Message:
+    async def _translated(self, name: str, data: bytes, context: Context) -> bytes:
         """The answer; every exception but ours becomes INTERNAL with an id, and the log has the rest."""
         request = wire.RPCS[name].request
         try:
@@ -114,17 +114,17 @@ class DriverCalls:
             self._log.exception("a call ended in an unexpected exception", extra={"rpc": name, "id": incident})
             raise InternalError(f"internal error (id {incident}): {self._whose} log has the details") from error
 
-    async def _create(self, callee: Callee, request: pb.CreateRequest) -> pb.CreateResponse:
+    async def _create(self, callee: Callee, request: pb.CreateRequest) -> bytes:
         machine = await self._to_its_end(callee.create(wire.spec_from_pb(request)))
-        return pb.CreateResponse(machine=wire.machine_to_pb(machine))
+        return pb.CreateResponse(machine=wire.machine_to_pb(machine)).SerializeToString()
 
-    async def _delete(self, callee: Callee, request: pb.DeleteRequest) -> pb.DeleteResponse:
+    async def _delete(self, callee: Callee, request: pb.DeleteRequest) -> bytes:
         if not request.machine.machine_id:
             raise InvalidArgumentError("a machine without machine_id cannot be deleted")
         await self._to_its_end(callee.delete(wire.machine_from_pb(request.machine)))
-        return pb.DeleteResponse()
+        return pb.DeleteResponse().SerializeToString()
 
-    async def _list(self, callee: Callee, request: pb.ListRequest) -> pb.ListResponse:
+    async def _list(self, callee: Callee, request: pb.ListRequest) -> bytes:
         if request.page_token:
             try:
                 machines = self._listings.pop(request.page_token)
@@ -135,10 +135,10 @@ class DriverCalls:
             wire.expect_all(machines)
         count = len(machines) if self._page is None else self._page
         page, rest = machines[:count], machines[count:]
-        return pb.ListResponse(
-            machines=[wire.machine_to_pb(machine) for machine in page],
-            next_page_token=self._keep(rest) if rest else "",
+        answer = await _in_turns(
+            page, lambda some: pb.ListResponse(machines=[wire.machine_to_pb(machine) for machine in some])
         )
+        return answer + pb.ListResponse(next_page_token=self._keep(rest)).SerializeToString() if rest else answer
 
     def _keep(self, rest: Sequence[Machine]) -> str:
         token = secrets.token_urlsafe(12)
@@ -160,14 +160,27 @@ class DriverCalls:
             task.exception()  # looked at: when the caller is gone, the next list tells what became of it
 
 
-async def _describe(callee: Callee, _request: pb.DescribeRequest) -> pb.DescribeResponse:
+async def _describe(callee: Callee, _request: pb.DescribeRequest) -> bytes:
     traits = await callee.describe()
-    return wire.traits_to_pb(traits) if traits is not None else pb.DescribeResponse()
+    return (wire.traits_to_pb(traits) if traits is not None else pb.DescribeResponse()).SerializeToString()
 
 
-async def _shapes(callee: Callee, _request: pb.ShapesRequest) -> pb.ShapesResponse:
-    return pb.ShapesResponse(shapes=[wire.shape_to_pb(shape) for shape in await callee.shapes()])
+async def _shapes(callee: Callee, _request: pb.ShapesRequest) -> bytes:
+    return await _in_turns(
+        await callee.shapes(), lambda some: pb.ShapesResponse(shapes=[wire.shape_to_pb(shape) for shape in some])
+    )
 
 
-async def _prices(callee: Callee, _request: pb.PricesRequest) -> pb.PricesResponse:
-    return pb.PricesResponse(prices=[wire.price_to_pb(price) for price in await callee.prices()])
+async def _prices(callee: Callee, _request: pb.PricesRequest) -> bytes:
+    return await _in_turns(
+        await callee.prices(), lambda some: pb.PricesResponse(prices=[wire.price_to_pb(price) for price in some])
+    )
+
+
+async def _in_turns(items: Sequence[T], answer: Callable[[Sequence[T]], Message]) -> bytes:
+    """A long answer, made bit by bit: others have their turn meanwhile. Joined, its parts are one message."""
+    parts: list[bytes] = []
+    for start in range(0, len(items), _SLICE):
+        parts.append(answer(items[start : start + _SLICE]).SerializeToString())
+        await asyncio.sleep(0)
+    return b"".join(parts)
