@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgraft.engine.decide import failure
 from cloudgraft.engine.identity import Identity, placeholder
-from cloudgraft.engine.sight import Listing, Sight
+from cloudgraft.engine.sight import Indexing, Listing, Sight
 from cloudgraft.engine.specs import GroupSpec
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.types import NodeTemplate
@@ -64,4 +64,6 @@ def a_sight(*, since: float = NOW - 1000, **changes: Any) -> Sight:
 
 
 def a_listing(*machines: Machine, began: float = NOW) -> Listing:
-    return Listing.of(machines, began)
+    indexing = Indexing()
+    indexing.add(machines)
+    return indexing.listing(machines, began)

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgraft.engine.decide import Create, Delete, Move, Situation, decide
 from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after
-from cloudgraft.engine.sight import Listing, Looker, Sight, look
+from cloudgraft.engine.sight import Looker, Sight, look
 from cloudgraft.engine.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.states import amend, move
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
@@ -26,7 +26,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 from cloudgraft.store.records import MachineRecord, Presence, State
-from tests.engine.makers import IDENTITY, NAME, NOW, a_machine, a_record
+from tests.engine.makers import IDENTITY, NAME, NOW, a_listing, a_machine, a_record
 
 STEP = 10.0
 STEPS = 60  # of ten seconds: longer than every deadline in a row
@@ -114,7 +114,7 @@ class Play:
     def step(self) -> None:
         self.world.pass_time()
         looker = Looker(IDENTITY, self.world.traits, CLOUD)
-        listing = Listing.of(tuple(self.world.machines.values()), self.world.now)
+        listing = a_listing(*self.world.machines.values(), began=self.world.now)
         if self.record.presence is not Presence.NONE or NAME in listing.by_name or self.sight.machine is not None:
             look(self.record, self.sight, listing, looker)
         for _ in range(10):

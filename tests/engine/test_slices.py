@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from cloudgraft.engine.guards import tally
 from cloudgraft.engine.observer import SLICE
-from cloudgraft.engine.sight import Listing
+from cloudgraft.engine.sight import Indexing
 from cloudgraft.engine.specs import CloudSettings, GuardLimits
 from cloudgraft.engine.states import is_moving
+from cloudgraft.engine.true_names import renamed
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import Presence, State
 from tests.engine.makers import a_record
 from tests.engine.rig import SETTINGS, Rig, group
+from tests.engine.stepped import Cloud, blueprint, stepped
+from tests.engine.stepped import group as cloud_group
+
+T = TypeVar("T")
 
 MOST = 10 * SLICE
 GUARDED: CloudSettings = replace(SETTINGS, guards=GuardLimits(max_machines=MOST), max_calls=64)
@@ -64,14 +71,56 @@ async def test_a_count_says_the_same_in_slices_as_in_one_go(tmp_path: Path) -> N
     await provider.close()
 
 
-def test_a_list_finds_all_machines_of_a_name() -> None:
-    twins = [Machine(name="a", machine_id="1"), Machine(name="a", machine_id="2")]
+@pytest.mark.parametrize("slice_", [1, 2, 3, 5])
+def test_a_list_finds_all_machines_of_a_name(slice_: int) -> None:
+    twins = [Machine(name="a", machine_id=id_) for id_ in ("1", "2", "4")]
     other = Machine(name="b", machine_id="3")
-    listing = Listing.of([twins[0], other, twins[1]], began=0.0)
+    machines = [twins[0], other, *twins[1:]]
+    indexing = Indexing()
+    for start in range(0, len(machines), slice_):
+        indexing.add(machines[start : start + slice_])
+    listing = indexing.listing(machines, began=0.0)
     assert list(listing.named("a")) == twins
     assert list(listing.named("b")) == [other]
     assert list(listing.named("c")) == []
-    assert listing.by_id["2"] is twins[1]
+    assert [listing.by_id[machine.machine_id] for machine in machines] == machines
+    assert listing.machines is machines
+
+
+async def test_others_have_their_turn_while_a_long_list_is_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 1: however long it is."""
+    in_a_row, longest, total = 0, 0, 0
+
+    def counted(work: Callable[..., T]) -> Callable[..., T]:
+        def count(*given: Any) -> T:
+            nonlocal in_a_row, longest, total
+            size = max(len(each) for each in given if isinstance(each, list))
+            in_a_row, total = in_a_row + size, total + size
+            longest = max(longest, in_a_row)
+            return work(*given)
+
+        return count
+
+    async def others() -> None:
+        nonlocal in_a_row
+        while True:
+            in_a_row = 0
+            await asyncio.sleep(0)
+
+    cloud = Cloud()
+    cloud.machines = {str(n): Machine(name=f"other-{n}", machine_id=str(n)) for n in range(10_000)}
+    async with stepped(tmp_path, blueprint({"a": cloud}, cloud_group())) as case:
+        monkeypatch.setattr("cloudgraft.engine.observer.renamed", counted(renamed))
+        monkeypatch.setattr(Indexing, "add", counted(Indexing.add))
+        beside = asyncio.create_task(others())
+        await case.engine.workers["a"].observer.observe()
+        beside.cancel()
+        listing = case.engine.workers["a"].observer.listing
+    assert listing is not None
+    assert len(listing.by_id) == len(listing.by_name) == 10_000
+    assert (total, longest) == (20_000, 1000)
 
 
 async def test_what_the_next_list_will_tell_about_is_known_without_a_search(tmp_path: Path) -> None:

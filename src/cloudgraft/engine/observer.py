@@ -12,10 +12,10 @@ from cloudgraft.engine.health import Health
 from cloudgraft.engine.intents import found
 from cloudgraft.engine.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
 from cloudgraft.engine.renaming import moved_here
-from cloudgraft.engine.sight import Listing, Looker, Sight, look
+from cloudgraft.engine.sight import Indexing, Listing, Looker, Sight, look
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
-from cloudgraft.engine.true_names import true_names
+from cloudgraft.engine.true_names import renamed, true_names
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence, State
@@ -23,6 +23,7 @@ from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, 
 __all__ = ["Observer"]
 
 SLICE = 50  # machines looked at before others get their turn on the event loop
+_GLANCES = 1000  # the same where nothing but a name is looked at
 
 
 class Observer:
@@ -76,10 +77,9 @@ class Observer:
             if self.health.bad(error, self._around.clock.now()):
                 await self._tell("cloud_down", f"cloud {self.name} cannot be used: {error.message}")
             return False
-        machines = true_names(self.name, machines, self._around.fleet, self._around.identity, self.traits.ownership)
         # A long list is taken in piece by piece, so that calls get their turn in between.
-        listing = Listing.of(machines, began)
-        await asyncio.sleep(0)
+        machines = await self._truly_named(machines)
+        listing = await _indexed(machines, began)
         await self._look_at_all(listing)
         orphans: list[Orphan] = []
         for start in range(0, len(machines), SLICE):
@@ -94,6 +94,13 @@ class Observer:
             await self._tell("cloud_up", f"cloud {self.name} answers again")
         self._listed = True
         return True
+
+    async def _truly_named(self, machines: Sequence[Machine]) -> Sequence[Machine]:
+        others: list[Machine] = []
+        for start in range(0, len(machines), _GLANCES):
+            others += renamed(machines[start : start + _GLANCES], self._around.identity, self.traits.ownership)
+            await asyncio.sleep(0)
+        return true_names(self.name, machines, others, self._around.fleet)
 
     def review(self) -> None:
         """Finds the orphans in the latest list, as the journal is now."""
@@ -260,6 +267,14 @@ class Observer:
     async def _tell(self, kind: str, message: str) -> None:
         event = happened(kind, self._around.clock.now(), message, cloud=self.name)
         await self._around.writer.write(lambda: Change(events=(event,)))
+
+
+async def _indexed(machines: Sequence[Machine], began: float) -> Listing:
+    indexing = Indexing()
+    for start in range(0, len(machines), _GLANCES):
+        indexing.add(machines[start : start + _GLANCES])
+        await asyncio.sleep(0)
+    return indexing.listing(machines, began)
 
 
 def _is_over(record: MachineRecord) -> bool:

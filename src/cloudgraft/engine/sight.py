@@ -6,7 +6,6 @@ them, and further apart than the cloud's list may lag (law 5).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["Listing", "Looker", "Sight", "believable_from", "look"]
+__all__ = ["Indexing", "Listing", "Looker", "Sight", "believable_from", "look"]
 
 _NEEDED = 2  # complete lists without a machine before it counts as absent
 _DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
@@ -31,19 +30,6 @@ class Listing:
     by_name: Mapping[str, Machine]  # one of each name
     by_id: Mapping[str, Machine]
     twins: Mapping[str, Sequence[Machine]]  # all of each name that there is more than once
-
-    @staticmethod
-    def of(machines: Sequence[Machine], began: float) -> Listing:
-        """Indexes an answer. Names are hardly ever there twice, and a list for each would be much to throw away."""
-        by_name = {machine.name: machine for machine in machines}
-        by_id = {machine.machine_id: machine for machine in machines}
-        twins: dict[str, list[Machine]] = {}
-        if len(by_name) < len(machines):
-            counted = Counter(machine.name for machine in machines)
-            for machine in machines:
-                if counted[machine.name] > 1:
-                    twins.setdefault(machine.name, []).append(machine)
-        return Listing(began=began, machines=machines, by_name=by_name, by_id=by_id, twins=twins)
 
     @property
     def is_whole(self) -> bool:
@@ -62,6 +48,35 @@ class Listing:
         """All machines of that name."""
         found = self.by_name.get(name)
         return () if found is None else self.twins.get(name) or (found,)
+
+
+class Indexing:
+    """A listing in the making. A long one is put together piece by piece, so that calls get their turn in between."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Machine] = {}
+        self._by_id: dict[str, Machine] = {}
+        self._twins: dict[str, list[Machine]] = {}
+
+    def add(self, machines: Sequence[Machine]) -> None:
+        """The next machines of the answer. Names are hardly ever there twice: a list for each would be a waste."""
+        named = {machine.name: machine for machine in machines}
+        if len(named) < len(machines) or not self._by_name.keys().isdisjoint(named):
+            for machine in machines:
+                self._add_twin(machine)
+        else:
+            self._by_name.update(named)
+        self._by_id.update((machine.machine_id, machine) for machine in machines)
+
+    def _add_twin(self, machine: Machine) -> None:
+        other = self._by_name.get(machine.name)
+        if other is not None:
+            self._twins.setdefault(machine.name, [other]).append(machine)
+        self._by_name[machine.name] = machine
+
+    def listing(self, machines: Sequence[Machine], began: float) -> Listing:
+        """Of all that was added, which is all of the answer."""
+        return Listing(began=began, machines=machines, by_name=self._by_name, by_id=self._by_id, twins=self._twins)
 
 
 @dataclass(slots=True, kw_only=True)

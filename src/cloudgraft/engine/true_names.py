@@ -11,23 +11,27 @@ from cloudgraft.engine.identity import TAG_CLUSTER_ID, TAG_NAME, Identity
 from cloudgraft.sdk.driver import Machine, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["is_shown_by_both", "true_names"]
+__all__ = ["is_shown_by_both", "renamed", "true_names"]
 
 
-def true_names(
-    cloud: str, machines: Sequence[Machine], fleet: Fleet, identity: Identity, ownership: Ownership
-) -> Sequence[Machine]:
+def renamed(machines: Sequence[Machine], identity: Identity, ownership: Ownership) -> list[Machine]:
+    """Those of ours that have another name in their marks. It looks at each by itself: a list may come in pieces."""
+    return [m for m in machines if m.tags.get(TAG_NAME, m.name) != m.name and _is_ours(m, identity, ownership)]
+
+
+def true_names(cloud: str, machines: Sequence[Machine], others: Sequence[Machine], fleet: Fleet) -> Sequence[Machine]:
     """A cloud's list, in which machines that the journal can only know by their names have those names.
+
+    ``others`` are those of them that were :func:`renamed`.
 
     A machine may also be a copy, made by hand with all marks. The name is not given to one when there is, or was, a
     machine of that name beside it: it would be taken for a double, and be deleted (law 4).
     """
-    renamed = [m for m in machines if m.tags.get(TAG_NAME, m.name) != m.name and _is_ours(m, identity, ownership)]
-    if not renamed:
+    if not others:
         return machines
     shown = {machine.name for machine in machines}
     heirs: dict[str, Machine] = {}
-    for machine in sorted(renamed, key=_age):
+    for machine in sorted(others, key=_age):
         name = machine.tags[TAG_NAME]
         if name not in shown and is_storable(name) and _is_looked_for(cloud, machine, name, fleet):
             heirs.setdefault(name, machine)  # a copy is younger than what it was made from
