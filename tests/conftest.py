@@ -8,10 +8,14 @@ from collections import Counter
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # PostgreSQL is started as another user, which takes a real fork: gRPC would start its threads anew in the child, where
 # their files are closed before PostgreSQL begins.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")  # a busy machine is no fault of what is tested
 
 _LONGEST_NAME: Final = 200  # characters of a parameter
 

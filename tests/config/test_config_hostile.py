@@ -132,7 +132,9 @@ WORDS = [
 ]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60
+)
 @given(words=st.lists(st.sampled_from(WORDS), max_size=40))
 def test_no_text_ever_gives_anything_but_a_config_or_a_config_error(tmp_path: Path, words: list[str]) -> None:
     assert _is_proper(_outcome("".join(words), tmp_path))
@@ -210,7 +212,9 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30
+)
 @given(
     data=st.fixed_dictionaries(
         {"cluster": st.just("a") | VALUES, "providers": st.lists(VALUES, max_size=3) | VALUES},
