@@ -118,7 +118,9 @@ def database(place: Place) -> Iterator[Database]:
 
 
 @given(change=_CHANGE)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_what_is_written_is_what_is_read(database: Database, change: Change) -> None:
     with _undone(database) as connection:
         write_change(connection, change)
@@ -132,7 +134,9 @@ def test_what_is_written_is_what_is_read(database: Database, change: Change) -> 
 
 
 @given(before=_MACHINE, after=_MACHINE)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_a_machine_that_is_written_again_keeps_nothing_of_what_it_was(
     database: Database, before: MachineRecord, after: MachineRecord
 ) -> None:
