@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,8 @@ import pytest
 from cloudgraft.liqo import manifests
 from cloudgraft.liqo.peering import Peering
 from cloudgraft.sdk.driver import Machine, MachineState
-from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.sdk.errors import PermissionDeniedError, UnavailableError
+from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.testing.kubeapi import Json
 from cloudgraft.testing.kubeapi.calls import Fault, Request
 from cloudgraft.testing.kubeapi.refusals import RefusedError
@@ -389,3 +391,30 @@ async def test_a_label_that_cannot_be_set_at_once_costs_no_node_its_provider_id(
         await world.has_node("node-1")
     labels = world.objects("virtualnodes")[0]["spec"].get("labels") or {}
     assert labels.get("node.kubernetes.io/instance-type") == ("S" if failures == 1 else None)
+
+
+async def test_what_another_client_reserved_keeps_nothing_else_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Discovery does not let us release it, and there is nothing to be done but to tell, once."""
+    market = world.market
+    gone = [
+        await market.reserve("cluster-a", {"cpu": Quantity(1)}, owner=f"consumer/{name}", seconds=60) for name in "ab"
+    ]
+    for one in gone:
+        await market.confirm(one.id)
+    release, refusals = market.release, list[str]()
+
+    async def refusing(reservation: str) -> None:
+        if reservation == gone[0].id:
+            refusals.append(reservation)
+            raise PermissionDeniedError("it is another client's")
+        await release(reservation)
+
+    monkeypatch.setattr(market, "release", refusing)
+    async with world.started(**QUICK_KEEPER):
+        await until(lambda: gone[1].id not in market.reserved, what="the other one is given back")
+        await until(lambda: len(refusals) > 2, what="more rounds")
+    assert world.reserved() == ["cluster-a:consumer/a:confirmed"]
+    told = [one for one in caplog.records if one.levelno >= logging.WARNING and "stays reserved" in one.message]
+    assert len(told) == 1

@@ -162,7 +162,11 @@ class ReservationState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Resources of a cluster that are set aside for one machine. ``owner`` is "<cluster id of ours>/<machine name>"."""
+    """Resources of a cluster that are set aside for one machine. ``owner`` is "<cluster id of ours>/<machine name>".
+
+    ``reserved_by`` is the client whose it is. None: of nobody in particular, since it was made by an older release or
+    where clients are not told apart; or it is not for whoever looks.
+    """
 
     id: str
     cluster: str
@@ -170,6 +174,7 @@ class Reservation:
     resources: Resources
     state: ReservationState
     expires_at: datetime | None  # None once confirmed
+    reserved_by: str | None = None
 
 
 class Market(Protocol):

@@ -22,7 +22,7 @@ from cloudgraft.discovery.schemas_market import (
 from cloudgraft.discovery.schemas_words import amounts_in
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from cloudgraft.web.guard import allowed, unaudited
-from cloudgraft.web.identity import Caller
+from cloudgraft.web.identity import ANY_ROLE, Caller
 from cloudgraft.web.pages import page
 
 __all__ = ["market_routes"]
@@ -66,12 +66,16 @@ def _add_reservations(router: APIRouter, core: Core, keys: _Keys) -> None:
         """Sets resources of a cluster aside. The same owner and cluster again gives the same reservation.
 
         That makes it safe to repeat, over a restart of the server as well. 409 with `out_of_stock` when they are no
-        longer free.
+        longer free. It is of the client that made it: 403 when another one did.
         """
         if key is not None:
             keys.check(caller.name, key, body)
         found = await core.reserve(
-            body.cluster_id, amounts_in(body.resources), owner=body.owner, seconds=float(body.ttl_seconds)
+            body.cluster_id,
+            amounts_in(body.resources),
+            owner=body.owner,
+            seconds=float(body.ttl_seconds),
+            by=_known_as(caller),
         )
         return ReservationView.of(found)
 
@@ -90,16 +94,27 @@ def _add_reservations(router: APIRouter, core: Core, keys: _Keys) -> None:
 
 def _add_reservation(router: APIRouter, core: Core) -> None:
     @router.post("/reservations/{reservation}:confirm", operation_id="confirm")
-    async def confirm(reservation: ReservationId, _caller: Reserver) -> ReservationView:
-        """Makes a reservation last until it is released. 404 when it has expired."""
-        return ReservationView.of(await core.confirm(reservation))
+    async def confirm(reservation: ReservationId, caller: Reserver) -> ReservationView:
+        """Makes a reservation last until it is released. 404 when it has expired, 403 when another client made it."""
+        return ReservationView.of(await core.confirm(reservation, by=_known_as(caller)))
 
     @router.delete("/reservations/{reservation}", operation_id="release", status_code=204)
-    async def release(reservation: ReservationId, _caller: Reserver) -> Response:
-        """Gives the resources back. One that is not there any more is no error."""
+    async def release(reservation: ReservationId, caller: Reserver) -> Response:
+        """Gives the resources back. One that is not there any more is no error.
+
+        403 when another client made it. An operator may release any.
+        """
         with suppress(NotFoundError):
-            await core.release(reservation)
+            await core.release(reservation, by=None if caller.may("operator") else _known_as(caller))
         return Response(status_code=204)
+
+
+def _known_as(caller: Caller) -> str | None:
+    """By which a reservation is known to be of a caller, whichever of its replicas asks.
+
+    Of one who has proved nothing there is no such name: what it reserves stays usable once clients are told apart.
+    """
+    return None if caller.role == ANY_ROLE else caller.name
 
 
 class _Keys:

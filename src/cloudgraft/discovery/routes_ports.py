@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cloudgraft.discovery.model import Cluster, ClusterSpec, Heartbeat, Market, PriceList
+from cloudgraft.discovery.model import Cluster, ClusterSpec, Heartbeat, Market, PriceList, Reservation, Resources
 
 __all__ = ["Core"]
 
 
 class Core(Market, Protocol):
     """A market, and the register behind it. Every method raises errors of :mod:`cloudgraft.sdk.errors`."""
+
+    async def reserve(
+        self, cluster: str, resources: Resources, *, owner: str, seconds: float, by: str | None = None
+    ) -> Reservation:
+        """As a market does. It is of the client ``by``: PermissionDeniedError when it is of another already."""
+
+    async def confirm(self, reservation: str, *, by: str | None = None) -> Reservation:
+        """As a market does. PermissionDeniedError when it is of another client than ``by``; None may change any."""
+
+    async def release(self, reservation: str, *, by: str | None = None) -> None:
+        """As a market does. PermissionDeniedError when it is of another client than ``by``; None may change any."""
 
     async def cluster(self, id_: str) -> Cluster:
         """One cluster. NotFoundError."""

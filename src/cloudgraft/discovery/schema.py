@@ -28,7 +28,7 @@ from cloudgraft.store.layout import Layout
 
 __all__ = ["HEAD", "LAYOUT", "clusters", "credentials", "metadata", "removed", "reservations", "state", "version"]
 
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 
 metadata = MetaData()
 
@@ -70,6 +70,7 @@ reservations = Table(
     Column("resources", Text, nullable=False),
     Column("is_confirmed", Boolean, nullable=False),
     Column("expires_at", Double, index=True),  # NULL once it is confirmed
+    Column("reserved_by", Text),  # the name of a client; NULL: of nobody in particular
     UniqueConstraint("owner", "cluster_id", name="uq_discovery_reservations_owner_cluster_id"),
 )
 

@@ -204,11 +204,14 @@ class Discovery:
             await asyncio.sleep(0)
         return dict(islice(told.items(), _MOST_TOLD))
 
-    async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
+    async def reserve(
+        self, cluster: str, resources: Resources, *, owner: str, seconds: float, by: str | None = None
+    ) -> Reservation:
         """Sets resources aside. The same owner and cluster again gives the same reservation, and a new time.
 
-        OutOfStockError when they are no longer free, or nothing new is wanted there; NotFoundError;
-        AlreadyExistsError when the owner has other resources reserved there.
+        ``by`` is the client whose it is from now on; None: of nobody in particular. OutOfStockError when they are no
+        longer free, or nothing new is wanted there; NotFoundError; AlreadyExistsError when the owner has other
+        resources reserved there; PermissionDeniedError when another client has reserved there for this owner.
         """
         checks.check_cluster_id(cluster)
         checks.check_resources(resources, "a reservation", is_needed=True)
@@ -223,20 +226,27 @@ class Discovery:
             resources=resources,
             state=ReservationState.HELD,
             expires_at=moment(now + seconds),
+            reserved_by=by,
         )
         return await self._write(
             partial(store_statements.reserve, wanted=wanted, now=now, stale_after=self._stale_after)
         )
 
-    async def confirm(self, reservation: str) -> Reservation:
-        """Makes it last until it is released. NotFoundError when it has expired."""
-        checks.check_reservation_id(reservation)
-        return await self._write(partial(store_statements.confirm, id_=reservation, now=self._clock()))
+    async def confirm(self, reservation: str, *, by: str | None = None) -> Reservation:
+        """Makes it last until it is released. NotFoundError when it has expired.
 
-    async def release(self, reservation: str) -> None:
-        """Gives the resources back. One that is not there any more is no error."""
+        ``by`` is the client that asks, None one that may change any. PermissionDeniedError when it is of another.
+        """
         checks.check_reservation_id(reservation)
-        await self._write(partial(store_statements.release, id_=reservation))
+        return await self._write(partial(store_statements.confirm, id_=reservation, now=self._clock(), by=by))
+
+    async def release(self, reservation: str, *, by: str | None = None) -> None:
+        """Gives the resources back. One that is not there any more is no error.
+
+        ``by`` is the client that asks, None one that may change any. PermissionDeniedError when it is of another.
+        """
+        checks.check_reservation_id(reservation)
+        await self._write(partial(store_statements.release, id_=reservation, by=by))
 
     async def reservations(self, owner_prefix: str = "") -> Sequence[Reservation]:
         """Those alive whose owner begins with the prefix, by owner."""

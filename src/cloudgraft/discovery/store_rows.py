@@ -111,6 +111,7 @@ def reservation_row(reservation: Reservation) -> dict[str, object]:
         "resources": resources_text(reservation.resources),
         "is_confirmed": is_confirmed,
         "expires_at": None if is_confirmed else expires(reservation),
+        "reserved_by": reservation.reserved_by,
     }
 
 
@@ -134,7 +135,7 @@ def read_record(row: Row, reservations: Iterable[Reservation]) -> Record:
 
 def read_reservation(row: Row) -> Reservation:
     """A reservation, from a row in the order of the columns of `discovery_reservations`."""
-    id_, cluster, owner, resources, is_confirmed, expires_at = row
+    id_, cluster, owner, resources, is_confirmed, expires_at, reserved_by = row
     try:
         return Reservation(
             id=id_,
@@ -143,6 +144,7 @@ def read_reservation(row: Row) -> Reservation:
             resources=_amounts(json.loads(resources)),
             state=ReservationState.CONFIRMED if is_confirmed else ReservationState.HELD,
             expires_at=None if is_confirmed or expires_at is None else moment(expires_at),
+            reserved_by=reserved_by,
         )
     except (ValueError, TypeError) as error:
         raise JournalBrokenError(

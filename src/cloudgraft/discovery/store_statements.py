@@ -26,7 +26,14 @@ from cloudgraft.discovery.store_rows import (
     reservation_row,
     spec_text,
 )
-from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError, OutOfStockError, PreconditionError
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    NotFoundError,
+    OutOfStockError,
+    PermissionDeniedError,
+    PreconditionError,
+)
 from cloudgraft.store.journal import JournalBrokenError
 
 __all__ = [
@@ -185,7 +192,8 @@ def write_beats(connection: Connection, seq: int, beats: Mapping[str, str], at: 
 def reserve(connection: Connection, seq: int, wanted: Reservation, *, now: float, stale_after: float) -> Reservation:
     """Sets resources aside, if they are there; what has expired makes room first.
 
-    The same owner and cluster gives the one there is, which then lasts at least as long as a new one would.
+    The same owner and cluster gives the one there is, which then lasts at least as long as a new one would; that is for
+    the client whose it is.
     """
     expire(connection, seq, now)
     record = _find(connection, wanted.cluster)
@@ -203,26 +211,36 @@ def reserve(connection: Connection, seq: int, wanted: Reservation, *, now: float
 
 
 def _again(connection: Connection, seq: int, known: Reservation, wanted: Reservation) -> Reservation:
+    _check_whose(known.reserved_by, wanted.reserved_by)  # first: another client learns nothing of what there is
     if nanos_of(known.resources) != nanos_of(wanted.resources):
         raise AlreadyExistsError(
             f"{wanted.owner} has a reservation of other resources in cluster {wanted.cluster}: release {known.id} first"
         )
-    if known.expires_at is None or wanted.expires_at is None or known.expires_at >= wanted.expires_at:
-        return known
-    return _rewrite(connection, seq, replace(known, expires_at=wanted.expires_at))
+    renewed = replace(known, reserved_by=known.reserved_by or wanted.reserved_by)
+    if known.expires_at is not None and wanted.expires_at is not None:
+        renewed = replace(renewed, expires_at=max(known.expires_at, wanted.expires_at))
+    return known if renewed == known else _rewrite(connection, seq, renewed)
 
 
-def confirm(connection: Connection, seq: int, id_: str, now: float) -> Reservation:
-    """Makes it last. NotFoundError when it has expired or was released."""
+def _check_whose(reserved_by: str | None, by: str | None) -> None:
+    """None on either side: of nobody in particular, or of somebody who may change any."""
+    if reserved_by is not None and by is not None and reserved_by != by:
+        raise PermissionDeniedError(
+            f"this reservation is not of {by}: only the client that made it may change it, and an operator release it"
+        )
+
+
+def confirm(connection: Connection, seq: int, id_: str, now: float, *, by: str | None) -> Reservation:
+    """Makes it last; one of nobody in particular becomes the caller's. NotFoundError when it has ended."""
     expire(connection, seq, now)
     holds = schema.reservations
     row = connection.execute(select(holds).where(holds.c.id == id_)).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no reservation {id_}: it has expired, or was released")
     found = read_reservation(row)
-    if found.state is ReservationState.CONFIRMED:
-        return found
-    return _rewrite(connection, seq, replace(found, state=ReservationState.CONFIRMED, expires_at=None))
+    _check_whose(found.reserved_by, by)
+    lasting = replace(found, state=ReservationState.CONFIRMED, expires_at=None, reserved_by=found.reserved_by or by)
+    return found if lasting == found else _rewrite(connection, seq, lasting)
 
 
 def _rewrite(connection: Connection, seq: int, reservation: Reservation) -> Reservation:
@@ -232,12 +250,14 @@ def _rewrite(connection: Connection, seq: int, reservation: Reservation) -> Rese
     return reservation
 
 
-def release(connection: Connection, seq: int, id_: str) -> None:
+def release(connection: Connection, seq: int, id_: str, *, by: str | None) -> None:
     """Gives resources back. One that is not there is no error."""
     holds = schema.reservations
-    cluster = connection.execute(delete(holds).where(holds.c.id == id_).returning(holds.c.cluster_id)).scalar()
-    if cluster is not None:
-        change_cluster(connection, seq, cluster)
+    statement = delete(holds).where(holds.c.id == id_).returning(holds.c.cluster_id, holds.c.reserved_by)
+    gone = connection.execute(statement).one_or_none()
+    if gone is not None:
+        _check_whose(gone.reserved_by, by)  # what is raised here undoes the transaction
+        change_cluster(connection, seq, gone.cluster_id)
 
 
 def expire(connection: Connection, seq: int, now: float) -> int:

@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from cloudgraft.discovery.model import Market, Reservation, ReservationState, Resources
 from cloudgraft.liqo.failures import ClusterError
 from cloudgraft.liqo.slices import Slice
-from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, OutOfStockError
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    NotFoundError,
+    OutOfStockError,
+    PermissionDeniedError,
+)
 
 __all__ = ["Ledger"]
 
@@ -27,6 +33,7 @@ class Ledger:
         self._market = market
         self._consumer = consumer
         self._seconds = seconds
+        self._refused: set[str] = set()  # reservations of another client: told once
 
     async def held(self, name: str) -> Sequence[Reservation]:
         """What is reserved for a machine."""
@@ -96,11 +103,20 @@ class Ledger:
             is_stale = name not in by_name or by_name[name].cluster != each.cluster
             if is_stale and each.state is ReservationState.CONFIRMED:
                 log.info("giving back what %s used of cluster %s: it is gone", name, each.cluster)
-                await self._market.release(each.id)
+                await self._give_back(each)
         confirmed = {(each.owner, each.cluster) for each in reserved if each.state is ReservationState.CONFIRMED}
         for one in slices:
             if not one.is_deleting and one.is_granted and (f"{prefix}{one.name}", one.cluster) not in confirmed:
                 await self.settle(one, level=logging.DEBUG)
+
+    async def _give_back(self, one: Reservation) -> None:
+        """One that is another client's is not ours to give back, and must not keep the rest waiting."""
+        try:
+            await self._market.release(one.id)
+        except PermissionDeniedError as error:
+            level = logging.DEBUG if one.id in self._refused else logging.WARNING
+            self._refused.add(one.id)
+            log.log(level, "what %s used of cluster %s stays reserved: %s", one.owner, one.cluster, error.message)
 
     async def _owner(self, name: str) -> str:
         return f"{await self._consumer()}/{name}"

@@ -14,7 +14,12 @@ from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.vault import new_key
 from cloudgraft.web.client import ClientTls, WebClient
 
-ROLES: Final = {"manager": "node-manager", "boss": "operator", "viewer": "read-only"}  # by certificate
+ROLES: Final = {  # by certificate
+    "manager": "node-manager",
+    "rival": "node-manager",
+    "boss": "operator",
+    "viewer": "read-only",
+}
 AGENTS: Final = ("turin", "milan")  # by token, each for the cluster of its name
 PATIENCE: Final = 60.0  # seconds: the machine may be busy
 STRANGER: Final = "stranger"  # has a certificate of the same authority, and is nobody's client
@@ -22,7 +27,7 @@ STRANGER: Final = "stranger"  # has a certificate of the same authority, and is 
 
 def certificates(directory: Path) -> Path:
     create_bundle(directory, hosts=["127.0.0.1", "localhost"], client_name="manager")
-    for name in ("boss", "viewer", STRANGER):
+    for name in ("rival", "boss", "viewer", STRANGER):
         issue_client(directory, name)
     return directory
 
