@@ -1,4 +1,4 @@
-"""A node has its providerID before it is ready: one that is ready without it is no machine of ours to the autoscaler."""
+"""A node has its providerID before it is ready: without it, a ready node is no machine of ours to the autoscaler."""
 
 from __future__ import annotations
 
