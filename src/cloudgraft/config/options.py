@@ -8,7 +8,7 @@ refused, at any depth. A ``Path``, or a string in a field named ``…_file`` or 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -79,14 +79,26 @@ def machine_settings(settings_type: type | None, group: Group, where: Where) -> 
         for key in strange
     ]
     own = {key: value for key, value in group.machine.items() if key not in strange}
-    absolute: dict[str, object] = {}
     try:
-        absolute = checked_section(settings_type, own, dataclasses.replace(where, path=(*where.path, "machine")))
+        settings: object = parse_options(settings_type, own, dataclasses.replace(where, path=(*where.path, "machine")))
+        problems += _wrong_size(settings, group, where)
     except ConfigError as error:
         problems += error.problems
     if problems:
         raise ConfigError(problems)
+    absolute: dict[str, object] = _with_absolute_paths(settings_type, own, where.base_dir)
     return absolute
+
+
+def _wrong_size(settings: object, group: Group, where: Where) -> Iterator[Problem]:
+    """What the driver has against the group's size, if it has a word in that."""
+    check = getattr(settings, "check_max_size", None)
+    if check is None:
+        return
+    try:
+        check(group.max_size)
+    except CloudgraftError as error:
+        yield where.document.problem((*where.path, "maxSize"), error.message)
 
 
 def checked_section(settings_type: type | None, section: Mapping[str, Any], where: Where) -> dict[str, object]:

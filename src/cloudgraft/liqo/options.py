@@ -136,6 +136,15 @@ class MachineSettings:
     exclude: Sequence[str] = ()  # beside those of the cloud
     resource_slice_class: str = ""  # empty: the one that the cluster's entry in discovery names
 
+    def check_max_size(self, max_size: int) -> None:
+        """Raises InvalidArgumentError for more of a shape than there can be."""
+        size, _, cluster = self.shape.partition("@")
+        if size == ALL and max_size > 1:
+            raise InvalidArgumentError(
+                f"must not be more than 1: {self.shape} is everything that {cluster or 'a cluster'} shares, so there "
+                "is one such node at most; give it a group of its own with maxSize: 1"
+            )
+
 
 def settings_of(given: Mapping[str, object]) -> MachineSettings:
     """A group's `machine:` section. Raises InvalidArgumentError: it may come from a journal, unchecked."""

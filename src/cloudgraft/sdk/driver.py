@@ -180,6 +180,8 @@ class Driver(ABC):
     traits: DriverTraits = DriverTraits()
     # A dataclass (or pydantic model) for the `machine:` section of the cloud's node groups, as `Options` is one for the
     # cloud itself: keys are camelCase, unknown ones are refused with file and line. None: the section is not checked.
+    # Where a group cannot have any number of such machines, give it a method `check_max_size(self, max_size: int)`
+    # that raises InvalidArgumentError.
     MachineSettings: type | None = None
 
     @abstractmethod
