@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,25 +37,37 @@ def _now() -> datetime:
 
 
 class AuditLog:
-    """Appends to a file that only its owner may read; without one, to the log."""
+    """Appends to a file that only its owner may read; without one, to the log.
+
+    One thread of its own writes the file, in the order in which records come: a disk that hangs holds up those whose
+    requests are to be written down, and nobody else.
+    """
 
     def __init__(self, path: Path | None = None, *, now: Callable[[], datetime] = _now) -> None:
         """Raises PreconditionError when the file cannot be written: without its audit log no server starts."""
         self._path = path
         self._now = now
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")  # no thread before it is needed
         if path is not None:
             self._append(b"")
 
-    def write(self, record: AuditRecord) -> None:
-        """Adds a record. A disk that is full does not stop the server: the record goes to the log instead."""
-        told = asdict(record)
+    async def write(self, record: AuditRecord) -> None:
+        """Adds a record, and returns when it is written; it is written also when nobody waits for that any more.
+
+        A disk that is full does not stop the server: the record goes to the log instead.
+        """
         if self._path is None:
-            _LOG.info("%s %s: %d", record.method, record.path, record.status, extra=told)
+            _LOG.info("%s %s: %d", record.method, record.path, record.status, extra=asdict(record))
             return
-        line = json.dumps({"time": self._now().isoformat(timespec="milliseconds"), **told}) + "\n"
+        line = json.dumps({"time": self._now().isoformat(timespec="milliseconds"), **asdict(record)}) + "\n"
+        loop = asyncio.get_running_loop()
+        await asyncio.shield(loop.run_in_executor(self._writer, self._put, line.encode(), record))
+
+    def _put(self, line: bytes, record: AuditRecord) -> None:
         try:
-            self._append(line.encode())
+            self._append(line)
         except PreconditionError as error:
+            told = asdict(record)
             _LOG.error("%s; %s %s: %d", error.message, record.method, record.path, record.status, extra=told)
 
     def _append(self, line: bytes) -> None:

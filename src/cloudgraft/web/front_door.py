@@ -42,9 +42,8 @@ class FrontDoor:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = _Visit(scope, receive, send, max_body=self._max_body)
         caller = self._identify(scope)
-        visit.state["caller"] = caller
+        visit = _Visit(scope, receive, send, caller, audit=self._audit, max_body=self._max_body)
         try:
             if caller is None and scope["path"] not in OPEN_PATHS:
                 words = "nobody is known by this certificate or token: see the clients in the server's configuration"
@@ -55,38 +54,29 @@ class FrontDoor:
             _LOG.exception("a request failed", extra={"path": scope["path"], "request_id": visit.id})
             await visit.refuse(InternalError(f"a bug; the server's log has the rest under {visit.id}"))
         finally:
-            self._record(scope, caller, visit)
+            if not visit.status:
+                await visit.write_down()
 
     def _identify(self, scope: Scope) -> Caller | None:
         headers = dict(scope["headers"])
         names = scope.get("state", {}).get(PEER_NAMES, ())
         return self._gatekeeper.identify(names, bearer_of(headers.get(b"authorization", b"")))
 
-    def _record(self, scope: Scope, caller: Caller | None, visit: _Visit) -> None:
-        is_told = bool(visit.state.get(AUDITED, scope["method"] not in _READING))
-        if not is_told and visit.status not in _REFUSALS:
-            return
-        client = scope.get("client")
-        record = AuditRecord(
-            caller=caller.name if caller else "",
-            role=caller.role if caller else "",
-            method=scope["method"],
-            path=scope["path"][:512],
-            status=visit.status,
-            request_id=visit.id,
-            peer=str(client[0]) if client else "",
-        )
-        self._audit.write(record)
-
 
 class _Visit:
-    """One request: its id, how much of it was read, and what was answered."""
+    """One request: its id, how much of it was read, what was answered, and what is written down of it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, max_body: int) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, caller: Caller | None, *, audit: AuditLog, max_body: int
+    ) -> None:
         self.id = secrets.token_hex(8)
         self.state: dict[str, Any] = scope.setdefault("state", {})
         self.state["request_id"] = self.id
+        self.state["caller"] = caller
         self.status = 0  # 0: nothing was answered, because the client went away
+        self._scope = scope
+        self._caller = caller
+        self._audit = audit
         self._receive = receive
         self._send = send
         self._left = max_body
@@ -102,8 +92,26 @@ class _Visit:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            await self.write_down()  # first: who has an answer can count on the record
             message = {**message, "headers": [*message["headers"], (b"x-request-id", self.id.encode())]}
         await self._send(message)
+
+    async def write_down(self) -> None:
+        """Tells the audit log, if this is a request that it is told of."""
+        is_told = bool(self.state.get(AUDITED, self._scope["method"] not in _READING))
+        if not is_told and self.status not in _REFUSALS:
+            return
+        client = self._scope.get("client")
+        record = AuditRecord(
+            caller=self._caller.name if self._caller else "",
+            role=self._caller.role if self._caller else "",
+            method=self._scope["method"],
+            path=self._scope["path"][:512],
+            status=self.status,
+            request_id=self.id,
+            peer=str(client[0]) if client else "",
+        )
+        await self._audit.write(record)
 
     async def refuse(self, error: CloudgraftError) -> None:
         """Answers with an error, unless an answer has begun: then the connection just ends."""
