@@ -89,6 +89,7 @@ class Fake:
     def __init__(self, cloud: FakeCloud) -> None:
         self.cloud = cloud
         self.asked: list[Asked] = []
+        self.connections = 0  # that are open
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -140,6 +141,11 @@ class Fake:
                 return fault.answer, None
             return self.cloud.answer(asked), fault
 
+    def count(self, step: int) -> None:
+        """A connection was opened, or closed."""
+        with self._lock:
+            self.connections += step
+
     @staticmethod
     def matching(fault: Fault, asked: Asked) -> list[Asked]:
         """The request, when the fault is for it."""
@@ -151,6 +157,14 @@ def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1  # one packet for each answer
+
+        def setup(self) -> None:
+            fake.count(1)
+            super().setup()
+
+        def finish(self) -> None:
+            fake.count(-1)
+            super().finish()
 
         def do_GET(self) -> None:
             self._do()

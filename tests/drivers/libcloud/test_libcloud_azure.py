@@ -30,6 +30,7 @@ from cloudgraft.sdk.secrecy import redacted
 from clouds.servers.libcloud_azure import GROUP, SUBSCRIPTION, FakeAzure
 from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_fake import Answer, Fake
+from tests.conditions import until
 from tests.drivers.libcloud.libcloud_driving import NAME, driver, opened, spec
 
 AZURE = "AZURE_ARM"
@@ -278,6 +279,15 @@ def test_a_token_of_azures_is_had_anew_before_it_is_over_and_is_hidden(azure: Fa
     one.list()
     assert len(azure.sent("POST", "/oauth2/token")) == 4
     assert redacted(azure.asked[-1].headers["authorization"]) == "Bearer [secret]"
+
+
+async def test_no_connection_stays_open_for_every_token_that_was_had(azure: Fake, tmp_path: Path) -> None:
+    cloud_of(azure).lifetime = 200
+    one = driver(AZURE, azure, tmp_path)
+    for _ in range(10):
+        one.list()
+    assert len(azure.sent("POST", "/oauth2/token")) > 10
+    await until(lambda: azure.connections <= 3, what="old connections to be closed")
 
 
 def test_a_token_that_azure_takes_no_more_is_had_anew(azure: Fake, tmp_path: Path) -> None:

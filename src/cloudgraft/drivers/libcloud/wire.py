@@ -9,7 +9,9 @@ of libcloud's errors have lost the status, and some cannot even be printed.
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -59,7 +61,9 @@ class Wire:
         self._ca_file = str(ca_file) if ca_file is not None else None
         self._changes = changes
         self._route = urlsplit(route) if route else None
-        self._sessions: list[requests.Session] = []
+        self._lock = threading.Lock()  # another thread may close
+        # Not kept alive by this: libcloud makes one for every token and lets go of it, and its socket must go with it.
+        self._sessions: weakref.WeakSet[requests.Session] = weakref.WeakSet()
         self._until = 0.0
         self.exchanges: list[Exchange] = []
 
@@ -80,7 +84,9 @@ class Wire:
 
     def close(self) -> None:
         """Ends idle connections."""
-        for session in self._sessions:
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
             session.close()
 
     def connection(self, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +96,8 @@ class Wire:
         made.session.auth = _as_it_is
         for scheme in ("https://", "http://"):
             made.session.mount(scheme, _Adapter(self))
-        self._sessions.append(made.session)
+        with self._lock:
+            self._sessions.add(made.session)
         return made
 
     def note(self, request: requests.PreparedRequest) -> Exchange:
