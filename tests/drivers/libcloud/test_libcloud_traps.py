@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from cloudgraft.sdk.errors import (
 )
 from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_fake import Answer, Fake
-from tests.drivers.libcloud.libcloud_driving import NAME, driver, opened, spec
+from tests.drivers.libcloud.libcloud_driving import NAME, USER_DATA, driver, opened, spec
 from tests.drivers.slow_server import HEAD, slow_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
@@ -257,3 +258,18 @@ def test_a_wire_sends_nothing_when_the_time_is_over() -> None:
     with pytest.raises(requests.Timeout):
         wire.connection("127.0.0.1", 9).request("GET", "/")
     assert wire.exchanges == []
+
+
+@pytest.mark.parametrize(("provider", "path"), [("CLOUDSIGMA", "/servers/detail/"), ("KUBEVIRT", "/virtualmachines")])
+def test_an_answer_that_cannot_be_read_is_not_repeated_with_its_user_data(
+    provider: str, path: str, tmp_path: Path
+) -> None:
+    user_data = base64.b64encode(USER_DATA.encode()).decode()
+    cut = Answer(200, f'{{"objects": [{{"meta": {{"cloudinit-user-data": "{user_data}"')
+    with (
+        opened(provider) as fake,
+        fake.trouble(method="GET", path=path, answer=cut),
+        pytest.raises(UnavailableError, match="cannot read the answer") as caught,
+    ):
+        driver(provider, fake, tmp_path).list()
+    assert user_data not in str(caught.value)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import requests
+from libcloud.common.types import MalformedResponseError
 
 from cloudgraft.drivers.error_table import ErrorTable, Known, error_of_status, retry_after
 from cloudgraft.drivers.libcloud.wire import Exchange, Wire
@@ -191,9 +192,12 @@ def without_user_data(error: CloudgraftError, user_data: str) -> CloudgraftError
 
 
 def _printed(error: Exception) -> str:
-    """What it says. Libcloud's errors may have anything for a message, and then cannot be printed."""
+    """What it says. Libcloud's errors may have anything for a message, and then cannot be printed.
+
+    One of them has the whole answer in it, and so the user data of machines that a list shows.
+    """
     try:
-        text = str(error)
+        text = str(error.value if isinstance(error, MalformedResponseError) else error)
     except TypeError:
         text = str(getattr(error, "message", ""))
     return f"{type(error).__name__} {text[:_LONGEST]}".rstrip()
