@@ -34,6 +34,7 @@ MACHINES = "/apis/kubevirt.io/v1/namespaces/lab/virtualmachines"
 SECRETS = "/api/v1/namespaces/lab/secrets"
 LONG = USER_DATA + "#" * 2048
 FULL = "virtualmachines is forbidden: exceeded quota: small, requested: 1, used: 5, limited: 5"
+AT_ONCE = 'Operation cannot be fulfilled on resourcequotas "small": the object has been modified'
 
 
 @pytest.fixture
@@ -254,9 +255,13 @@ def test_what_was_left_unfinished_is_not_listed_and_is_finished_by_the_next_crea
     assert secret["metadata"]["ownerReferences"][0]["uid"] == made.machine_id
 
 
+@pytest.mark.parametrize(
+    "later", [refusal(429, "TooManyRequests", "too many requests"), refusal(409, "Conflict", AT_ONCE)]
+)
 @pytest.mark.parametrize(("method", "path"), STEPS[1:])
-def test_what_is_to_be_tried_later_is_not_taken_away(method: str, path: str, fake: Fake, one: LibcloudDriver) -> None:
-    later = refusal(429, "TooManyRequests", "too many requests")
+def test_what_is_to_be_tried_later_is_not_taken_away(
+    method: str, path: str, later: Answer, fake: Fake, one: LibcloudDriver
+) -> None:
     with fake.trouble(method=method, path=path, answer=later), pytest.raises(DeadlineError):
         one.create(spec("KUBEVIRT", user_data=LONG))
     assert one.create(spec("KUBEVIRT", user_data=LONG)).state is MachineState.RUNNING
@@ -420,6 +425,7 @@ def test_one_that_is_being_deleted_says_so(fake: Fake, one: LibcloudDriver) -> N
         (refusal(422, "Invalid", "spec.template: Invalid value"), InvalidArgumentError),
         (refusal(404, "NotFound", 'namespaces "lab" not found'), InvalidArgumentError),
         (refusal(429, "TooManyRequests", "too many requests"), RateLimitedError),
+        (refusal(409, "Conflict", AT_ONCE), ConflictError),
         (refusal(500, "InternalError", "failed calling webhook"), DeadlineError),
     ],
 )

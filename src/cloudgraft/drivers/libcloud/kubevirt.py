@@ -119,7 +119,7 @@ class Kubevirt(Adapter):
         try:
             found = _ask(cloud, "POST", self._machines, virtual_machine(spec, settings, self.options.project))
         except Exception:
-            if _status(wire) != 409:
+            if not _is_there(wire):
                 raise
             found = _ask(cloud, "GET", f"{self._machines}/{spec.name}")
             if not is_unfinished(found) or marks_of(found) != dict(spec.tags):
@@ -136,7 +136,7 @@ class Kubevirt(Adapter):
             started: Mapping[str, Any] = _ask(cloud, "PATCH", f"{self._machines}/{spec.name}", start)
         except Exception:
             last, status = wire.last, _status(wire)
-            if last is None or last.response is None or not 400 <= status < 500 or status in (408, 429):
+            if last is None or last.response is None or not 400 <= status < 500 or status in (408, 409, 429):
                 raise  # it may have been done
             code, text = said(last.response.content)
             self.delete(cloud, self.machine(found))
@@ -148,7 +148,7 @@ class Kubevirt(Adapter):
         try:
             _ask(cloud, "POST", self._secrets, secret)
         except Exception:
-            if _status(wire) != 409:
+            if not _is_there(wire):
                 raise
             there = _ask(cloud, "GET", f"{self._secrets}/{secret['metadata']['name']}")
             owners = [owner["uid"] for owner in there["metadata"].get("ownerReferences", ())]
@@ -223,6 +223,17 @@ def _status(wire: Wire) -> int:
     """Of the last answer; 0 when there was none."""
     last = wire.last
     return last.response.status_code if last is not None and last.response is not None else 0
+
+
+def _is_there(wire: Wire) -> bool:
+    """Whether the last answer says that there is one of that name. Kubernetes has the same status for what is to be
+    tried again, such as a quota that two have counted at once.
+    """
+    last = wire.last
+    if last is None or last.response is None or last.response.status_code != 409:
+        return False
+    code, _ = said(last.response.content)
+    return code == "AlreadyExists"
 
 
 def _state(found: Mapping[str, Any]) -> tuple[MachineState, str, str]:
