@@ -50,3 +50,13 @@ def test_other_errors_are_not_taken_for_flaws() -> None:
     flaws = Flaws()
     with pytest.raises(KeyError), flaws.at("size"):
         raise KeyError("a bug")
+
+
+def test_it_can_be_made_anew_with_other_words_as_every_error_can() -> None:
+    flaws = Flaws()
+    flaws.tell("size", "is too small")
+    with pytest.raises(FlawedError) as caught:
+        flaws.raise_any()
+    anew = type(caught.value)(f"a group: {caught.value.message}", retry_after=2.0)
+    assert (str(anew), anew.retry_after) == ("a group: size: is too small", 2.0)
+    assert [str(flaw) for flaw in anew.flaws] == [str(anew)]

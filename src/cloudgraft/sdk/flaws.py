@@ -41,9 +41,10 @@ class FlawedError(InvalidArgumentError, ValueError):
     sections as well. What it cannot do is to look at a section as a whole while one of its values has the wrong type.
     """
 
-    def __init__(self, flaws: Sequence[Flaw]) -> None:
-        super().__init__("; ".join(map(str, flaws)))
-        self.flaws = tuple(flaws)
+    def __init__(self, flaws: Sequence[Flaw] | str, *, retry_after: float | None = None) -> None:
+        """Takes a text too, as all errors do: some are made anew with more words, or without a secret."""
+        self.flaws = (Flaw((), flaws),) if isinstance(flaws, str) else tuple(flaws)
+        super().__init__("; ".join(map(str, self.flaws)), retry_after=retry_after)
 
     def below(self, *path: str | int) -> FlawedError:
         """The same, as seen from a section further out."""

@@ -14,6 +14,7 @@ from cloudgraft.dock.messages import ClassRef, MachineClass, Secret, Verb
 from cloudgraft.dock.runner import MachineError, current_class
 from cloudgraft.sdk import BlockingDriver, Machine, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError
+from cloudgraft.sdk.flaws import Flaw, FlawedError
 from tests.conditions import until
 from tests.dock.runner.drivers import GatedDriver, running
 from tests.dock.runner.small_hub import SmallHub, create, delete, read, small_hub
@@ -172,6 +173,18 @@ async def test_a_class_that_is_missing_is_not_a_machine_that_is_missing() -> Non
             assert status.code == Code.FAILED_PRECONDITION
             assert "nothing was done" in status.message
         assert driver.begun == []
+
+
+async def test_all_that_is_wrong_with_a_class_is_told_as_such() -> None:
+    driver = UsingDriver()
+    driver.refuses = FlawedError([Flaw(("size",), "is too small"), Flaw(("image",), "is not known")])
+    async with small_hub() as hub, running(driver, hub.address):
+        _fill(hub)
+        visit = await hub.visit()
+        await visit.ask(create("m-1", ref=ref()))
+        status = (await visit.result()).status
+        assert status.code == Code.INVALID_ARGUMENT
+        assert "size: is too small; image: is not known; nothing was done" in status.message
 
 
 async def test_a_class_that_is_gone_still_deletes_its_machines() -> None:
