@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgraft.sdk import FlawedError, Flaws, InvalidArgumentError, Quantity
+from cloudgraft.sdk.secrecy import hide, unhide
 
 
 def test_nothing_is_raised_when_there_is_nothing_wrong() -> None:
@@ -60,3 +61,15 @@ def test_it_can_be_made_anew_with_other_words_as_every_error_can() -> None:
     anew = type(caught.value)(f"a group: {caught.value.message}", retry_after=2.0)
     assert (str(anew), anew.retry_after) == ("a group: size: is too small", 2.0)
     assert [str(flaw) for flaw in anew.flaws] == [str(anew)]
+
+
+def test_no_flaw_shows_what_is_hidden() -> None:
+    flaws = Flaws()
+    hide("swordfish-77")
+    try:
+        flaws.tell("password", "'swordfish-77' is too short")
+        with pytest.raises(FlawedError) as caught:
+            flaws.raise_any()
+    finally:
+        unhide("swordfish-77")
+    assert [flaw.message for flaw in caught.value.flaws] == ["'[secret]' is too short"]

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.secrecy import redacted
 
 __all__ = ["Flaw", "FlawedError", "Flaws"]
 
@@ -43,7 +44,8 @@ class FlawedError(InvalidArgumentError, ValueError):
 
     def __init__(self, flaws: Sequence[Flaw] | str, *, retry_after: float | None = None) -> None:
         """Takes a text too, as all errors do: some are made anew with more words, or without a secret."""
-        self.flaws = (Flaw((), flaws),) if isinstance(flaws, str) else tuple(flaws)
+        found = [Flaw((), flaws)] if isinstance(flaws, str) else flaws
+        self.flaws = tuple(Flaw(flaw.path, redacted(flaw.message)) for flaw in found)  # each is shown on its own too
         super().__init__("; ".join(map(str, self.flaws)), retry_after=retry_after)
 
     def below(self, *path: str | int) -> FlawedError:
