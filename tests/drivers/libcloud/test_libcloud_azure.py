@@ -248,6 +248,15 @@ def test_a_machine_that_runs_has_not_failed(azure: Fake, tmp_path: Path) -> None
     assert listed(one).state is MachineState.RUNNING
 
 
+def test_for_a_failed_machine_of_others_the_subscription_is_not_read(azure: Fake, tmp_path: Path) -> None:
+    """It may stay for years, and the subscription may have thousands."""
+    one = driver(AZURE, azure, tmp_path)
+    failed(azure, one, "ProvisioningState/failed/AllocationFailed")
+    cloud_of(azure).machines[NAME]["tags"] = {"team": "web"}
+    assert listed(one).state is MachineState.FAILED
+    assert azure.sent("GET", TOLD) == []
+
+
 def test_who_may_only_see_the_group_does_not_know_why(azure: Fake, tmp_path: Path) -> None:
     one = driver(AZURE, azure, tmp_path)
     failed(azure, one, "ProvisioningState/failed/AllocationFailed")

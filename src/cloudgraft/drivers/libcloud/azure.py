@@ -33,6 +33,7 @@ _exceptions: Any = import_module("libcloud.common.exceptions")
 
 _VERSION: Final = "2024-07-01"  # of the API: the first ones with cards in the order did not know If-None-Match yet
 _NETWORK_VERSION: Final = "2020-11-01"  # the one that Azure names for cards in an order
+_MARK: Final = "cloudgraft-cluster-id"
 _USER: Final = "azureuser"  # as libcloud names it
 _MOST_PAGES: Final = 10_000
 _LONGEST_TAG: Final = 256  # characters
@@ -159,11 +160,11 @@ class Azure(Adapter):
     # -- list ----------------------------------------------------------------------------------------------------------
 
     def nodes(self, cloud: Any) -> Iterable[Any]:
-        """All of the group, to the last page, where libcloud stops after a while without a word. When there are failed
-        ones, one more pass tells why, and not one call for each.
+        """All of the group, to the last page, where libcloud stops after a while without a word. When one that has our
+        mark failed, one more pass tells why, and not one call for each.
         """
         found = list(self._pages(cloud, self._path(), {}))
-        if not any(_word(node) in _FAILED for node in found):
+        if not any(_word(node) in _FAILED and _MARK in (node.get("tags") or {}) for node in found):
             return found
         told = self._told(cloud)
         return [{**node, "told": told.get(str(node["id"]).lower(), ())} for node in found]
