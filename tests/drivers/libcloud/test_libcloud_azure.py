@@ -306,6 +306,19 @@ def test_a_token_that_azure_takes_no_more_is_had_anew(azure: Fake, tmp_path: Pat
     assert one.list() == []
 
 
+def test_tokens_that_azure_never_takes_are_not_remembered_for_ever(azure: Fake, tmp_path: Path) -> None:
+    """As when the tenant is not the subscription's."""
+    one = driver(AZURE, azure, tmp_path)
+    refused = told(401, "InvalidAuthenticationTokenTenant", "the token is from the wrong issuer")
+    with azure.trouble(method="GET", path=MACHINES, answer=refused):
+        for _ in range(5):
+            with pytest.raises(AuthenticationError):
+                one.list()
+    tokens = {asked.headers["authorization"] for asked in azure.sent("GET", MACHINES)}
+    assert len(tokens) == 5
+    assert {redacted(token) for token in tokens} == tokens
+
+
 def test_a_tenant_that_is_not_there_is_told_as_such(azure: Fake, tmp_path: Path) -> None:
     with pytest.raises(AuthenticationError, match="look at domain"):
         driver(AZURE, azure, tmp_path, domain="nobody.example").list()

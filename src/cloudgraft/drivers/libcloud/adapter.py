@@ -108,6 +108,9 @@ class Adapter(ABC):
     def connect(self, wire: Wire, secret: str) -> Any:
         """Libcloud's driver, for one thread. May ask the cloud."""
 
+    def let_go(self, cloud: Any) -> None:
+        """Of a driver of libcloud's that is not used any more; asks nothing."""
+
     @abstractmethod
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         """Orders one machine."""

@@ -193,6 +193,7 @@ class LibcloudDriver(BlockingDriver):
         if mine is None:
             return
         del self._threads.mine
+        self._adapter.let_go(mine.cloud)
         self._drop(mine.wire)
 
     def _drop(self, wire: Wire) -> None:
