@@ -273,3 +273,10 @@ def test_an_answer_that_cannot_be_read_is_not_repeated_with_its_user_data(
     ):
         driver(provider, fake, tmp_path).list()
     assert user_data not in str(caught.value)
+
+
+@pytest.mark.parametrize("provider", ["CLOUDSTACK", "EUCALYPTUS", "KUBEVIRT"])
+def test_an_endpoint_may_be_an_address_of_ipv6(provider: str, tmp_path: Path) -> None:
+    with opened(provider) as fake, pytest.raises(UnavailableError) as caught:
+        driver(provider, fake, tmp_path, endpoint="http://[::1]:9/api").list()
+    assert "InvalidURL" not in str(caught.value)

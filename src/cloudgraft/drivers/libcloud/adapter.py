@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import requests
 from libcloud.compute.base import Node, NodeImage, NodeLocation, NodeSize
@@ -25,7 +25,7 @@ from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineSta
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["Adapter", "States", "moment", "price_of", "query_of", "shape_of"]
+__all__ = ["Adapter", "States", "host_of", "moment", "price_of", "query_of", "shape_of"]
 
 _STATES: Final[Mapping[str, MachineState]] = {
     NodeState.RUNNING: MachineState.RUNNING,
@@ -192,6 +192,12 @@ class Adapter(ABC):
     def location(self, cloud: Any, name: str) -> NodeLocation:
         """Likewise."""
         return NodeLocation(name, name, "", cloud)
+
+
+def host_of(endpoint: SplitResult) -> str:
+    """As libcloud wants it, which puts it before a port as it is."""
+    host = endpoint.hostname or ""
+    return f"[{host}]" if ":" in host else host
 
 
 def moment(value: object) -> datetime | None:

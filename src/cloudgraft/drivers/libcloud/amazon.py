@@ -19,7 +19,7 @@ import requests
 from libcloud.compute.base import Node
 from libcloud.compute.types import NodeState
 
-from cloudgraft.drivers.libcloud.adapter import Adapter, States, query_of, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, States, host_of, query_of, shape_of
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Shape
@@ -66,7 +66,7 @@ class Ec2(Adapter):
         if self.options.endpoint:
             is_secure = endpoint.scheme == "https"
             port = endpoint.port or (443 if is_secure else 80)
-            where = {**where, "host": endpoint.hostname, "port": port, "secure": is_secure}
+            where = {**where, "host": host_of(endpoint), "port": port, "secure": is_secure}
         try:
             library = type(self.library.__name__, (self.library,), parts)
             return wired(library, wire, NODE_STATE_MAP=_STATES)(self.options.key, secret, **where)

@@ -17,7 +17,7 @@ import requests
 from libcloud.compute.base import Node
 from libcloud.compute.types import NodeState
 
-from cloudgraft.drivers.libcloud.adapter import Adapter, States, query_of, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, States, host_of, query_of, shape_of
 from cloudgraft.drivers.libcloud.errors import job_failure
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -63,7 +63,7 @@ class Cloudstack(Adapter):
         is_secure = parts.scheme == "https"
         port = parts.port or (443 if is_secure else 80)
         return wired(_cloudstack.CloudStackNodeDriver, wire, NODE_STATE_MAP=_STATES)(
-            self.options.key, secret, is_secure, parts.hostname, parts.path or "/client/api", port
+            self.options.key, secret, is_secure, host_of(parts), parts.path or "/client/api", port
         )
 
     def is_change(self, request: requests.PreparedRequest) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote, urlsplit
 
 from cloudgraft.drivers.ages import is_younger
-from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, host_of, moment, shape_of
 from cloudgraft.drivers.libcloud.errors import job_failure, said
 from cloudgraft.drivers.libcloud.kubevirt_manifest import (
     API,
@@ -112,7 +112,7 @@ class Kubevirt(Adapter):
             "KubeVirt", (_kubevirt.KubeVirtNodeDriver,), {"connectionCls": _common.KubernetesTokenAuthConnection}
         )
         ca = str(self.options.ca_file) if self.options.ca_file is not None else True
-        return wired(library, wire)(secret, secure=is_secure, host=parts.hostname, port=port, ca_cert=ca)
+        return wired(library, wire)(secret, secure=is_secure, host=host_of(parts), port=port, ca_cert=ca)
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         """One call, or three; or what is left of them, for one that is there and unfinished."""
