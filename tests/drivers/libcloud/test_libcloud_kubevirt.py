@@ -267,6 +267,15 @@ def test_what_is_to_be_tried_later_is_not_taken_away(
     assert one.create(spec("KUBEVIRT", user_data=LONG)).state is MachineState.RUNNING
 
 
+def test_what_others_have_written_on_an_unfinished_machine_does_not_make_it_theirs(
+    fake: Fake, one: LibcloudDriver
+) -> None:
+    with fake.trouble(method="POST", path=SECRETS, is_reset=True), pytest.raises(DeadlineError):
+        one.create(spec("KUBEVIRT", user_data=LONG))
+    fake.cloud.machines[NAME]["metadata"]["annotations"]["owner"] = "the policy of the cluster"
+    assert one.create(spec("KUBEVIRT", user_data=LONG)).state is MachineState.RUNNING
+
+
 def test_a_start_without_an_answer_was_done_and_is_found(fake: Fake, one: LibcloudDriver) -> None:
     with fake.trouble(method="PATCH", path=MACHINES, is_reset=True), pytest.raises(DeadlineError):
         one.create(spec("KUBEVIRT", user_data=LONG))

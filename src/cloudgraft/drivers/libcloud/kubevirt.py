@@ -122,7 +122,7 @@ class Kubevirt(Adapter):
             if not _is_there(wire):
                 raise
             found = _ask(cloud, "GET", f"{self._machines}/{spec.name}")
-            if not is_unfinished(found) or marks_of(found) != dict(spec.tags):
+            if not is_unfinished(found) or not spec.tags.items() <= marks_of(found).items():
                 raise AlreadyExistsError(f"create {spec.name}: there is a machine of this name") from None
         if is_unfinished(found):
             found = self._finished(cloud, wire, spec, found)
