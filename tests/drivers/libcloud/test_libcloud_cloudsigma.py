@@ -197,6 +197,40 @@ def test_a_clone_without_end_is_given_up_and_not_forgotten(
     assert (left.name, left.state, left.tags) == (NAME, MachineState.FAILED, {"os": "linux", **TAGS})
 
 
+def test_a_drive_without_marks_gets_them_while_it_is_cloned(
+    sigma: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would ever find it, when the create is not called again."""
+    one = driver(SIGMA, sigma, tmp_path)
+    cloud_of(sigma).is_cloning = cloud_of(sigma).drops_meta = True
+    monkeypatch.setattr(Cloudsigma, "create_limit", timedelta(seconds=0.3))
+    with pytest.raises(DeadlineError):
+        one.create(spec(SIGMA))
+    assert one.list() == []
+    monkeypatch.setattr(Cloudsigma, "made_within", timedelta(0))
+    (left,) = one.list()
+    assert (left.state, left.tags) == (MachineState.FAILED, {"os": "linux", **TAGS})
+    one.delete(left)
+    assert cloud_of(sigma).drives == {}
+
+
+def test_marks_that_a_drive_does_not_take_while_it_is_cloned_are_no_refusal(
+    sigma: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = driver(SIGMA, sigma, tmp_path)
+    cloud_of(sigma).is_cloning = cloud_of(sigma).drops_meta = True
+    busy = told(400, "validation", "The drive is cloning_dst")
+    with monkeypatch.context() as hurried, sigma.trouble(method="PUT", path="/drives/", answer=busy):
+        hurried.setattr(Cloudsigma, "create_limit", timedelta(seconds=0.3))
+        with pytest.raises(DeadlineError, match="the next create carries it on"):
+            one.create(spec(SIGMA))
+    cloud_of(sigma).is_cloning = False
+    one.create(spec(SIGMA))
+    (drive,) = cloud_of(sigma).drives.values()
+    assert TAGS.items() <= drive["meta"].items()
+    assert len(sigma.sent("POST", "clone")) == 1
+
+
 # -- what others have --------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ Names are not unique here: of two creates in one process the second one waits, a
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
 import threading
 import time
@@ -147,14 +148,17 @@ class Cloudsigma(Adapter):
         return _ask(cloud, "POST", f"/drives/{settings.image}/action/", order, do="clone")["objects"][0]
 
     def _ready(self, cloud: Any, drive: Any, spec: MachineSpec) -> Any:
-        """The drive, when it is whole, with its marks: whether a clone takes them is not written anywhere."""
+        """The drive, when it is whole, with its marks: whether a clone takes them is not written anywhere.
+
+        They are set at once, since it may take minutes and this may be its last look; and if that is refused, then.
+        """
+        with contextlib.suppress(_cloudsigma.CloudSigmaError, _exceptions.BaseHTTPError):
+            _mark(cloud, drive, spec)
         while (drive := _ask(cloud, "GET", f"/drives/{drive['uuid']}/"))["status"] != "unmounted":
             if drive["status"] in _LOST:
                 raise UnavailableError(f"create {spec.name}: its drive is {drive['status']}")
             time.sleep(self.pause)
-        if _MADE not in drive["meta"]:
-            order = {**{key: drive[key] for key in ("name", "size", "media")}, "meta": {**drive["meta"], **_meta(spec)}}
-            _ask(cloud, "PUT", f"/drives/{drive['uuid']}/", order)
+        _mark(cloud, drive, spec)
         return drive
 
     def _serve(self, cloud: Any, drive: Any, spec: MachineSpec, settings: MachineSettings) -> Any:
@@ -192,7 +196,7 @@ class Cloudsigma(Adapter):
         the next create carries it on.
         """
         what = f"create {spec.name}"
-        refusal = error if isinstance(error, UnavailableError) else _refusal(wire, what)
+        refusal = error if isinstance(error, UnavailableError) else _refusal(wire, what, error)
         if refusal is None:
             found = error_of(error, wire, what)
             return DeadlineError(f"{found.message}; a part of it is made, and the next create carries it on")
@@ -318,6 +322,13 @@ def _meta(spec: MachineSpec) -> dict[str, str]:
     return {**spec.tags, _MADE: datetime.now(UTC).isoformat(timespec="seconds")}
 
 
+def _mark(cloud: Any, drive: Any, spec: MachineSpec) -> None:
+    """Sets our marks on a drive that has none."""
+    if _MADE not in drive["meta"]:
+        order = {**{key: drive[key] for key in ("name", "size", "media")}, "meta": {**drive["meta"], **_meta(spec)}}
+        _ask(cloud, "PUT", f"/drives/{drive['uuid']}/", order)
+
+
 def _marks(meta: Mapping[str, Any]) -> dict[str, str]:
     """Our marks, and not the user data, which is beside them."""
     return {str(key): str(value) for key, value in meta.items() if key not in _OTHERS}
@@ -331,10 +342,12 @@ def _addresses(thing: Mapping[str, Any]) -> Iterable[str]:
                 yield str(address["uuid"])
 
 
-def _refusal(wire: Wire, what: str) -> CloudgraftError | None:
-    """What the cloud said no with, for good; None when it did not, or when it may say yes the next time."""
+def _refusal(wire: Wire, what: str, error: Exception) -> CloudgraftError | None:
+    """What the cloud said no with, for good; None when it did not, or when it may say yes the next time, or when the
+    error is of another call.
+    """
     last = next((exchange for exchange in reversed(wire.exchanges) if exchange.is_change), None)
-    if last is None or last.response is None or last.response.ok:
+    if last is None or last.response is None or last.response.ok or last.response.status_code != _code_of(error):
         return None
     code, text = said(last.response.content)
     status = last.response.status_code
@@ -362,9 +375,14 @@ def _server(cloud: Any, uuid: str) -> Any:
     try:
         return _ask(cloud, "GET", f"/servers/{uuid}/")
     except (_cloudsigma.CloudSigmaError, _exceptions.BaseHTTPError) as error:
-        if getattr(error, "http_code", getattr(error, "code", 0)) == _NOT_FOUND:
+        if _code_of(error) == _NOT_FOUND:
             return None
         raise
+
+
+def _code_of(error: Exception) -> int:
+    """The status that an error of libcloud's has; 0 when it has none."""
+    return int(getattr(error, "http_code", getattr(error, "code", 0)) or 0)
 
 
 def _listed(cloud: Any, path: str, **filters: str) -> list[Any]:
