@@ -302,3 +302,19 @@ nodeGroups:
         (8, "nodeGroups[1].machine.template"),
         (8, "nodeGroups[1].machine.model"),
     ]
+
+
+def test_a_host_of_a_file_is_told_by_its_number_however_long_the_files_name_is(tmp_path: Path) -> None:
+    file = tmp_path / ("a-long-name-" * 10) / "hosts.yaml"
+    file.parent.mkdir()
+    file.write_text("hosts: [{id: a, url: 'ftp://x', username: me, passwordFile: p, shape: big}]")
+    text = f"""
+        cluster: lab
+        server: {{listen: "127.0.0.1:8086"}}
+        clouds: {{metal: {{driver: redfish, hostsFile: {file}}}}}
+        nodeGroups: [{{id: g, cloud: metal, maxSize: 1, machine: {{}}}}]
+    """
+    config = parse(text, name="cloudgraft.yaml", base_dir=tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        blueprint(config)
+    assert f"{file}: hosts[0].url: is no address" in str(caught.value)

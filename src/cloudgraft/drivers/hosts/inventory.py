@@ -13,7 +13,7 @@ import yaml
 from cloudgraft.drivers.hosts.host import HostType, refuse_twins
 from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
-from cloudgraft.sdk.flaws import FlawedError, Flaws
+from cloudgraft.sdk.flaws import Flaw, FlawedError, Flaws
 
 __all__ = ["Inventory", "Source"]
 
@@ -98,7 +98,8 @@ def _host(source: Source[HostType], entry: object, where: str, base: Path) -> Ho
         host = source.entry(fields, base)
         fields.end()
     except FlawedError as error:
-        raise error.below(where) from None
+        # In words, and not as a path: it is in another file, and a long name in a path is cut before the number.
+        raise FlawedError([Flaw((), str(flaw)) for flaw in error.below(where).flaws]) from None
     except CloudgraftError as error:
         raise InvalidArgumentError(error.message) from None
     return host
