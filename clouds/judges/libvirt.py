@@ -101,7 +101,12 @@ def _settings(cloud: Mapping[str, Any]) -> DriverSettings:
         return None
 
     return DriverSettings(
-        machine={"shape": "tiny"}, at_once=6, boot_time=timedelta(minutes=1), troubled=troubled, interruptions=8
+        machine={"shape": "tiny"},
+        at_once=6,
+        boot_time=timedelta(minutes=1),
+        late=timedelta(seconds=20),  # a call that was given up goes on in its thread, and a busy QEMU takes its time
+        troubled=troubled,
+        interruptions=8,
     )
 
 

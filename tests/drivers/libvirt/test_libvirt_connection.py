@@ -14,12 +14,12 @@ import pytest
 
 from cloudgraft.drivers.libvirt import connection as connection_module
 from cloudgraft.drivers.libvirt import driver as driver_module
-from cloudgraft.drivers.libvirt.connection import Connection
+from cloudgraft.drivers.libvirt.connection import Connection, told
 from cloudgraft.drivers.libvirt.driver import LibvirtDriver
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, ShapeOptions
 from cloudgraft.drivers.libvirt.volume_xml import Image, Offer
 from cloudgraft.sdk.driver import MachineSpec
-from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, UnavailableError
 
 OPTIONS = LibvirtOptions(
     uri="qemu+unix:///system?socket=/nowhere/libvirt-sock",
@@ -43,6 +43,20 @@ def test_a_connection_that_cannot_be_asked_is_opened_anew() -> None:
     connection._open = Dead()
     with pytest.raises(UnavailableError, match="connecting to"):
         connection.get()
+
+
+@pytest.mark.parametrize(
+    ("words", "raised"), [(b"bridge helper: \x8a", InvalidArgumentError), (b"\x8a", DeadlineError)]
+)
+def test_words_of_libvirt_that_are_no_utf_8_are_told_all_the_same(words: bytes, raised: type[CloudgraftError]) -> None:
+    def stumble() -> None:
+        try:
+            words.decode()
+        except UnicodeDecodeError as error:
+            raise SystemError("virDomainCreate returned a result with an exception set") from error
+
+    with pytest.raises(raised, match="starting a-1: .*\ufffd"), told("starting a-1", is_change=True):
+        stumble()
 
 
 class Alive:

@@ -40,6 +40,10 @@ def told(what: str, *, is_change: bool = False) -> Iterator[None]:
         yield
     except libvirt.libvirtError as error:
         raise error_of(code_of(error), _message(error), what, is_change=is_change) from None
+    except SystemError as error:  # libvirt's words are no UTF-8: its binding stumbles over them, and loses the number
+        said = error.__cause__
+        message = said.object.decode(errors="replace") if isinstance(said, UnicodeDecodeError) else str(error)
+        raise error_of(0, " ".join(message.split()), what, is_change=is_change) from None
 
 
 def code_of(error: libvirt.libvirtError) -> int:
