@@ -55,7 +55,7 @@ def test_words_of_libvirt_that_are_no_utf_8_are_told_all_the_same(words: bytes, 
         except UnicodeDecodeError as error:
             raise SystemError("virDomainCreate returned a result with an exception set") from error
 
-    with pytest.raises(raised, match="starting a-1: .*\ufffd"), told("starting a-1", is_change=True):
+    with pytest.raises(raised, match=r"starting a-1: .*\ufffd"), told("starting a-1", is_change=True):
         stumble()
 
 
