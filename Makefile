@@ -110,6 +110,7 @@ $(CORE): pyproject.toml requirements/core.txt | $(BIN)/python
 $(DEV): requirements/dev.txt $(CORE)
 	@echo "adding the test tools to $(VENV) (once) ..." >&2
 	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m compileall -q -j 0 -x /test_ src tests clouds e2e bench # else each worker of the tests does it
 	@touch $@
 
 $(PROTO): requirements/proto.txt

@@ -102,6 +102,7 @@ def test_options_of_all_providers_are_checked_with_their_lines(tmp_path: Path) -
     assert "bad.yaml:4:" in done.stderr
 
 
+@pytest.mark.thorough
 def test_check_says_that_a_file_is_good(tmp_path: Path) -> None:
     file = tmp_path / "good.yaml"
     file.write_text(MEMORY)

@@ -394,7 +394,6 @@ def case(machine: type[EngineLife], examples: int) -> Any:
 
 
 TestLifeByUniqueName = case(LifeByUniqueName, 8)
-TestLifeWithoutIdempotency = case(LifeWithoutIdempotency, 8)
 TestLongLifeByToken = pytest.mark.thorough(case(LifeByToken, 60))
 TestLongLifeByUniqueName = pytest.mark.thorough(case(LifeByUniqueName, 60))
 TestLongLifeWithoutIdempotency = pytest.mark.thorough(case(LifeWithoutIdempotency, 60))

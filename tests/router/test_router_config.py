@@ -62,6 +62,7 @@ def problems(directory: Path, **changes: Any) -> str:
     return "\n".join(str(problem) for problem in raised.value.problems)
 
 
+@pytest.mark.thorough
 async def test_conformance_is_passed_over_two_simulated_clouds(tmp_path: Path) -> None:
     """The first has room for some of the machines only, so that both are used."""
     made = plan(tmp_path, clouds={"rack": {"stock": {"small": 2}}})

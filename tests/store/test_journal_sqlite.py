@@ -320,6 +320,7 @@ async def test_an_open_that_is_cancelled_leaves_nothing_locked(sqlite_place: Sql
     await sqlite_place.opened()
 
 
+@pytest.mark.thorough
 async def test_5000_machines_and_100000_events_load_in_well_under_a_second(journal: SqlJournal) -> None:
     """Counted in time of the processor, so that a busy machine does not fail it."""
     for number in range(5):

@@ -14,6 +14,7 @@ from cloudgraft.testing.kubeapi import KubeApi
 MODULE = ("-m", "cloudgraft.testing.fakeliqo")
 
 
+@pytest.mark.thorough
 async def test_it_settles_the_clusters_and_ends_when_told(tmp_path: Path) -> None:
     home, away = KubeApi(), KubeApi()
     home.start()
