@@ -81,6 +81,7 @@ def run(*arguments: str) -> Result:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_good_server_passes_every_check(address: str, tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
     result = run("--address", address, "--junit", str(junit), "-o", "json")

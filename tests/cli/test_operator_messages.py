@@ -68,7 +68,7 @@ async def test_status_says_so_when_not_all_machines_in_trouble_are_shown(operato
     assert shown.index("LISTED") < shown.index("Machines in trouble")  # a short terminal cuts what comes last
 
 
-@pytest.mark.parametrize("content", ["x: 2020-13-45", "[" * 5000, "x: [", "\ufffe"])
+@pytest.mark.parametrize("content", ["x: 2020-13-45", "[" * 2000, "x: [", "\ufffe"])
 def test_a_file_that_is_not_yaml_is_no_traceback(tmp_path: Path, content: str) -> None:
     path = tmp_path / "cloudgraft.yaml"
     path.write_text(content, "utf-8")

@@ -119,6 +119,7 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_1(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_other_hosts_are_not_served_without_tls_unless_told_so(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(MEMORY)
@@ -254,6 +255,7 @@ async def test_after_kill_9_of_the_server_no_child_is_left(tmp_path: Path) -> No
         await until(lambda: not any(child.is_alive for child in children), what="children gone")
 
 
+@pytest.mark.thorough
 async def test_it_is_not_ready_while_no_provider_has_ever_answered(tmp_path: Path) -> None:
     text = front("127.0.0.1:1", name="away").replace("ops: null", 'ops: "127.0.0.1:0"')
     with serving_file(tmp_path / "c.yaml", text) as server:

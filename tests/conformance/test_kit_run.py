@@ -205,6 +205,7 @@ async def test_a_server_that_goes_away_fails_where_it_went_and_nothing_more_is_a
     assert all(not result.exchanges for result in report.results if result.status is Status.BLOCKED)
 
 
+@pytest.mark.thorough
 async def test_the_server_is_as_it_was_when_a_run_has_ended() -> None:
     inner = provider(MemoryGroup(id="small"), MemoryGroup(id="floor", min_size=1))
     async with serving(inner) as served:

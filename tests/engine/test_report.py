@@ -129,6 +129,7 @@ async def test_a_report_is_json_with_camel_case_keys(rig: Rig) -> None:
     assert written["at"] == iso(EPOCH + 50)
 
 
+@pytest.mark.thorough
 async def test_reports_of_a_large_fleet_give_others_their_turn(rig: Rig) -> None:
     """5,000 machines: what a report does is done in slices."""
     spec = rig.engine.fleet.groups["g"].spec

@@ -207,6 +207,7 @@ def _use_the_client(cloud_config: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_the_client_is_used_without_tls(start: Start, tmp_path: Path) -> None:
     program = start(str(EXAMPLES / "first_provider.py"), "127.0.0.1:0")
     config = tmp_path / "cloud-config.yaml"

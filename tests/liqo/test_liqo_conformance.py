@@ -70,6 +70,7 @@ def _check(report: Report) -> None:
     assert not report.left_behind
 
 
+@pytest.mark.thorough
 async def test_what_is_most_easily_wrong(large: World) -> None:
     _check(await _judged(large, SAMPLE))
 

@@ -75,6 +75,7 @@ async def test_no_cluster_however_bad_keeps_a_machine_from_being_made_at_the_nex
     assert "not one of a Kubernetes API" in told["garbage"]
 
 
+@pytest.mark.thorough
 async def test_no_slice_is_asked_for_where_what_was_held_has_ended_and_others_took_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

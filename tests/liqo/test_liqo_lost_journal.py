@@ -77,6 +77,7 @@ def _is_all_reserved(world: World) -> bool:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.thorough
 async def test_law_11_slices_are_adopted_and_reserved_again_and_none_is_made_twice(world: World) -> None:
     made = _note_slices(world)
     async with _engine(world) as provider:

@@ -94,6 +94,7 @@ async def test_a_blocking_provider_is_served_and_what_it_prints_is_logged(caplog
     assert "closed" in caplog.messages  # it was stopped in order, not killed
 
 
+@pytest.mark.thorough
 async def test_a_class_is_made_with_the_options_of_the_configuration() -> None:
     options = {"groups": [{"id": "a", "maxSize": 3, "cpu": "8"}, {"id": "b"}]}
     async with started(PluginSpec(name="memory", command=with_packages(MEMORY), options=options)) as provider:

@@ -20,6 +20,7 @@ PAGE = 5
 
 
 @pytest.mark.timeout(240)  # some 260 calls, on a machine that may be busy
+@pytest.mark.thorough
 def test_the_driver_conforms(cloud: AwsCloud) -> None:
     options = {**cloud.account("conformance"), "shapes": [MACHINE["shape"]]}
     secret = Path(options["secretAccessKeyFile"]).read_text("utf-8").strip()

@@ -26,6 +26,7 @@ SKIPPED = (
 
 
 @pytest.mark.timeout(240)  # its checks are many, and the machine may be busy
+@pytest.mark.thorough
 async def test_openstack_keeps_every_rule_for_drivers(tmp_path: Path) -> None:
     full = Fault(method="POST", path="/servers", status=403, message="Quota exceeded for instances: already used 10")
     busy = Fault(method="POST", path="/servers", status=429, headers={"Retry-After": "7"})
