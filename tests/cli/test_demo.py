@@ -50,6 +50,7 @@ def in_order(text: str, *parts: str) -> None:
         position = found + len(part)
 
 
+@pytest.mark.thorough
 def test_in_a_pipe_the_story_is_told_in_plain_lines(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

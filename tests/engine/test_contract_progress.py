@@ -175,7 +175,7 @@ def _play(world: World, record: MachineRecord, steps: int = STEPS) -> Play:
 
 
 @pytest.mark.parametrize("idempotency", list(Idempotency))
-@pytest.mark.parametrize("list_delay", [0, 25])
+@pytest.mark.parametrize("list_delay", [pytest.param(0, marks=pytest.mark.thorough), 25])
 @pytest.mark.parametrize(("state", "presence"), LIVES)
 def test_every_life_comes_to_an_end_or_to_run(
     state: State, presence: Presence, list_delay: float, idempotency: Idempotency

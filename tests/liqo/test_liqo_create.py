@@ -98,6 +98,7 @@ async def test_a_cluster_that_refuses_is_followed_by_the_next(world: World, rule
     assert len(world.market.reserved) == 1
 
 
+@pytest.mark.thorough
 async def test_a_dead_cluster_is_given_up_and_the_next_serves(world: World) -> None:
     world.providers["cluster-a"].stop()
     async with world.started() as driver:

@@ -274,6 +274,7 @@ chaoses = st.builds(
 
 @settings(deadline=None)
 @given(chaoses)
+@pytest.mark.thorough
 def test_chaos_survives_json(chaos: Chaos) -> None:
     assert Chaos.from_json(chaos.to_json()) == chaos
 

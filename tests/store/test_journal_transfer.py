@@ -82,6 +82,7 @@ async def test_a_journal_moves_to_the_other_database_and_back(
     assert (tmp_path / "back.db.cluster-id").read_text().strip() == before.cluster_id
 
 
+@pytest.mark.thorough
 async def test_an_export_is_the_same_from_both_databases(
     sqlite_place: SqlitePlace, postgres_place: PostgresPlace
 ) -> None:

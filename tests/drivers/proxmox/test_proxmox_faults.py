@@ -375,6 +375,7 @@ def test_user_data_is_in_no_error(fake: FakeProxmox, driver: ProxmoxDriver) -> N
     assert "0123456789abcdef" not in str(refused.value)
 
 
+@pytest.mark.thorough
 def test_threads_do_not_disturb_each_other(fake: FakeProxmox, driver: ProxmoxDriver) -> None:
     stop = threading.Event()
     with ThreadPoolExecutor(8) as pool:
