@@ -25,6 +25,7 @@ from cloudgraft.certs.client_names import names_in_der
 from cloudgraft.certs.pem import load_authority, load_tls, stamp
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
 from cloudgraft.web.front_door import PEER_NAMES
+from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
 __all__ = ["WebListener", "WebTls"]
 
@@ -140,6 +141,20 @@ class _CertifiedProtocol(H11Protocol):
         elif self._arriving is None:
             self._arriving = self.loop.call_later(_ARRIVAL, self.transport.abort)
         self._take_leave()  # of who speaks no HTTP
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP never reaches the application: the answer is a problem all the same, as the API promises."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer has begun, and just ends
+            error = InvalidArgumentError("this is not HTTP/1.1, or it breaks its rules: send a request that it allows")
+            body = problem_of(error).model_dump_json(by_alias=True).encode()
+            headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(body))), ("connection", "close")]
+            for event in (
+                h11.Response(status_code=400, reason=b"Bad Request", headers=headers),
+                h11.Data(body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_arrived()
