@@ -14,8 +14,11 @@ from hypothesis import HealthCheck, settings
 # their files are closed before PostgreSQL begins.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")  # a busy machine is no fault of what is tested
+# A busy machine is no fault of what is tested, and a change is not refused for what chance finds beside it. To look for
+# that: make test ARGS_TEST=--hypothesis-profile=exploring
+settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False)
+settings.register_profile("same", settings.get_profile("exploring"), derandomize=True)
+settings.load_profile("same")
 
 _LONGEST_NAME: Final = 200  # characters of a parameter
 
