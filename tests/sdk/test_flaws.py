@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from decimal import Decimal
+
 import pytest
 
 from cloudgraft.sdk import FlawedError, Flaws, InvalidArgumentError, Quantity
@@ -25,6 +28,22 @@ def test_all_flaws_are_in_one_error_in_the_order_in_which_they_were_found() -> N
     with pytest.raises(InvalidArgumentError) as caught:
         flaws.raise_any()
     assert caught.value.message == "says two things; name: must not be empty; disks[1].size: must not be negative"
+
+
+def test_numbers_and_times_of_any_kind_are_told_by_their_keys() -> None:
+    flaws = Flaws()
+    flaws.expect_positive(one=1, half=0.5, price=Decimal("0.01"), wait=timedelta(milliseconds=1), unsaid=None)
+    flaws.expect_not_negative(none=0, wait=timedelta(0), unsaid=None)
+    flaws.raise_any()
+    flaws.expect_positive(count=0, price=Decimal(0), wait=timedelta(0), pause=timedelta(microseconds=-1))
+    flaws.expect_not_negative(count=-1, part=-0.5, delay=timedelta(microseconds=-1))
+    with pytest.raises(FlawedError) as caught:
+        flaws.raise_any()
+    positive, not_negative = "must be more than zero", "must not be negative"
+    assert [(flaw.path[0], flaw.message) for flaw in caught.value.flaws] == [
+        *((key, positive) for key in ("count", "price", "wait", "pause")),
+        *((key, not_negative) for key in ("count", "part", "delay")),
+    ]
 
 
 def test_flaws_of_an_inner_section_are_seen_from_the_outer_one() -> None:

@@ -64,8 +64,8 @@ class RouterOptions:
         """Refuses what can never work."""
         flaws = Flaws()
         flaws.expect(self.shapes, "shapes", "must not be empty: name at least one, with the clouds that can make it")
-        flaws.expect(self.cool_down >= timedelta(0), "coolDown", "must not be negative")
-        flaws.expect(self.list_timeout > timedelta(0), "listTimeout", "must be more than zero")
+        flaws.expect_not_negative(coolDown=self.cool_down)
+        flaws.expect_positive(listTimeout=self.list_timeout)
         for name, backends in self.shapes.items():
             flaws.expect(backends, ("shapes", name), "names no cloud in which it can be made")
             for cloud, count in Counter(backend.cloud for backend in backends).items():

@@ -3,7 +3,8 @@
 A class of options looks at its values in ``__post_init__``, notes every flaw with its key, and raises them together::
 
     flaws = Flaws()
-    flaws.expect(self.size > 0, "size", "must be more than zero")
+    flaws.expect(self.name, "name", "must not be empty")
+    flaws.expect_positive(size=self.size, bootTimeout=self.boot_timeout)
     with flaws.at("memory"):
         Quantity(self.memory)
     flaws.raise_any()
@@ -14,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import redacted
 
 __all__ = ["Flaw", "FlawedError", "Flaws"]
 
+Amount = timedelta | Decimal | float
 Place = str | tuple[str | int, ...]  # a key, or the path to one further in; an empty path: the section itself
 
 
@@ -68,6 +72,16 @@ class Flaws:
         if not is_fine:
             self.tell(place, message)
 
+    def expect_positive(self, **values: Amount | None) -> None:
+        """Notes which of these keys have a value of zero or less; None is one that was not given."""
+        for key, value in values.items():
+            self.expect(value is None or _number(value) > 0, key, "must be more than zero")
+
+    def expect_not_negative(self, **values: Amount | None) -> None:
+        """Notes which of these keys have a value below zero; None is one that was not given."""
+        for key, value in values.items():
+            self.expect(value is None or _number(value) >= 0, key, "must not be negative")
+
     @contextmanager
     def at(self, place: Place) -> Iterator[None]:
         """Notes at that place what is raised inside as an InvalidArgumentError, and goes on after it.
@@ -86,6 +100,10 @@ class Flaws:
         """Raises FlawedError if there is a flaw."""
         if self._found:
             raise FlawedError(self._found)
+
+
+def _number(value: Amount) -> Decimal | float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _path(place: Place) -> tuple[str | int, ...]:

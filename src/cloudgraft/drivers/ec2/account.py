@@ -72,8 +72,7 @@ class AccountOptions:
         flaws.expect(has_key or not is_lent, "sessionTokenFile", "needs accessKeyIdFile and secretAccessKeyFile")
         is_one_way = not (self.profile and has_key)
         flaws.expect(is_one_way, "profile", "and accessKeyIdFile are two ways to say who calls: remove one")
-        for key, time in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
-            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout)
         with flaws.at("endpointUrl"):
             _check_url(self.endpoint_url, insecure=self.insecure)
         with flaws.at(("assumeRole", "endpointUrl")):

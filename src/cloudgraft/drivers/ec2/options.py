@@ -36,7 +36,7 @@ class Ec2Options(AccountOptions):
     def flaws(self) -> Flaws:
         """What can never work."""
         flaws = AccountOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
-        flaws.expect(self.list_delay >= timedelta(0), "listDelay", "must not be negative")
+        flaws.expect_not_negative(listDelay=self.list_delay)
         is_size = self.page_size in _PAGE_SIZES
         flaws.expect(is_size, "pageSize", f"must be between {_PAGE_SIZES[0]} and {_PAGE_SIZES[-1]}")
         for name, price in self.prices.items():

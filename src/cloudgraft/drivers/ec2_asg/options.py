@@ -66,8 +66,8 @@ class Ec2AsgOptions(AccountOptions):
         if self.groups and not self.tags:
             for strange in sorted(set(self.overrides) - {*self.groups, ""}):
                 flaws.tell("overrides", f"{strange!r} is not one of `groups`")
-        flaws.expect(self.interval >= timedelta(0), "interval", "must not be negative")
-        flaws.expect(self.change_timeout > timedelta(0), "changeTimeout", "must be more than zero")
+        flaws.expect_not_negative(interval=self.interval)
+        flaws.expect_positive(changeTimeout=self.change_timeout)
         flaws.expect(self.pods >= 1, "pods", "must be at least 1")
         for name, price in self.prices.items():
             is_price = price.is_finite() and price > 0

@@ -49,14 +49,8 @@ class HetznerOptions:
         flaws.expect(_NAME.fullmatch(self.location), "location", _NAMED)
         with flaws.at("endpoint"):
             _check_endpoint(self.endpoint)
-        times = {
-            "connectTimeout": self.connect_timeout,
-            "timeout": self.timeout,
-            "listTimeout": self.list_timeout,
-        }
-        for key, time in times.items():
-            flaws.expect(time > timedelta(0), key, "must be more than zero")
-        flaws.expect(self.list_delay >= timedelta(0), "listDelay", "must not be negative")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout, listTimeout=self.list_timeout)
+        flaws.expect_not_negative(listDelay=self.list_delay)
         flaws.raise_any()
 
 

@@ -53,15 +53,8 @@ class LibcloudOptions:
         flaws = Flaws()
         with flaws.at("provider"):
             provider_of(self.provider)
-        times = {
-            "connectTimeout": self.connect_timeout,
-            "timeout": self.timeout,
-            "listTimeout": self.list_timeout,
-        }
-        for key, time in times.items():
-            flaws.expect(time > timedelta(0), key, "must be more than zero")
-        is_delay = self.list_delay is None or self.list_delay >= timedelta(0)
-        flaws.expect(is_delay, "listDelay", "must not be negative")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout, listTimeout=self.list_timeout)
+        flaws.expect_not_negative(listDelay=self.list_delay)
         if self.endpoint:
             with flaws.at("endpoint"):
                 _check_endpoint(self.endpoint)

@@ -145,12 +145,11 @@ class LibvirtOptions:
         flaws.raise_any()
 
     def _check_limits(self, flaws: Flaws) -> None:
-        flaws.expect((self.max_machines or 0) >= 0, "maxMachines", "must not be negative")
+        flaws.expect_not_negative(maxMachines=self.max_machines)
         for key, value in {"hostMemoryReserve": self.host_memory_reserve, "poolReserve": self.pool_reserve}.items():
             with flaws.at(key):
                 amount(value or 0)
-        for key, time in {"connectTimeout": self.connect_timeout, "createTimeout": self.create_timeout}.items():
-            flaws.expect(time > timedelta(0), key, "must be more than zero")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, createTimeout=self.create_timeout)
         flaws.expect(self.keepalive >= timedelta(seconds=1), "keepalive", "must be 1s or more")
 
     @property

@@ -71,8 +71,7 @@ class OpenstackOptions:
         """Refuses what can never work, and what would send secrets in the clear."""
         flaws = Flaws()
         self._check_login(flaws)
-        for key, value in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
-            flaws.expect(value > timedelta(0), key, "must be more than zero")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout)
         is_told = not self.regionalProviderID or self.region
         flaws.expect(is_told, "regionalProviderID", "needs region, which is in it")
         flaws.raise_any()

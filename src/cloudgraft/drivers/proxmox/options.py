@@ -138,16 +138,13 @@ class ProxmoxOptions:
             flaws.tell("firstVmid", f"to lastVmid it must be {_FEWEST_VMIDS} VMIDs or more: {why}")
         with flaws.at("memoryReserve"):
             amount(self.memory_reserve)
-        flaws.expect(self.cpu_ratio >= 0, "cpuRatio", "must not be negative")
-        times = {
-            "connectTimeout": self.connect_timeout,
-            "timeout": self.timeout,
-            "createTimeout": self.create_timeout,
-            "deleteTimeout": self.delete_timeout,
-        }
-        for key, time in times.items():
-            flaws.expect(time > timedelta(0), key, "must be more than zero")
-        flaws.expect(self.list_delay >= timedelta(0), "listDelay", "must not be negative")
+        flaws.expect_not_negative(cpuRatio=self.cpu_ratio, listDelay=self.list_delay)
+        flaws.expect_positive(
+            connectTimeout=self.connect_timeout,
+            timeout=self.timeout,
+            createTimeout=self.create_timeout,
+            deleteTimeout=self.delete_timeout,
+        )
 
     def traits(self) -> DriverTraits:
         """A machine's VMID is made from its name, so that Proxmox itself keeps a second one from being made."""

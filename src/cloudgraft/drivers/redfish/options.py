@@ -186,10 +186,8 @@ class RedfishOptions:
         flaws = Flaws()
         is_said = self.hosts or self.hosts_file is not None
         flaws.expect(is_said, "hosts", "say here, or in a hostsFile, which hosts there are")
-        for key, time in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
-            flaws.expect(time > timedelta(0), key, "must be more than zero")
-        for key, time in {"powerOnTime": self.power_on_time, "gracefulTime": self.graceful_time}.items():
-            flaws.expect(time >= timedelta(0), key, "must not be negative")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout)
+        flaws.expect_not_negative(powerOnTime=self.power_on_time, gracefulTime=self.graceful_time)
         flaws.expect(self.concurrency >= 1, "concurrency", "must be at least 1")
         are_both = (self.seed_directory is not None) == bool(self.seed_url)
         flaws.expect(are_both, "seedDirectory", "goes together with seedUrl: where seeds are put, and published")

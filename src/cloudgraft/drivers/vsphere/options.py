@@ -109,9 +109,8 @@ class VsphereOptions:
         flaws.expect(is_said, "cluster", "say in it or in resourcePool where machines run")
         _check_datastore(flaws, self.datastore, self.datastore_cluster)
         flaws.expect(self.shapes, "shapes", "must say what sizes there are, such as {small: {cpu: 2, memory: 4Gi}}")
-        for key, time in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
-            flaws.expect(time > timedelta(0), key, "must be more than zero")
-        flaws.expect(self.clone_wait >= timedelta(0), "cloneWait", "must not be negative")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout)
+        flaws.expect_not_negative(cloneWait=self.clone_wait)
         is_size = 1 <= self.page_size <= _MOST_PER_PAGE
         flaws.expect(is_size, "pageSize", f"must be between 1 and {_MOST_PER_PAGE}")
         flaws.raise_any()
