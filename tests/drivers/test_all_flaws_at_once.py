@@ -188,6 +188,132 @@ CASES = {
         mistyped={"provider": 4, "region": ["a"], "listDelay": "soon", "sekretFile": "s"},
         told_of_types=["provider", "region", "listDelay", "sekretFile", "secretFile"],
     ),
+    "exec": Case(
+        options="cloudgraft.drivers.exec.options:ExecOptions",
+        senseless={
+            "create": "",
+            "delete": "rm 'x",
+            "list": "labctl list | jq .",
+            "env": {"A B": "x", "CLOUDGRAFT_X": "y", "C": "z"},
+            "envFiles": {"C": "c.txt"},
+            "concurrency": 0,
+            "grace": "1h",
+            "listDelay": "-1s",
+            "providerID": "lab://all",
+            "userDataLimit": -1,
+        },
+        told=[
+            *("create", "delete", "list", "env", "env.CLOUDGRAFT_X", "env.C", "concurrency", "grace", "listDelay"),
+            *("providerID", "userDataLimit"),
+        ],
+        mistyped={
+            "create": "a",
+            "delete": "b",
+            "timeouts": {"create": "0s", "list": "-1s"},
+            "ownership": "mine",
+            "colour": "red",
+        },
+        told_of_types=["list", "timeouts.create", "timeouts.list", "ownership", "colour"],
+    ),
+    "http": Case(
+        options="cloudgraft.drivers.http.options:Options",
+        senseless={
+            "url": "http://machines.example",
+            "certFile": "c",
+            "caFile": "ca",
+            "timeout": "0s",
+            "retries": -1,
+            "maxBody": 1,
+            "providerID": "lab://{id}",
+        },
+        told=["url", "certFile", "caFile", "timeout", "retries", "maxBody", "providerID"],
+        mistyped={"url": 3, "retries": "some", "idempotency": "perhaps"},
+        told_of_types=["url", "retries", "idempotency"],
+    ),
+    "static": Case(
+        options="cloudgraft.drivers.static.options:StaticOptions",
+        senseless={
+            "powerOn": "",
+            "powerOff": "off &&",
+            "powerOnTime": "-1s",
+            "concurrency": 0,
+            "machines": [{"id": "a"}, {"id": "a"}],
+        },
+        told=["powerOn", "powerOff", "powerOnTime", "concurrency", "machines"],
+        mistyped={
+            "powerOn": "on",
+            "machines": [{"id": "", "vars": {"a b": "x"}}, {"id": "b", "varFiles": {"c d": "x"}}],
+            "timeouts": {"powerOff": "0s"},
+            "stateFile": 7,
+        },
+        told_of_types=[
+            *("powerOff", "machines[0].id", "machines[0].vars", "machines[1].varFiles", "timeouts.powerOff"),
+            "stateFile",
+        ],
+    ),
+    "simulated": Case(
+        options="cloudgraft.simcloud.options:SimulatedOptions",
+        senseless={
+            "url": "https://sim.example/v1",
+            "timeout": "0s",
+            "bootTime": "-1s",
+            "pageSize": 0,
+            "quota": -1,
+            "stock": {"small": -1},
+            "prices": {"large": "-1"},
+        },
+        told=["url", "timeout", "bootTime", "pageSize", "quota", "stock.small", "prices.large"],
+        mistyped={
+            "shapes": {"big": {**SHAPE, "cpu": "-1", "extra": {"nvidia.com/gpu": "x"}, "hourly": "-1"}},
+            "quota": "many",
+        },
+        told_of_types=[
+            *("shapes.big.disk", "shapes.big.cpu", "shapes.big.memory", 'shapes.big.extra."nvidia.com/gpu"'),
+            *("shapes.big.hourly", "quota"),
+        ],
+    ),
+    "liqo": Case(
+        options="cloudgraft.liqo.options:LiqoOptions",
+        senseless={
+            "discovery": {"address": "https://x"},
+            "sizes": {"all": {"cpu": 1, "memory": "1Gi"}, "S": {"cpu": 1}, "M": {"cpu": "x", "memory": "-1"}},
+            "unpeerAfter": "-1s",
+            "lookEvery": "0s",
+            "reserveFor": "1m",
+            "priceCap": "-1",
+            "clusterID": "My Cluster",
+        },
+        told=[
+            *("sizes", "sizes.S", "sizes.M.cpu", "sizes.M.memory", "unpeerAfter", "lookEvery", "reserveFor"),
+            *("priceCap", "clusterID"),
+        ],
+        mistyped={
+            "discovery": {"address": "", "certFile": "c", "timeout": "0s"},
+            "networking": {"serviceType": "ClusterIP", "port": 0, "mtu": 1},
+            "timeouts": {"api": "0s", "node": "-1s"},
+            "strategy": "dearest",
+        },
+        told_of_types=[
+            *("discovery.address", "discovery.certFile", "discovery.timeout", "networking.serviceType"),
+            *("networking.port", "networking.mtu", "timeouts.api", "timeouts.node", "sizes", "strategy"),
+        ],
+    ),
+    "dock": Case(
+        options="cloudgraft.dock.bridge:DockOptions",
+        senseless={
+            "kind": "",
+            "apiVersion": "v\u00e9",
+            "machineClass": "small",
+            "certFile": "c",
+            "tokenFile": "t",
+            "createTimeout": "0s",
+            "listDelay": "-1s",
+            "providerID": "x://",
+        },
+        told=["kind", "apiVersion", "certFile", "tokenFile", "createTimeout", "listDelay", "providerID"],
+        mistyped={"kind": "K", "apiVersion": 1, "machineClass": ["a"], "completeList": "mostly"},
+        told_of_types=["apiVersion", "machineClass", "completeList"],
+    ),
     "router": Case(
         options="cloudgraft.router.options:RouterOptions",
         senseless={
@@ -228,13 +354,19 @@ SETTINGS: dict[str, tuple[Mapping[str, Any], Collection[str]]] = {
         {"shape": "", "image": 0, "publicIpv4": False, "publicIpv6": False, "labels": {"cloudgraft-x": "a b"}},
         ["shape", "image", "networks", "labels"],
     ),
+    "simulated": ({"shape": "", "taints": [{"key": "", "value": "", "effect": "No"}]}, ["shape", "taints[0]"]),
     "redfish": ({"image": "x", "httpBootUrl": "y", "boot": "Pxe"}, ["image", "httpBootUrl"]),
     "libcloud": (
         {"shape": " ", "image": "", "networks": [""], "diskSize": 0},
         ["shape", "image", "networks", "diskSize"],
     ),
 }
-MODULES = {"ec2": "ec2.settings", "openstack": "openstack.settings", "proxmox": "proxmox.settings"}
+MODULES = {
+    "ec2": "drivers.ec2.settings",
+    "openstack": "drivers.openstack.settings",
+    "proxmox": "drivers.proxmox.settings",
+    "simulated": "simcloud.options",
+}
 
 
 def problems(kind: type, section: Mapping[str, Any], *path: str | int) -> list[tuple[str, str]]:
@@ -274,7 +406,7 @@ def test_wrong_types_come_together_with_what_makes_no_sense_elsewhere(driver: st
 @pytest.mark.parametrize("driver", SETTINGS)
 def test_a_groups_machine_section_is_told_of_as_a_whole(driver: str) -> None:
     section, told = SETTINGS[driver]
-    module = importlib.import_module(f"cloudgraft.drivers.{MODULES.get(driver, f'{driver}.options')}")
+    module = importlib.import_module(f"cloudgraft.{MODULES.get(driver, f'drivers.{driver}.options')}")
     found = problems(module.MachineSettings, section, "nodeGroups", 0, "machine")
     assert {key for key, _ in found} == below("nodeGroups[0].machine", told)
 

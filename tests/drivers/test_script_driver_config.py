@@ -93,7 +93,7 @@ def test_the_options_of_static(tmp_path: Path) -> None:
         ("timeouts: {create: 5}", "a duration needs a unit"),
         ("timeouts: {create: 0s}", "more than zero"),
         ("env: {CLOUDGRAFT_NAME: x}", "are set by cloudgraft itself"),
-        ("list: []", "list is empty"),
+        ("list: []", "list: is empty"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, change: str, message: str) -> None:

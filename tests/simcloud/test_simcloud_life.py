@@ -285,11 +285,8 @@ def test_own_shapes_and_prices_stand_beside_and_above_the_default_ones() -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shapes": {"x": ShapeOptions(cpu="many", memory=1)}}, r"shapes\.x\.cpu"),
-        ({"shapes": {"x": ShapeOptions(cpu=-1, memory=1)}}, "negative"),
-        ({"shapes": {"x": ShapeOptions(cpu=1, memory=1, hourly=Decimal(-1))}}, "hourly"),
-        ({"prices": {"smal": Decimal(1)}}, "no shape 'smal'"),
-        ({"stock": {"smal": 1}}, "no shape 'smal'"),
+        ({"prices": {"smal": Decimal(1)}}, "prices.smal: there is no such shape"),
+        ({"stock": {"smal": 1}}, "stock.smal: there is no such shape"),
         ({"stock": {"small": -1}}, "negative"),
         ({"prices": {"small": Decimal("NaN")}}, "price"),
         ({"boot_time": timedelta(-1)}, "bootTime"),
@@ -304,6 +301,11 @@ def test_own_shapes_and_prices_stand_beside_and_above_the_default_ones() -> None
 def test_options_that_cannot_work_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         World(**options)
+
+
+def test_shapes_that_are_none_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"cpu: 'many' is not a quantity.*memory: must not.*hourly: must be"):
+        ShapeOptions(cpu="many", memory=-1, hourly=Decimal(-1))
 
 
 def test_the_revision_grows_when_and_only_when_there_is_news() -> None:

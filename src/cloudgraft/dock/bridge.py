@@ -27,8 +27,10 @@ from cloudgraft.sdk.driver import (
     Price,
     ProviderIdBy,
     Shape,
+    check_provider_id,
 )
-from cloudgraft.sdk.errors import DeadlineError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.errors import DeadlineError, UnavailableError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["DockDriver", "DockOptions"]
 
@@ -65,25 +67,34 @@ class DockOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        for key, value in {
-            "kind": self.kind,
-            "apiVersion": self.api_version,
-            "machineClass": self.machine_class,
-        }.items():
-            if not value or not value.isprintable() or not value.isascii():
-                raise InvalidArgumentError(f"{key} must be a plain word, as the driver gives it when it connects")
-        if (self.cert_file is None) != (self.key_file is None):
-            raise InvalidArgumentError("certFile and keyFile belong together: give both, or neither")
-        if self.cert_file is not None and self.ca_file is None:
-            raise InvalidArgumentError("certFile needs caFile: who signed the dock's certificate")
-        if not self.address and (self.cert_file or self.ca_file or self.token_file or self.server_name):
-            raise InvalidArgumentError(
-                "certFile, caFile, serverName and tokenFile are for a dock elsewhere: give its address, or leave them"
-            )
-        limits = [time for time in (self.create_timeout, self.list_timeout) if time is not None]
-        if min(limits) <= timedelta(0) or self.list_delay < timedelta(0):
-            raise InvalidArgumentError("createTimeout and listTimeout must be more than zero, listDelay not negative")
-        self.traits()
+        flaws = Flaws()
+        named = {"kind": self.kind, "apiVersion": self.api_version, "machineClass": self.machine_class}
+        for key, value in named.items():
+            is_word = value and value.isprintable() and value.isascii()
+            flaws.expect(is_word, key, "must be a plain word, as the driver gives it when it connects")
+        self._check_address(flaws)
+        flaws.expect_positive(createTimeout=self.create_timeout, listTimeout=self.list_timeout)
+        flaws.expect_not_negative(listDelay=self.list_delay)
+        with flaws.at("providerID"):
+            check_provider_id(self.providerID)
+        flaws.raise_any()
+
+    def _check_address(self, flaws: Flaws) -> None:
+        if self.address:
+            are_both = (self.cert_file is None) == (self.key_file is None)
+            flaws.expect(are_both, "certFile", "goes together with keyFile: give both, or neither")
+            is_signed = self.cert_file is None or self.ca_file is not None
+            flaws.expect(is_signed, "caFile", "is missing: who signed the dock's certificate? certFile needs it")
+            return
+        elsewhere = {
+            "certFile": self.cert_file,
+            "keyFile": self.key_file,
+            "caFile": self.ca_file,
+            "serverName": self.server_name,
+            "tokenFile": self.token_file,
+        }
+        for key in (key for key, value in elsewhere.items() if value):
+            flaws.tell(key, "is for a dock elsewhere: give its address, or leave this out")
 
     @property
     def key(self) -> Key:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.discovery.model import Resources, Strategy
+from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.flaws import Flaws
+from cloudgraft.sdk.quantity import Quantity
 
 __all__ = ["ALL", "DiscoveryOptions", "GatewayOptions", "LiqoOptions", "MachineSettings", "Timeouts", "settings_of"]
 
@@ -36,12 +38,12 @@ class DiscoveryOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not self.address:
-            raise InvalidArgumentError("discovery.address is empty; write it like https://discovery.example:9010")
-        if (self.cert_file is None) != (self.key_file is None):
-            raise InvalidArgumentError("discovery.certFile and discovery.keyFile belong together: give both or neither")
-        if self.timeout <= timedelta(0):
-            raise InvalidArgumentError("discovery.timeout must be more than zero")
+        flaws = Flaws()
+        flaws.expect(self.address, "address", "is empty; write it like https://discovery.example:9010")
+        are_both = (self.cert_file is None) == (self.key_file is None)
+        flaws.expect(are_both, "certFile", "goes together with keyFile: give both, or neither")
+        flaws.expect_positive(timeout=self.timeout)
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +57,12 @@ class GatewayOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if self.service_type not in ("LoadBalancer", "NodePort"):
-            raise InvalidArgumentError("networking.serviceType is LoadBalancer or NodePort")
-        if not 1 <= self.port <= 65535 or not 576 <= self.mtu <= 65535:
-            raise InvalidArgumentError("networking.port must be from 1 to 65535, and networking.mtu from 576 to 65535")
+        flaws = Flaws()
+        is_known = self.service_type in ("LoadBalancer", "NodePort")
+        flaws.expect(is_known, "serviceType", "must be LoadBalancer or NodePort")
+        flaws.expect(1 <= self.port <= 65535, "port", "must be from 1 to 65535")
+        flaws.expect(576 <= self.mtu <= 65535, "mtu", "must be from 576 to 65535")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +77,11 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         """Refuses times in which nothing can be done."""
-        if min(self.api, self.peering, self.slice, self.removal, self.node) <= timedelta(0):
-            raise InvalidArgumentError("timeouts must be more than zero")
+        flaws = Flaws()
+        flaws.expect_positive(
+            api=self.api, peering=self.peering, slice=self.slice, removal=self.removal, node=self.node
+        )
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,27 +109,32 @@ class LiqoOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        if not self.sizes:
-            raise InvalidArgumentError("sizes is empty; write at least one, like sizes: {S: {cpu: 2, memory: 4Gi}}")
-        self.amounts()
-        times = {"unpeerAfter": self.unpeer_after, "coolDown": self.cool_down}
-        if found := next((key for key, value in times.items() if value < timedelta(0)), ""):
-            raise InvalidArgumentError(f"{found} must not be negative")
-        if min(self.reserve_for, self.look_every) <= timedelta(0):
-            raise InvalidArgumentError("reserveFor and lookEvery must be more than zero")
-        if self.reserve_for < max(self.timeouts.peering, self.timeouts.slice):  # it is held anew between the two
-            raise InvalidArgumentError(
-                "reserveFor must be at least as long as timeouts.peering, and as timeouts.slice: what is held must not "
-                "end while the machine is being made"
-            )
-        if self.price_cap is not None and (self.price_cap < 0 or not self.currency):
-            raise InvalidArgumentError("priceCap must not be negative, and needs `currency`, in which it is meant")
-        if self.clusterID and not _CLUSTER_ID.fullmatch(self.clusterID):
-            raise InvalidArgumentError(f"clusterID {self.clusterID!r} is none: small letters, digits and dashes")
+        flaws = Flaws()
+        flaws.expect(self.sizes, "sizes", "is empty; write at least one, like sizes: {S: {cpu: 2, memory: 4Gi}}")
+        for name, given in self.sizes.items():
+            is_name = _SIZE.fullmatch(name) and name != ALL
+            flaws.expect(is_name, "sizes", f"{name!r} is no name for one: letters and digits, and not {ALL!r}")
+            with flaws.at(("sizes", name)):
+                _check_size(given)
+        flaws.expect_not_negative(unpeerAfter=self.unpeer_after, coolDown=self.cool_down, priceCap=self.price_cap)
+        flaws.expect_positive(lookEvery=self.look_every)
+        # It is held anew between the two.
+        lasts = self.reserve_for >= max(self.timeouts.peering, self.timeouts.slice)
+        flaws.expect(
+            lasts,
+            "reserveFor",
+            "must be at least as long as timeouts.peering, and as timeouts.slice: what is held must not end while the "
+            "machine is being made",
+        )
+        is_meant = self.price_cap is None or self.currency
+        flaws.expect(is_meant, "priceCap", "needs `currency`, in which it is meant")
+        is_id = not self.clusterID or _CLUSTER_ID.fullmatch(self.clusterID)
+        flaws.expect(is_id, "clusterID", f"{self.clusterID!r} is none: small letters, digits and dashes")
+        flaws.raise_any()
 
     def amounts(self) -> dict[str, Resources]:
         """The sizes, by name."""
-        return {name: _size(name, given) for name, given in self.sizes.items()}
+        return {name: _amounts(given) for name, given in self.sizes.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,15 +182,16 @@ def settings_of(given: Mapping[str, object]) -> MachineSettings:
         raise InvalidArgumentError(f"machine.strategy is one of {known}, and machine.priceCap a number") from None
 
 
-def _size(name: str, given: Mapping[str, str | int | float]) -> Resources:
-    if not _SIZE.fullmatch(name) or name == ALL:
-        raise InvalidArgumentError(f"sizes: {name!r} is no name for one: letters and digits, and not {ALL!r}")
-    try:
-        amounts = {resource: Quantity(str(amount)) for resource, amount in given.items()}
-    except InvalidQuantityError as error:
-        raise InvalidArgumentError(f"sizes.{name}: {error}") from None
+def _check_size(given: Mapping[str, str | int | float]) -> None:
+    flaws = Flaws()
+    for resource, value in given.items():
+        with flaws.at(resource):
+            amount(str(value))
+    flaws.raise_any()
+    amounts = _amounts(given)
     if any(amounts.get(resource, Quantity(0)) <= Quantity(0) for resource in _NEEDED):
-        raise InvalidArgumentError(f"sizes.{name} needs cpu and memory, each more than zero: no pod would fit")
-    if any(amount < Quantity(0) for amount in amounts.values()):
-        raise InvalidArgumentError(f"sizes.{name} has an amount below zero")
-    return amounts
+        raise InvalidArgumentError("needs cpu and memory, each more than zero: no pod would fit")
+
+
+def _amounts(given: Mapping[str, str | int | float]) -> Resources:
+    return {resource: Quantity(str(value)) for resource, value in given.items()}

@@ -25,6 +25,7 @@ __all__ = [
     "Price",
     "ProviderIdBy",
     "Shape",
+    "check_provider_id",
 ]
 
 
@@ -77,12 +78,17 @@ class DriverTraits:
             raise InvalidArgumentError(f"user_data_limit is {self.user_data_limit}: it is a number of bytes, or None")
         if min(self.catalog_lasts, self.create_timeout or self.catalog_lasts) <= timedelta(0):
             raise InvalidArgumentError("catalog_lasts and create_timeout must be more than zero")
-        filled = self.provider_id.replace("{name}", "")
-        if self.provider_id and (filled == self.provider_id or "{" in filled or "}" in filled):
-            raise InvalidArgumentError(
-                f"provider_id is {self.provider_id!r}: it must hold {{name}}, which stands for the machine's name, and "
-                'no other braces, such as "acme://{name}"; leave it empty when more than the name is in the providerID'
-            )
+        check_provider_id(self.provider_id)
+
+
+def check_provider_id(pattern: str) -> None:
+    """Raises InvalidArgumentError for a pattern of providerIDs that two machines would share."""
+    filled = pattern.replace("{name}", "")
+    if pattern and (filled == pattern or "{" in filled or "}" in filled):
+        raise InvalidArgumentError(
+            f"the providerID {pattern!r} must hold {{name}}, which stands for the machine's name, and no other braces, "
+            'such as "acme://{name}"; leave it empty when more than the name is in the providerID'
+        )
 
 
 class MachineState(enum.Enum):

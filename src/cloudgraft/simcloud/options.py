@@ -9,8 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cloudgraft.sdk.amounts import amount, check_amounts
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.types import Taint
 from cloudgraft.simcloud.fields import Fields
 
@@ -31,6 +33,19 @@ class ShapeOptions:
     extra: Mapping[str, str | int] = field(default_factory=dict)  # such as nvidia.com/gpu: 1
     labels: Mapping[str, str] = field(default_factory=dict)
     hourly: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what is no amount, and what is no price."""
+        flaws = Flaws()
+        flaws.expect_not_negative(pods=self.pods)
+        amounts = {"cpu": self.cpu, "memory": self.memory, "ephemeralStorage": self.ephemeral_storage}
+        for key, value in amounts.items():
+            with flaws.at(key):
+                amount(value)
+        check_amounts(flaws, "extra", self.extra)
+        is_price = self.hourly is None or (self.hourly.is_finite() and self.hourly >= 0)
+        flaws.expect(is_price, "hourly", "must be a number, and not negative")
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +73,22 @@ class SimulatedOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        times = {"timeout": self.timeout, "listLag": self.list_lag, "bootTime": self.boot_time}
-        for key, value in {**times, "deleteTime": self.delete_time}.items():
-            if value < timedelta(0):
-                raise InvalidArgumentError(f"{key} must not be negative")
-        if not self.timeout:
-            raise InvalidArgumentError("timeout must be more than zero")
-        if not 1 <= self.page_size <= _MOST_PER_PAGE:
-            raise InvalidArgumentError(f"pageSize must be between 1 and {_MOST_PER_PAGE}")
-        if any(limit < 0 for limit in (self.quota or 0, *self.stock.values())):
-            raise InvalidArgumentError("quota and stock must not be negative")
-        if any(not price.is_finite() or price < 0 for price in self.prices.values()):
-            raise InvalidArgumentError("a price must be a number, and not negative")
+        flaws = Flaws()
+        flaws.expect_positive(timeout=self.timeout)
+        flaws.expect_not_negative(
+            listLag=self.list_lag, bootTime=self.boot_time, deleteTime=self.delete_time, quota=self.quota
+        )
+        is_size = 1 <= self.page_size <= _MOST_PER_PAGE
+        flaws.expect(is_size, "pageSize", f"must be between 1 and {_MOST_PER_PAGE}")
+        for shape, limit in self.stock.items():
+            flaws.expect(limit >= 0, ("stock", shape), "must not be negative")
+        for shape, price in self.prices.items():
+            is_price = price.is_finite() and price >= 0
+            flaws.expect(is_price, ("prices", shape), "must be a number, and not negative")
         if self.url:
-            _check_url(self.url)
+            with flaws.at("url"):
+                _check_url(self.url)
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +103,12 @@ class MachineSettings:
 
     def __post_init__(self) -> None:
         """Refuses what no node can have."""
-        if not self.shape:
-            raise InvalidArgumentError("shape must not be empty")
-        for taint in self.taints:
-            if not taint.key or taint.effect not in _EFFECTS:
-                raise InvalidArgumentError(f"a taint needs a key, and one of the effects {', '.join(_EFFECTS)}")
+        flaws = Flaws()
+        flaws.expect(self.shape, "shape", "must not be empty")
+        for index, taint in enumerate(self.taints):
+            is_taint = taint.key and taint.effect in _EFFECTS
+            flaws.expect(is_taint, ("taints", index), f"needs a key, and one of the effects {', '.join(_EFFECTS)}")
+        flaws.raise_any()
 
     @classmethod
     def read(cls, data: Mapping[str, object]) -> MachineSettings:
@@ -136,8 +154,8 @@ def _check_url(url: str) -> None:
         parts = urlsplit(url)
         fine = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise InvalidArgumentError(f"url is not an address; {example}") from None
+        raise InvalidArgumentError(f"is not an address; {example}") from None
     if not fine:
-        raise InvalidArgumentError(f"url is not the address of a simulated cloud; {example}")
+        raise InvalidArgumentError(f"is not the address of a simulated cloud; {example}")
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username or parts.password:
-        raise InvalidArgumentError(f"url must be an address only, without path and credentials; {example}")
+        raise InvalidArgumentError(f"must be an address only, without path and credentials; {example}")

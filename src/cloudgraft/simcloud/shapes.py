@@ -9,6 +9,7 @@ from typing import Final
 
 from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.simcloud.options import ShapeOptions, SimulatedOptions
 
@@ -38,11 +39,13 @@ class Catalog:
     def __init__(self, options: SimulatedOptions) -> None:
         self.currency = options.currency
         shapes = {**DEFAULT_SHAPES, **options.shapes}
+        flaws = Flaws()
         for key, names in (("prices", options.prices), ("stock", options.stock)):
-            if unknown := sorted(set(names) - set(shapes)):
-                raise InvalidArgumentError(f"{key}: there is no shape {unknown[0]!r}; {_there_is(shapes)}")
+            for unknown in sorted(set(names) - set(shapes)):
+                flaws.tell((key, unknown), f"there is no such shape; {_there_is(shapes)}")
+        flaws.raise_any()
         self._offers = {
-            name: Offer(shape=_shape(name, shape), hourly=options.prices.get(name, _price(name, shape)))
+            name: Offer(shape=_shape(name, shape), hourly=options.prices.get(name, shape.hourly))
             for name, shape in shapes.items()
         }
 
@@ -83,21 +86,5 @@ def _shape(name: str, options: ShapeOptions) -> Shape:
         "node.kubernetes.io/instance-type": name,
         **options.labels,
     }
-    capacity = {resource: _amount(name, resource, amount) for resource, amount in amounts.items()}
+    capacity = {resource: Quantity(amount) for resource, amount in amounts.items()}
     return Shape(name=name, capacity=capacity, labels=labels)
-
-
-def _price(name: str, options: ShapeOptions) -> Decimal | None:
-    if options.hourly is not None and not (options.hourly.is_finite() and options.hourly >= 0):
-        raise InvalidArgumentError(f"shapes.{name}.hourly must be a number, and not negative")
-    return options.hourly
-
-
-def _amount(shape: str, resource: str, amount: str | int) -> Quantity:
-    try:
-        quantity = Quantity(amount)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"shapes.{shape}.{resource}: {error.message}") from None
-    if quantity < Quantity(0):
-        raise InvalidArgumentError(f"shapes.{shape}.{resource} must not be negative")
-    return quantity

@@ -234,18 +234,18 @@ async def test_without_room_for_another_open_file_nothing_is_done(
 def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     commands = {"create": "a", "delete": "b", "list": "c"}
     for wrong, message in (
-        ({"create": ""}, "create is empty"),
-        ({"list": ["", "x"]}, "list is empty"),
-        ({"delete": "rm 'x"}, "delete cannot be split into words: No closing quotation"),
-        ({"list": "labctl list | jq ."}, r"list has '\|', which only a shell understands.*write it like \[bash, -c"),
+        ({"create": ""}, "create: is empty"),
+        ({"list": ["", "x"]}, "list: is empty"),
+        ({"delete": "rm 'x"}, "delete: cannot be split into words: No closing quotation"),
+        ({"list": "labctl list | jq ."}, r"list: has '\|', which only a shell understands.*write it like \[bash, -c"),
         ({"env": {"CLOUDGRAFT_NAME": "x"}}, "names that begin with CLOUDGRAFT_ are set by cloudgraft itself"),
         ({"env": {"A B": "x"}}, "no name for an environment variable"),
-        ({"env": {"A": "x"}, "env_files": {"A": tmp_path}}, "A is in env and in envFiles"),
-        ({"concurrency": 0}, "concurrency must be from 1 to 1000"),
-        ({"grace": timedelta(hours=1)}, "grace must be from 0s to 1m"),
-        ({"list_delay": timedelta(seconds=-1)}, "listDelay must not be negative"),
-        ({"providerID": "lab://x"}, "it must hold {name}"),
-        ({"user_data_limit": -1}, "user_data_limit is -1"),
+        ({"env": {"A": "x"}, "env_files": {"A": tmp_path}}, "env.A: is in envFiles too"),
+        ({"concurrency": 0}, "concurrency: must be from 1 to 1000"),
+        ({"grace": timedelta(hours=1)}, "grace: must be from 0s to 1m"),
+        ({"list_delay": timedelta(seconds=-1)}, "listDelay: must not be negative"),
+        ({"providerID": "lab://x"}, "providerID: .* must hold {name}"),
+        ({"user_data_limit": -1}, "userDataLimit: must not be negative"),
     ):
         with pytest.raises(CloudgraftError, match=message):
             ExecDriver(ExecOptions(**{**commands, **wrong}))  # type: ignore[arg-type]  # wrong on purpose

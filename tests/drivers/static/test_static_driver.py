@@ -235,13 +235,13 @@ def test_a_wrong_file_of_machines_is_told(tmp_path: Path, text: str, message: st
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="say under machines, or in a machinesFile"):
+    with pytest.raises(InvalidArgumentError, match="machines: say here, or in a machinesFile"):
         static_driver(tmp_path, machines=[])
     with pytest.raises(InvalidArgumentError, match="machinesFile cannot be read"):
         static_driver(tmp_path, machines_file=tmp_path / "nowhere.yaml")
-    with pytest.raises(InvalidArgumentError, match="powerOn is empty"):
+    with pytest.raises(InvalidArgumentError, match="powerOn: is empty"):
         static_driver(tmp_path, power_on=[])
-    with pytest.raises(InvalidArgumentError, match="h: 'a b' is no name for a variable"):
+    with pytest.raises(InvalidArgumentError, match="vars: 'a b' is no name for a variable"):
         Host(id="h", vars={"a b": "x"})
 
 

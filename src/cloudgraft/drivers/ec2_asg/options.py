@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
-from cloudgraft.drivers.amounts import check_amounts
 from cloudgraft.drivers.ec2.account import AccountOptions
+from cloudgraft.sdk.amounts import check_amounts
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 

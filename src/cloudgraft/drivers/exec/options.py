@@ -10,8 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, check_provider_id
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["Command", "CommandOptions", "ExecOptions", "Timeouts", "words"]
 
@@ -23,22 +24,22 @@ _OURS: Final = "CLOUDGRAFT_"
 _FOR_A_SHELL: Final = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>/dev/null", ">/dev/null"})
 
 
-def words(command: Command, key: str) -> tuple[str, ...]:
-    """The program and its arguments; raises InvalidArgumentError that names the key."""
+def words(command: Command) -> tuple[str, ...]:
+    """The program and its arguments; raises InvalidArgumentError for what is no command."""
     example = "write it like [./lab.sh, --verbose], the program first"
     try:
         split = tuple(shlex.split(command) if isinstance(command, str) else command)
     except ValueError as error:  # a quotation mark without its other half
-        raise InvalidArgumentError(f"{key} cannot be split into words: {error}; {example}") from None
+        raise InvalidArgumentError(f"cannot be split into words: {error}; {example}") from None
     if not split or not split[0]:
-        raise InvalidArgumentError(f"{key} is empty; {example}")
+        raise InvalidArgumentError(f"is empty; {example}")
     if isinstance(command, str) and (found := _FOR_A_SHELL.intersection(split)):
         raise InvalidArgumentError(
-            f"{key} has {min(found)!r}, which only a shell understands, and none is involved: write it like "
+            f"has {min(found)!r}, which only a shell understands, and none is involved: write it like "
             '[bash, -c, "..."], or put it into a script'
         )
     if any("\0" in word for word in split):
-        raise InvalidArgumentError(f"{key} has a NUL character, which no program can be given")
+        raise InvalidArgumentError("has a NUL character, which no program can be given")
     return split
 
 
@@ -54,20 +55,36 @@ class CommandOptions:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        for name in (*self.env, *self.env_files):
-            if not _VARIABLE.fullmatch(name):
-                raise InvalidArgumentError(f"{name!r} is no name for an environment variable: letters, digits and _")
-            if name.startswith(_OURS):
-                raise InvalidArgumentError(f"{name}: names that begin with {_OURS} are set by cloudgraft itself")
-        both = sorted(set(self.env) & set(self.env_files))
-        if both:
-            raise InvalidArgumentError(f"{both[0]} is in env and in envFiles; remove one of them")
-        if any("\0" in text for text in self.env.values()):
-            raise InvalidArgumentError("env has a NUL character, which no program can be given")
-        if not 1 <= self.concurrency <= 1000:
-            raise InvalidArgumentError("concurrency must be from 1 to 1000")
-        if not timedelta(0) <= self.grace <= timedelta(minutes=1):
-            raise InvalidArgumentError("grace must be from 0s to 1m")
+        self.flaws().raise_any()
+
+    def flaws(self) -> Flaws:
+        """What can never work; who has more options adds to it."""
+        flaws = Flaws()
+        for key, names in {"env": self.env, "envFiles": self.env_files}.items():
+            for name in names:
+                is_name = _VARIABLE.fullmatch(name)
+                flaws.expect(is_name, key, f"{name!r} is no name for an environment variable: letters, digits and _")
+                is_free = not name.startswith(_OURS)
+                flaws.expect(is_free, (key, name), f"names that begin with {_OURS} are set by cloudgraft itself")
+        for name in sorted(set(self.env) & set(self.env_files)):
+            flaws.tell(("env", name), "is in envFiles too; remove one of them")
+        for name, text in self.env.items():
+            flaws.expect("\0" not in text, ("env", name), "has a NUL character, which no program can be given")
+        flaws.expect(1 <= self.concurrency <= 1000, "concurrency", "must be from 1 to 1000")
+        is_grace = timedelta(0) <= self.grace <= timedelta(minutes=1)
+        flaws.expect(is_grace, "grace", "must be from 0s to 1m")
+        for key, command in self.given().items():
+            with flaws.at(key):
+                words(command)
+        return flaws
+
+    def given(self) -> Mapping[str, Command]:
+        """The commands by their keys, as they are in the file; who has some says which."""
+        return {}
+
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """The commands by their keys, split into words."""
+        return {key: words(command) for key, command in self.given().items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +99,11 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         """Refuses times in which nothing can be done."""
-        if min(self.create, self.delete, self.list, self.shapes, self.prices) <= timedelta(0):
-            raise InvalidArgumentError("timeouts must be more than zero")
+        flaws = Flaws()
+        flaws.expect_positive(
+            create=self.create, delete=self.delete, list=self.list, shapes=self.shapes, prices=self.prices
+        )
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,19 +124,18 @@ class ExecOptions(CommandOptions):
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - likewise
     user_data_limit: int | None = None  # bytes that the cloud takes at most
 
-    def __post_init__(self) -> None:
-        """Refuses what can never work."""
-        CommandOptions.__post_init__(self)  # a dataclass with slots is made anew, which super() does not know
-        if self.list_delay < timedelta(0):
-            raise InvalidArgumentError("listDelay must not be negative")
-        self.commands()
-        self.traits()
+    def flaws(self) -> Flaws:
+        """What can never work."""
+        flaws = CommandOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        flaws.expect_not_negative(listDelay=self.list_delay, userDataLimit=self.user_data_limit)
+        with flaws.at("providerID"):
+            check_provider_id(self.providerID)
+        return flaws
 
-    def commands(self) -> dict[str, tuple[str, ...]]:
-        """The commands by what they are for, split into words."""
-        given = {"create": self.create, "delete": self.delete, "list": self.list}
-        given |= {key: value for key, value in (("shapes", self.shapes), ("prices", self.prices)) if value is not None}
-        return {verb: words(command, verb) for verb, command in given.items()}
+    def given(self) -> Mapping[str, Command]:
+        """By what they are for."""
+        more = {key: value for key, value in (("shapes", self.shapes), ("prices", self.prices)) if value is not None}
+        return {"create": self.create, "delete": self.delete, "list": self.list, **more}
 
     def traits(self) -> DriverTraits:
         """What the author declares about the cloud."""

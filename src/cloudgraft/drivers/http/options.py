@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, check_provider_id
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = ["Options"]
@@ -45,19 +46,21 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuses what can never work, and what would send secrets in the clear."""
-        _check_url(self.url, insecure=self.insecure)
-        if (self.cert_file is None) != (self.key_file is None):
-            raise InvalidArgumentError("certFile and keyFile belong together: give both, or neither")
-        if not self.is_encrypted and (self.cert_file or self.ca_file):
-            raise InvalidArgumentError("caFile and certFile are for https: the url is http, where they do nothing")
-        for key, value in {"connectTimeout": self.connect_timeout, "timeout": self.timeout}.items():
-            if value <= timedelta(0):
-                raise InvalidArgumentError(f"{key} must be more than zero")
-        if self.retries < 0 or self.list_delay < timedelta(0):
-            raise InvalidArgumentError("retries and listDelay must not be negative")
-        if not 1024 <= self.max_body <= _LARGEST_BODY:
-            raise InvalidArgumentError(f"maxBody must be between 1024 and {_LARGEST_BODY} bytes")
-        self.traits()
+        flaws = Flaws()
+        with flaws.at("url"):
+            _check_url(self.url, insecure=self.insecure)
+        are_both = (self.cert_file is None) == (self.key_file is None)
+        flaws.expect(are_both, "certFile", "goes together with keyFile: give both, or neither")
+        if not self.is_encrypted:
+            for key, file in {"caFile": self.ca_file, "certFile": self.cert_file}.items():
+                flaws.expect(file is None, key, "is for https: the url is http, where it does nothing")
+        flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout)
+        flaws.expect_not_negative(retries=self.retries, listDelay=self.list_delay, userDataLimit=self.user_data_limit)
+        is_size = 1024 <= self.max_body <= _LARGEST_BODY
+        flaws.expect(is_size, "maxBody", f"must be between 1024 and {_LARGEST_BODY} bytes")
+        with flaws.at("providerID"):
+            check_provider_id(self.providerID)
+        flaws.raise_any()
 
     @property
     def is_encrypted(self) -> bool:
@@ -88,16 +91,16 @@ def _check_url(url: str, *, insecure: bool) -> None:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise InvalidArgumentError(f"url is not an address; {_FORM}") from None
+        raise InvalidArgumentError(f"is not an address; {_FORM}") from None
     if parts.scheme not in ("http", "https") or not host or port == 0 or not _is_plain(url):
-        raise InvalidArgumentError(f"url is not the address of a receiver; {_FORM}")
+        raise InvalidArgumentError(f"is not the address of a receiver; {_FORM}")
     if parts.username is not None or parts.password is not None:
-        raise InvalidArgumentError("url must be without credentials: put them into a file, see tokenFile")
+        raise InvalidArgumentError("must be without credentials: put them into a file, see tokenFile")
     if parts.query or parts.fragment or "?" in url or "#" in url:
-        raise InvalidArgumentError(f"url must be without a query and a fragment; {_FORM}")
+        raise InvalidArgumentError(f"must be without a query and a fragment; {_FORM}")
     if parts.scheme == "http" and not insecure and not is_loopback_host(host):
         raise InvalidArgumentError(
-            "url is http to another host: user data, which holds secrets, would be readable on the way. Use https, or "
+            "is http to another host: user data, which holds secrets, would be readable on the way. Use https, or "
             "say `insecure: true` if that is really what you want"
         )
 

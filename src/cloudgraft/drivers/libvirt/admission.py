@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from cloudgraft.drivers.amounts import amount
 from cloudgraft.drivers.libvirt.marks import may_be_ours
 from cloudgraft.drivers.libvirt.options import LibvirtOptions
 from cloudgraft.drivers.libvirt.states import is_active
+from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.errors import OutOfStockError
 
 if TYPE_CHECKING:  # it needs libvirt

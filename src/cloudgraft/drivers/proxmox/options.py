@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.drivers.amounts import amount
+from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws

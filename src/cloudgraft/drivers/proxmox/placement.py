@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgraft.drivers.amounts import amount
 from cloudgraft.drivers.proxmox.inventory import Inventory, Node
 from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProxmoxOptions, ShapeOptions
 from cloudgraft.drivers.proxmox.settings import MachineSettings
 from cloudgraft.drivers.proxmox.templates import Source
+from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PermissionDeniedError, UnavailableError
 
 __all__ = ["Place", "Placement"]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgraft.drivers.exec.options import Command, CommandOptions, words
+from cloudgraft.drivers.exec.options import Command, CommandOptions
 from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
 from cloudgraft.drivers.hosts.inventory import Source
 from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["Host", "MachineSettings", "PowerTimeouts", "StaticOptions"]
 
@@ -34,10 +34,14 @@ class Host:
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
-        refuse_bad_id(self.id)
-        for name in (*self.vars, *self.var_files):
-            if not _NAME.fullmatch(name):
-                raise InvalidArgumentError(f"{self.id}: {name!r} is no name for a variable: letters, digits and _")
+        flaws = Flaws()
+        with flaws.at("id"):
+            refuse_bad_id(self.id)
+        for key, names in {"vars": self.vars, "varFiles": self.var_files}.items():
+            for name in names:
+                is_name = _NAME.fullmatch(name)
+                flaws.expect(is_name, key, f"{name!r} is no name for a variable: letters, digits and _")
+        flaws.raise_any()
 
     @property
     def provider_id(self) -> str:
@@ -75,8 +79,9 @@ class PowerTimeouts:
 
     def __post_init__(self) -> None:
         """Refuses times in which nothing can be done."""
-        if min(self.power_on, self.power_off, self.power_state) <= timedelta(0):
-            raise InvalidArgumentError("timeouts must be more than zero")
+        flaws = Flaws()
+        flaws.expect_positive(powerOn=self.power_on, powerOff=self.power_off, powerState=self.power_state)
+        flaws.raise_any()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,23 +100,22 @@ class StaticOptions(CommandOptions):
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
     user_data_limit: int | None = None  # bytes that powerOn can hand on; None: no limit
 
-    def __post_init__(self) -> None:
-        """Refuses what can never work."""
-        CommandOptions.__post_init__(self)  # a dataclass with slots is made anew, which super() does not know
-        if min(self.power_on_time, self.power_off_time) < timedelta(0):
-            raise InvalidArgumentError("powerOnTime and powerOffTime must not be negative")
-        if not self.machines and self.machines_file is None:
-            raise InvalidArgumentError("say under machines, or in a machinesFile, which machines there are")
-        refuse_twins(self.machines)
-        self.commands()
-        self.traits()
+    def flaws(self) -> Flaws:
+        """What can never work."""
+        flaws = CommandOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        flaws.expect_not_negative(
+            powerOnTime=self.power_on_time, powerOffTime=self.power_off_time, userDataLimit=self.user_data_limit
+        )
+        is_said = self.machines or self.machines_file is not None
+        flaws.expect(is_said, "machines", "say here, or in a machinesFile, which machines there are")
+        with flaws.at("machines"):
+            refuse_twins(self.machines)
+        return flaws
 
-    def commands(self) -> dict[str, tuple[str, ...]]:
-        """The commands by their keys, split into words."""
-        given = {"powerOn": self.power_on, "powerOff": self.power_off}
-        if self.power_state is not None:
-            given["powerState"] = self.power_state
-        return {key: words(command, key) for key, command in given.items()}
+    def given(self) -> Mapping[str, Command]:
+        """All that there are."""
+        state = {"powerState": self.power_state} if self.power_state is not None else {}
+        return {"powerOn": self.power_on, "powerOff": self.power_off, **state}
 
     def source(self) -> Source[Host]:
         """Where the machines are listed."""

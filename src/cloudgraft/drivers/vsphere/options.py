@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.drivers.amounts import amount, check_amounts
+from cloudgraft.sdk.amounts import amount, check_amounts
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.flaws import Flaws
 
