@@ -6,11 +6,15 @@ import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cloudgraft.router.backend import Cloud
+from cloudgraft.router.driver import RouterDriver
+from cloudgraft.router.options import BackendOptions, RouterOptions
 from cloudgraft.sdk.blocking import as_driver
 from cloudgraft.sdk.driver import Driver
 from clouds.judges.ec2 import MACHINE as INSTANCE
@@ -93,7 +97,7 @@ def _in_file(file: Path, text: str) -> Callable[[], AbstractContextManager[objec
 
 
 @contextmanager
-def hetzner(directory: Path) -> Iterator[Stage]:
+def hetzner(directory: Path, *, retry_after: int = 7) -> Iterator[Stage]:
     with hetzner_fake.FakeHetzner() as fake:
 
         def fault(**more: Any) -> Callable[[], AbstractContextManager[object]]:
@@ -123,7 +127,7 @@ def hetzner(directory: Path) -> Iterator[Stage]:
                 Fault.QUOTA: Trouble(lasts=put(limit=0), told="limit"),
                 Fault.STOCK_OUT: Trouble(lasts=put(sold_out={"cx23"}), told="another server type"),
                 Fault.RATE_LIMIT: Trouble(
-                    lasts=fault(status=429, code="rate_limit_exceeded", headers={"Retry-After": "7"}),
+                    lasts=fault(status=429, code="rate_limit_exceeded", headers={"Retry-After": str(retry_after)}),
                     told="rate_limit_exceeded",
                 ),
                 Fault.SERVER_ERROR: Trouble(lasts=fault(status=500, code="server_error"), told="server_error"),
@@ -335,6 +339,50 @@ def redfish(directory: Path) -> Iterator[Stage]:
         )
 
 
+@contextmanager
+def router(directory: Path) -> Iterator[Stage]:
+    """Two accounts at Hetzner. What makes the router ask the next cloud is wrong with both; after an answer that was
+    lost it asks nobody else. It keeps a cloud's Retry-After by a clock of its own, which a test has no hand on.
+    """
+    for name in ("near", "far"):
+        (directory / name).mkdir()
+    with hetzner(directory / "near", retry_after=0) as near, hetzner(directory / "far", retry_after=0) as far:
+        stages = {"near": near, "far": far}
+
+        def both(fault: Fault) -> Callable[[], AbstractContextManager[object]]:
+            @contextmanager
+            def lasts() -> Iterator[None]:
+                with near.troubles[fault].lasts(), far.troubles[fault].lasts():
+                    yield
+
+            return lasts
+
+        def found(fault: Fault, trouble: Trouble) -> Trouble:
+            machine = {"shape": fault.value} if trouble.machine else {}
+            lasts = trouble.lasts if fault in (Fault.RESET, Fault.HANG) else both(fault)
+            return replace(trouble, machine=machine, lasts=lasts)
+
+        odd = {**near.machine, **near.troubles[Fault.IMAGE].machine}
+        options = RouterOptions(
+            shapes={
+                "any": [BackendOptions(cloud=name, machine=stage.machine) for name, stage in stages.items()],
+                Fault.IMAGE.value: [BackendOptions(cloud=name, machine=odd) for name in stages],
+            }
+        )
+        clouds = {name: Cloud(make=partial(_same, stage.driver)) for name, stage in stages.items()}
+        yield Stage(
+            driver=RouterDriver(options, clouds),
+            machine={"shape": "any"},
+            alive=lambda: [*near.alive(), *far.alive()],
+            secrets=(*near.secrets, *far.secrets),
+            troubles={fault: found(fault, trouble) for fault, trouble in near.troubles.items()},
+        )
+
+
+def _same(driver: Driver) -> Driver:
+    return driver
+
+
 def _set(thing: object, values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         setattr(thing, key, value)
@@ -351,4 +399,5 @@ __all__ = [
     "openstack",
     "proxmox",
     "redfish",
+    "router",
 ]

@@ -29,8 +29,10 @@ from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.specs import CloudSettings, EngineSettings
+from cloudgraft.engine.templates import TemplateDeclaration
 from cloudgraft.engine.webhook import Webhook, WebhookSettings
 from cloudgraft.joining.claims import NewMachine
+from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Instance, InstanceState, NodeRef
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.testing import serving
@@ -55,8 +57,10 @@ STAGES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Stage]]]] = {
     "openstack": fault_stages.openstack,
     "libcloud": fault_stages.digital_ocean,
     "redfish": fault_stages.redfish,
+    "router": fault_stages.router,
 }
 OUT_OF_RESOURCES, OTHER = 1, 99
+SMALL: Final = TemplateDeclaration(capacity={"cpu": Quantity(2), "memory": Quantity("4Gi")})  # as Hetzner's cx23 is
 CODES: Final = {  # by which it is told when a cloud refuses; the others are tried again, or settled
     Fault.CREDENTIALS: ("unauthenticated", OTHER),
     Fault.PERMISSION: ("permission_denied", OTHER),
@@ -77,6 +81,7 @@ SAMPLE: Final = {  # a fault of each cloud in `make test`; all of them in `make 
     ("openstack", Fault.STOCK_OUT),
     ("libcloud", Fault.SERVER_ERROR),
     ("redfish", Fault.CREDENTIALS),
+    ("router", Fault.STOCK_OUT),
     ("ec2", Fault.RESET),
     ("ec2", Fault.RATE_LIMIT),
     ("openstack", Fault.HANG),
@@ -169,11 +174,11 @@ class Scene:
 async def playing(stage: Stage, trouble: Trouble, directory: Path) -> AsyncIterator[Scene]:
     clock, words = HandClock(), Words()
     cloud = CloudDeclaration(settings=CloudSettings(name="a"), make=lambda: stage.driver)
-    troubled = group("troubled", machine={**stage.machine, **trouble.machine})
+    troubled = group("troubled", machine={**stage.machine, **trouble.machine}, template=SMALL)
     blueprint = Blueprint(
         cluster=CLUSTER,
         clouds={"a": cloud},
-        groups=[group("well", machine=stage.machine), troubled],
+        groups=[group("well", machine=stage.machine, template=SMALL), troubled],
         settings=EngineSettings(create_deadline=timedelta(minutes=10)),
     )
     journal = SqlJournal.sqlite(directory / "journal.db")
