@@ -62,8 +62,11 @@ def located(error: CloudgraftError, cloud: str) -> CloudgraftError:
 
 
 def put_off(error: CloudgraftError, seconds: float) -> CloudgraftError:
-    """The same error once more, for a call that was not made: the cloud wants to be left alone for so much longer."""
-    return _class_of(error)(error.message, retry_after=seconds)
+    """The same error once more, for a call that was not made: the cloud wants to be left alone for so much longer.
+
+    It says so, because its words may be about another machine.
+    """
+    return _class_of(error)(f"the pause that it asked for is not over: {error.message}", retry_after=seconds)
 
 
 def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
