@@ -65,11 +65,14 @@ nodeGroups:
     told = done.stderr.removeprefix("error: ").splitlines()
     for start, words in (
         ("bad.yaml:3:28: clouds.one.bootTme", "did you mean bootTime?"),
-        ("bad.yaml:4:", "there is no shape 'huge'; there is: small, medium, large, gpu"),
-        ("bad.yaml:5:", "write it like http://127.0.0.1:9400"),
+        ("bad.yaml:4:", "clouds.two.prices.huge: there is no such shape; there is: small, medium, large, gpu"),
+        (
+            "bad.yaml:5:",
+            "clouds.three.url: is not the address of a simulated cloud; write it like http://127.0.0.1:9400",
+        ),
         ("bad.yaml:7:", "did you mean shape?"),
         ("bad.yaml:8:", "key"),
-        ("bad.yaml:9:", "shape must not be empty"),
+        ("bad.yaml:9:", "nodeGroups[2].machine.shape: must not be empty"),
     ):
         assert [line for line in told if start in line and words in line], (start, done.stderr)
     assert "Traceback" not in done.stderr
