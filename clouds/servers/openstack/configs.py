@@ -119,6 +119,9 @@ def _nova(site: Site) -> Sections:
     return {
         "DEFAULT": {
             "compute_driver": "fake.PredictableNodeUUIDDriver",
+            # Its host has 8 GiB: room for three, while what a check before has deleted may not be gone yet.
+            "ram_allocation_ratio": "100.0",
+            "cpu_allocation_ratio": "100.0",
             "host": HOST,
             "my_ip": "127.0.0.1",
             "state_path": site.directory("nova"),
