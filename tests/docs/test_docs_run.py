@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.terminal import FENCE, ROOT, Terminal
+from tests.docs.terminal import FENCE, ROOT, File, Terminal, steps
 from tests.postgres import PostgresServer, postgres  # noqa: F401 - a fixture
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -59,6 +59,20 @@ def test_every_command_of_the_page_works(page: Path, terminal: Terminal, request
     for number, port in zip(PORTS, free_ports(len(PORTS)), strict=True):
         text = re.sub(rf"\b{number}\b", str(port), text)
     terminal.follow(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_says_every_port_that_is_listened_on(page: Path) -> None:
+    """A port that nobody says is the usual one, and two pages are followed at the same time."""
+    files: dict[str, str] = {}
+    for step in steps(page.read_text()):
+        if isinstance(step, File):
+            files[step.name] = step.content
+        elif found := re.search(r"cloudgraft (?:serve|dock|node-manager) .*--config (\S+).*&$", step.text):
+            if "dock connect" in step.text:
+                continue  # it listens to nobody
+            content = files.get(found[1].strip("'"), "ops: made by a command of the page")
+            assert re.search(r"\bops:", content), f"{found[1]}: say `ops`, the port of metrics, or null"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
