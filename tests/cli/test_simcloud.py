@@ -113,7 +113,7 @@ async def test_its_options_come_from_a_file_and_from_the_command_line(tmp_path: 
         (("--listen", "0.0.0.0:0"), 1, "--insecure"),
         (("--options", "options.yaml"), 1, "options.yaml:2:"),
         (("--boot-time", "5"), 2, "missing unit"),
-        (("--kubeconfig", "no-such-file"), 1, "no-such-file"),
+        (("--kubeconfig", "no-such-file", "--listen", "127.0.0.1:0"), 1, "no-such-file"),
     ],
 )
 def test_what_cannot_work_is_told_without_a_traceback(
