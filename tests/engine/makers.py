@@ -60,10 +60,10 @@ def a_machine(machine_id: str = "m-1", name: str = NAME, **changes: Any) -> Mach
 
 
 def a_sight(*, since: float = NOW - 1000, **changes: Any) -> Sight:
-    return Sight(since=since, **changes)
+    return Sight(since=since, **{"listed_at": NOW, **changes})
 
 
-def a_listing(*machines: Machine, began: float = NOW) -> Listing:
+def a_listing(*machines: Machine, began: float = NOW, follows: float | None = None) -> Listing:
     indexing = Indexing()
     indexing.add(machines)
-    return indexing.listing(machines, began)
+    return indexing.listing(machines, began, follows)

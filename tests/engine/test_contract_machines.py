@@ -223,7 +223,7 @@ async def test_deadlines_can_be_set(tmp_path: Path) -> None:
     options = SimulatedOptions(boot_time=timedelta(hours=1), delete_time=timedelta(seconds=1))
     async with running(Rig(tmp_path, settings=settings, options=options)) as rig:
         await rig.provider.increase_size("g", 1)
-        await rig.settle(5)
+        await rig.settle(6)
         assert await rig.states() == ["booting"]
         await rig.settle(2)
         assert await rig.states() == ["failed"]

@@ -114,7 +114,7 @@ class Play:
     def step(self) -> None:
         self.world.pass_time()
         looker = Looker(IDENTITY, self.world.traits, CLOUD)
-        listing = a_listing(*self.world.machines.values(), began=self.world.now)
+        listing = a_listing(*self.world.machines.values(), began=self.world.now, follows=self.world.now - STEP)
         if self.record.presence is not Presence.NONE or NAME in listing.by_name or self.sight.machine is not None:
             look(self.record, self.sight, listing, looker)
         for _ in range(10):

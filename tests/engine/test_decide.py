@@ -37,7 +37,10 @@ FIXED = ("name", "group", "cloud", "placeholder", "settings", "tags", "requested
 
 def _sightings() -> Iterator[tuple[str, dict[str, Any]]]:
     """What can be seen of a machine, by name."""
-    yield "nothing yet", {}
+    yield "nothing yet", {"listed_at": None}
+    yield "not seen for the whole deadline", {"awaited_for": SETTINGS.create_deadline.total_seconds()}
+    late = {"machine": a_machine(state=MachineState.PENDING), "is_ours": True, "awaited_for": 9999.0}
+    yield "pending for the whole deadline", late
     yield "its create was answered", {"is_ours": True}
     yield "missing once", {"absences": 1, "absent_at": NOW - 5}
     yield "absent", {"absences": 2, "absent_at": NOW - 5}
@@ -73,13 +76,15 @@ def _situations() -> Iterator[Situation]:
     for may_create, is_paused, refusal in itertools.product((True, False), (True, False), (None, sold_out)):
         yield Situation(now=NOW, settings=SETTINGS, may_create=may_create, is_paused=is_paused, refusal=refusal)
     yield Situation(now=NOW, settings=SETTINGS, is_served=False)
+    yield Situation(now=NOW, settings=SETTINGS, sees_cloud=False)
+    yield Situation(now=NOW, settings=SETTINGS, sees_nodes=False)
 
 
 SIGHTS = list(_sights())
 SITUATIONS = list(_situations())
 
 
-def _check_move(record: MachineRecord, sight: Sight, decision: Move) -> None:
+def _check_move(record: MachineRecord, sight: Sight, at: Situation, decision: Move) -> None:
     new = decision.record
     assert new.state is record.state or (record.state, new.state) in TRANSITIONS
     assert new.version == record.version + 1
@@ -107,6 +112,15 @@ def _check_move(record: MachineRecord, sight: Sight, decision: Move) -> None:
         assert new.error is not None
         assert new.error.code
         assert new.error.message
+        may_exist = record.state is State.BOOTING or (record.state, record.presence) == (
+            State.CREATING,
+            Presence.UNKNOWN,
+        )
+        if new.error.code == "deadline" and may_exist:
+            assert sight.awaited_for >= SETTINGS.create_deadline.total_seconds(), "only observed time counts"
+            assert at.sees_cloud
+            assert at.sees_nodes
+            assert not sight.is_ready
     if new.state is State.RUNNING and record.state is not State.RUNNING:
         assert new.provider_id, "R30: a machine that runs is listed under its node's providerID"
     assert new.presence is not Presence.UNKNOWN or record.presence is Presence.UNKNOWN
@@ -134,6 +148,7 @@ def _check_delete(record: MachineRecord, sight: Sight, at: Situation, decision: 
     assert at.now >= sight.retry_at
     assert decision.machine.state is not MachineState.DELETING
     assert decision.machine != sight.unproven
+    assert at.sees_cloud or record.state is State.DELETING, "only the autoscaler's word deletes during an outage"
     if decision.machine in sight.extras:
         assert decision.kind == "double"
         assert decision.machine is not sight.machine
@@ -153,12 +168,15 @@ def _check_stay(record: MachineRecord, sight: Sight, at: Situation, decision: St
     if decision.wake_at is not None:
         assert decision.wake_at > at.now, "an alarm in the past would ring for ever"
         return
-    if record.state in (State.REQUESTED, State.CREATING, State.BOOTING):
+    if record.presence is Presence.NONE and record.state in (State.REQUESTED, State.CREATING):
         assert sight.is_calling, "it has a deadline"
-    assert record.state is not State.FAILED, "it has its time"
+    elif record.state in (State.CREATING, State.BOOTING):
+        is_late = sight.awaited_for >= SETTINGS.create_deadline.total_seconds()
+        assert sight.is_calling or sight.is_ready or not (is_late and at.sees_cloud and at.sees_nodes)
+    assert record.state is not State.FAILED or not at.sees_cloud, "it has its time"
     if record.state is State.RUNNING:
         assert sight.joined is not False
-    if record.state is State.DELETING:
+    if record.state is State.DELETING and at.sees_cloud:
         going = sight.machine is not None and sight.machine.state is MachineState.DELETING
         is_open = record.presence is Presence.UNKNOWN
         assert sight.is_calling or at.is_paused or going or is_open or not sight.is_ours
@@ -167,7 +185,7 @@ def _check_stay(record: MachineRecord, sight: Sight, at: Situation, decision: St
 def _check(record: MachineRecord, sight: Sight, at: Situation, decision: Decision) -> None:
     match decision:
         case Move():
-            _check_move(record, sight, decision)
+            _check_move(record, sight, at, decision)
         case Create():
             _check_create(record, sight, at)
         case Delete():
@@ -251,9 +269,60 @@ def test_a_late_success_is_adopted() -> None:
 def test_a_call_to_create_is_waited_for_even_past_the_deadline() -> None:
     record = a_record(state=State.CREATING, presence=Presence.UNKNOWN, age=AGES["past the create deadline"])
     assert decide(record, a_sight(is_calling=True), AT) == Stay()
-    failed = decide(record, a_sight(), AT)
+    failed = decide(record, a_sight(awaited_for=AGES["past the create deadline"]), AT)
     assert isinstance(failed, Move)
     assert (failed.record.state, failed.record.presence) == (State.FAILED, Presence.UNKNOWN)
+
+
+@pytest.mark.parametrize("state", [State.CREATING, State.BOOTING])
+def test_a_deadline_runs_only_while_the_machine_can_be_seen(state: State) -> None:
+    presence = Presence.UNKNOWN if state is State.CREATING else Presence.PRESENT
+    record, enough = a_record(state=state, presence=presence, age=86_400.0), SETTINGS.create_deadline.total_seconds()
+    assert decide(record, a_sight(awaited_for=enough - 1), AT) == Stay(), "a day that nobody saw makes nothing late"
+    late = a_sight(awaited_for=enough)
+    assert decide(record, late, replace(AT, sees_cloud=False)) == Stay()
+    assert decide(record, late, replace(AT, sees_nodes=False)) == Stay()
+    failed = decide(record, late, AT)
+    assert isinstance(failed, Move)
+    assert failed.record.state is State.FAILED
+
+
+@pytest.mark.parametrize("state", [MachineState.PENDING, MachineState.FAILED])
+def test_what_is_joined_and_ready_is_not_given_up_for_what_its_cloud_says(state: MachineState) -> None:
+    record = a_record(state=State.BOOTING, presence=Presence.PRESENT)
+    sight = a_sight(machine=a_machine(state=state), is_ours=True, awaited_for=9999.0, joined=True)
+    assert decide(record, sight, AT) == Stay()
+    sight.unready_since = NOW - 5
+    assert isinstance(decide(record, sight, AT), Move)
+
+
+def test_during_an_outage_nothing_is_deleted_of_our_own_accord() -> None:
+    outage = replace(AT, sees_cloud=False)
+    for state in (State.FAILED, State.GONE):
+        record = a_record(state=state, presence=Presence.PRESENT if state is State.FAILED else Presence.NONE)
+        sight = a_sight(machine=a_machine(), is_ours=True)
+        assert isinstance(decide(record, sight, outage), Stay)
+        assert isinstance(decide(record, sight, AT), Delete)
+    double = a_sight(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),))
+    running = a_record(state=State.RUNNING, presence=Presence.PRESENT)
+    assert isinstance(decide(running, double, outage), Stay)
+    assert isinstance(decide(running, double, AT), Delete)
+
+
+def test_a_long_outage_makes_the_proof_of_ownership_too_old_to_delete_by() -> None:
+    record, outage = a_record(state=State.DELETING, presence=Presence.PRESENT), replace(AT, sees_cloud=False)
+    fresh = a_sight(machine=a_machine(), is_ours=True, listed_at=NOW - 60)
+    assert decide(record, fresh, outage) == Delete(a_machine())
+    assert decide(record, replace(fresh, listed_at=NOW - 3600), outage) == Stay()
+    assert decide(record, replace(fresh, listed_at=NOW - 3600), AT) == Delete(a_machine())
+
+
+def test_a_failed_machine_keeps_its_state_until_lists_work_again() -> None:
+    record = a_record(state=State.FAILED, presence=Presence.PRESENT, age=AGES["past the time of a failed one"])
+    assert decide(record, a_sight(), replace(AT, sees_cloud=False)) == Stay()
+    ended = decide(record, a_sight(), AT)
+    assert isinstance(ended, Move)
+    assert ended.record.state is State.DELETING
 
 
 @pytest.mark.parametrize(
@@ -376,7 +445,7 @@ def test_what_kept_the_cloud_from_being_asked_is_told_when_time_is_up() -> None:
 def test_what_the_cloud_says_of_a_machine_that_never_ran_is_told_when_time_is_up() -> None:
     record = a_record(state=State.BOOTING, presence=Presence.PRESENT, age=AGES["past the create deadline"])
     seen = a_machine(state=MachineState.PENDING, reason="its switch is broken")
-    failed = decide(record, a_sight(machine=seen, is_ours=True), AT)
+    failed = decide(record, a_sight(machine=seen, is_ours=True, awaited_for=AGES["past the create deadline"]), AT)
     assert isinstance(failed, Move)
     assert failed.record.error is not None
     why = "it did not run in time, the cloud reports it as pending: its switch is broken"

@@ -128,9 +128,9 @@ async def test_a_node_that_recovers_while_its_replacement_is_written_is_kept(
 def test_the_clusters_word_and_our_own_eyes_must_agree() -> None:
     """Its clock may be another: what it tells is not believed before we have seen it for a while."""
     assert due_at(a_sight(), SETTINGS, NOW) is None
-    assert due_at(a_sight(dead_since=NOW - 60), SETTINGS, NOW) == NOW + 240
+    assert due_at(a_sight(dead_since=NOW - 60, dead_for=60.0), SETTINGS, NOW) == NOW + 240
     assert due_at(a_sight(unready_since=NOW - 7200), SETTINGS, NOW) == NOW + 300
     assert due_at(a_sight(unready_since=NOW - 7200, unready_for=300.0), SETTINGS, NOW) == NOW
     assert due_at(a_sight(unready_since=NOW - 60, unready_for=60.0), SETTINGS, NOW) == NOW + 29 * MINUTE
-    both = a_sight(dead_since=NOW - 300, unready_since=NOW)
+    both = a_sight(dead_since=NOW - 300, dead_for=300.0, unready_since=NOW)
     assert due_at(both, SETTINGS, NOW) == NOW

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.intents import found
-from cloudgraft.engine.sight import Looker, Sight, look
+from cloudgraft.engine.sight import LONGEST_GAP, Looker, Sight, look
 from cloudgraft.engine.specs import CloudSettings
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, Ownership
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.engine.makers import IDENTITY, NAME, NOW, a_listing, a_machine, a_record, a_sight, a_spec
 
@@ -45,6 +45,48 @@ def seen(
     sight = sight or a_sight()
     look(record, sight, a_listing(*machines, began=at), looker or a_looker())
     return sight
+
+
+# -- time that counts --------------------------------------------------------------------------------------------------
+
+BOOTING = a_record(state=State.BOOTING, presence=Presence.PRESENT)
+
+
+def listed(record: MachineRecord, sight: Sight, machine: Machine, *, at: float, follows: float | None) -> None:
+    look(record, sight, a_listing(machine, began=at, follows=follows), a_looker())
+
+
+def test_time_counts_between_two_lists_that_both_have_the_machine() -> None:
+    sight, machine = a_sight(listed_at=None), a_machine(state=MachineState.STOPPED)
+    listed(BOOTING, sight, machine, at=NOW, follows=NOW - 10)
+    assert (sight.awaited_for, sight.dead_for) == (0.0, 0.0), "the list before this one did not know it"
+    listed(BOOTING, sight, machine, at=NOW + 10, follows=NOW)
+    listed(BOOTING, sight, machine, at=NOW + 25, follows=NOW + 10)
+    assert (sight.awaited_for, sight.dead_for) == (25.0, 25.0)
+
+
+def test_time_in_which_a_list_failed_does_not_count() -> None:
+    sight, machine = a_sight(listed_at=NOW), a_machine(state=MachineState.PENDING)
+    listed(BOOTING, sight, machine, at=NOW + 3600, follows=None)
+    assert sight.awaited_for == 0.0
+    listed(BOOTING, sight, machine, at=NOW + 3610, follows=NOW + 3600)
+    assert sight.awaited_for == 10.0
+
+
+def test_of_a_stopped_process_only_a_part_of_the_time_counts() -> None:
+    sight = a_sight(listed_at=NOW)
+    listed(BOOTING, sight, a_machine(state=MachineState.PENDING), at=NOW + 86_400, follows=NOW)
+    assert sight.awaited_for == LONGEST_GAP
+
+
+def test_a_part_of_the_cloud_that_cannot_be_listed_makes_no_machine_late() -> None:
+    sight, pending = a_sight(listed_at=NOW), a_machine("b/1", state=MachineState.PENDING)
+    elsewhere = replace(BOOTING, machine_id="b/1")
+    partial = PartialList([], complete_for=["a/"], is_whole=False)
+    look(elsewhere, sight, replace(a_listing(began=NOW + 10, follows=NOW), machines=partial), a_looker())
+    assert sight.listed_at == NOW
+    listed(elsewhere, sight, pending, at=NOW + 20, follows=NOW + 10)
+    assert sight.awaited_for == 0.0
 
 
 # -- absence -----------------------------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ is the order in which they count.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from cloudgraft.engine.sight import Sight
+from cloudgraft.engine.sight import LONGEST_GAP, Sight
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import LOST, amend, is_lost, is_released, move, was_found
 from cloudgraft.sdk.driver import Machine, MachineState
@@ -64,6 +63,8 @@ class Situation:
     now: float
     settings: EngineSettings
     may_create: bool = True  # False until the cloud has been listed since we started
+    sees_cloud: bool = True  # False while the latest list failed
+    sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
     is_paused: bool = False
     is_served: bool = True  # False: there is no such group any more
     refusal: ErrorRecord | None = None  # why no machine of this group can be had just now
@@ -89,7 +90,7 @@ def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | None:
     """Law 3: a second machine for the same intent is deleted, whatever state the first is in."""
-    if not sight.extras or sight.is_calling or at.is_paused or at.now < sight.retry_at:
+    if not sight.extras or sight.is_calling or at.is_paused or not at.sees_cloud or at.now < sight.retry_at:
         return None
     if sight.deleted_at is not None:
         return None
@@ -104,7 +105,7 @@ def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | Non
 def _requested(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if sight.machine is not None:
         return _accepted(record, sight.machine, at, "the cloud already has a machine of this name with our marks")
-    deadline = _deadline(record, at.settings.create_deadline)
+    deadline = _own_deadline(record, sight, at)
     if at.now >= deadline:
         return _failed(record, at, _why_not_created(sight, "no call to create it could be made in time"))
     if at.refusal is not None:
@@ -119,18 +120,19 @@ def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return _accepted(record, sight.machine, at, "a list shows that the cloud has accepted it")
     if sight.is_calling:
         return Stay()  # its answer comes, or its time-out
-    deadline = _deadline(record, at.settings.create_deadline)
-    if at.now >= deadline:
+    is_unknown = record.presence is Presence.UNKNOWN
+    # What the cloud may hold is deleted when it fails, so only observed time counts then (see _is_overdue).
+    deadline = None if is_unknown else _own_deadline(record, sight, at)
+    if _is_overdue(sight, at) if deadline is None else at.now >= deadline:
         return _failed(record, at, _why_not_created(sight, "the cloud did not create it in time"))
-    if record.presence is Presence.UNKNOWN and sight.is_absent:
+    if is_unknown and sight.is_absent:
         return Move(
             amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", kind=None
         )
     # What is there under its name must not be made again: its marks may come late.
-    is_open = record.presence is Presence.UNKNOWN or sight.unproven is not None
-    if is_open or at.is_paused or not at.may_create:
+    if is_unknown or sight.unproven is not None or at.is_paused or not at.may_create:
         return Stay(deadline)
-    return Create() if at.now >= sight.retry_at else Stay(min(sight.retry_at, deadline))
+    return Create() if at.now >= sight.retry_at else Stay(min(sight.retry_at, deadline or sight.retry_at))
 
 
 def _why_not_created(sight: Sight, otherwise: str) -> ErrorRecord:
@@ -149,7 +151,7 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         news = _news(record, seen)
         if seen.state is MachineState.RUNNING and (seen.provider_id or record.provider_id):
             return Move(move(record, State.RUNNING, at.now, **news), "the cloud says that it runs")
-        if seen.state in (MachineState.FAILED, MachineState.DELETING):
+        if seen.state is MachineState.DELETING or (seen.state is MachineState.FAILED and not sight.is_ready):
             why = seen.reason or f"the cloud reports it as {seen.state.value} before it ran"
             return _failed(record, at, _boot_failure(seen, why), **news)
         if news:
@@ -157,12 +159,24 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     elif sight.is_absent:
         why = "it disappeared from its cloud before it ran"
         return _failed(record, at, failure("vanished", why), presence=Presence.NONE)
-    deadline = _deadline(record, at.settings.create_deadline)
-    if at.now >= deadline:
+    if _is_overdue(sight, at) and not sight.is_ready:
         state = f", the cloud reports it as {seen.state.value}" if seen else ""
         reason = f": {seen.reason}" if seen and seen.reason else ""
         return _failed(record, at, failure("deadline", f"it did not run in time{state}{reason}"))
-    return Stay(deadline)
+    return Stay()
+
+
+def _is_overdue(sight: Sight, at: Situation) -> bool:
+    """Whether lists have covered a machine for the whole deadline, and the view of the cluster is fresh.
+
+    A machine that fails is deleted. So an outage, a restart or a clock that is set must not make it late.
+    """
+    return at.sees_cloud and at.sees_nodes and sight.awaited_for >= at.settings.create_deadline.total_seconds()
+
+
+def _own_deadline(record: MachineRecord, sight: Sight, at: Situation) -> float:
+    """When a machine fails of which the cloud holds nothing: by the time of this process, cloud or no cloud (law 7)."""
+    return max(record.requested_at, sight.since) + at.settings.create_deadline.total_seconds()
 
 
 def _boot_failure(seen: Machine, why: str) -> ErrorRecord:
@@ -201,7 +215,7 @@ def _joining(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """Its resources go at once; itself stays listed until the autoscaler deletes it, or time does (law 5)."""
     expires = record.state_since + at.settings.failed_ttl.total_seconds()
-    if at.now >= expires:
+    if at.now >= expires and (record.presence is Presence.NONE or at.sees_cloud):
         if record.presence is Presence.NONE:
             return Move(move(record, State.GONE, at.now), "nobody deleted it for as long as a failed machine is kept")
         return Move(
@@ -209,7 +223,8 @@ def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decisio
         )
     decision = _clear(record, sight, at)
     if isinstance(decision, Stay):
-        return Stay(expires if decision.wake_at is None else min(expires, decision.wake_at))
+        times = [time for time in (expires, decision.wake_at) if time is not None and time > at.now]
+        return Stay(min(times, default=None))
     return decision
 
 
@@ -231,7 +246,7 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen)), why)
     if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
         return Stay()
-    if sight.deleted_at is not None:
+    if sight.deleted_at is not None or not at.sees_cloud:
         return Stay()  # a list will tell whether it is still there, and still this one
     if at.now < sight.retry_at:
         return Stay(sight.retry_at)
@@ -256,9 +271,21 @@ def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     is_going = seen is not None and seen.state is MachineState.DELETING
     if record.presence is not Presence.PRESENT or at.is_paused or is_going or not sight.is_ours:
         return Stay()
-    if sight.deleted_at is not None:
+    if sight.deleted_at is not None or not _may_clear(record, sight, at):
         return Stay()  # a list will tell whether it is still there, and still this one
     return Delete(seen or _as_known(record)) if at.now >= sight.retry_at else Stay(sight.retry_at)
+
+
+def _may_clear(record: MachineRecord, sight: Sight, at: Situation) -> bool:
+    """What we gave up ourselves is deleted only while lists work.
+
+    What the autoscaler deletes goes at once, but not by a proof of ownership that a long outage has made old: by then
+    the cloud may have given the id to another machine.
+    """
+    if record.state is State.DELETING:
+        proven_at = sight.since if sight.listed_at is None else sight.listed_at
+        return at.sees_cloud or at.now - proven_at <= LONGEST_GAP
+    return at.sees_cloud and sight.listed_at is not None
 
 
 def _settled(record: MachineRecord, sight: Sight) -> Move | None:
@@ -303,10 +330,6 @@ def _as_known(record: MachineRecord) -> Machine:
         provider_id=record.provider_id or None,
         tags=record.tags,
     )
-
-
-def _deadline(record: MachineRecord, limit: timedelta) -> float:
-    return record.requested_at + limit.total_seconds()
 
 
 _RULES = {

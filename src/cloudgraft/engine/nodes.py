@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from cloudgraft.engine.cluster import Cluster
-from cloudgraft.engine.sight import Sight
+from cloudgraft.engine.sight import LONGEST_GAP, Sight
 from cloudgraft.joining.match import Problem
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["NodeCount", "Nodes"]
-
-_LONGEST: Final = 300.0  # seconds between two looks that count at most
 
 
 @dataclass(slots=True)
@@ -55,7 +52,7 @@ class Nodes:
         """Counts the time since the latest look; to be called before machines are seen."""
         is_known = self.is_known
         if is_known and self._looked_at is not None:
-            self._watched += max(0.0, min(now - self._looked_at, _LONGEST))
+            self._watched += max(0.0, min(now - self._looked_at, LONGEST_GAP))
         self._looked_at = now if is_known else None
 
     def see(self, record: MachineRecord, sight: Sight) -> None:

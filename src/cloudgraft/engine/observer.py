@@ -79,7 +79,9 @@ class Observer:
             return False
         # A long list is taken in piece by piece, so that calls get their turn in between.
         machines = await self._truly_named(machines)
-        listing = await _indexed(machines, began)
+        # None after a failure: then nobody knows what happened since the latest list that worked.
+        follows = self.health.listed_at if self.health.failures == 0 else None
+        listing = await _indexed(machines, began, follows)
         await self._look_at_all(listing)
         orphans: list[Orphan] = []
         for start in range(0, len(machines), SLICE):
@@ -269,12 +271,12 @@ class Observer:
         await self._around.writer.write(lambda: Change(events=(event,)))
 
 
-async def _indexed(machines: Sequence[Machine], began: float) -> Listing:
+async def _indexed(machines: Sequence[Machine], began: float, follows: float | None) -> Listing:
     indexing = Indexing()
     for start in range(0, len(machines), _GLANCES):
         indexing.add(machines[start : start + _GLANCES])
         await asyncio.sleep(0)
-    return indexing.listing(machines, began)
+    return indexing.listing(machines, began, follows)
 
 
 def _is_over(record: MachineRecord) -> bool:

@@ -28,12 +28,13 @@ class RepairPlan:
 def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
     """From when on a running machine is to be replaced; None while nothing is wrong with it.
 
-    A node that is not ready must have been so for long as the cluster tells it, whose clock may be another, and for a
-    while as we have seen it ourselves.
+    Only time counts in which lists reported it dead; a node that is ready says that it is not. A node that is not ready
+    must have been so for long as the cluster tells it, whose clock may be another, and for a while as we have seen it
+    ourselves.
     """
     times = []
-    if sight.dead_since is not None:
-        times.append(sight.dead_since + settings.after.total_seconds())
+    if sight.dead_since is not None and not sight.is_ready:
+        times.append(now + settings.after.total_seconds() - sight.dead_for)
     if sight.unready_since is not None and settings.not_ready_after:
         seen = now + settings.after.total_seconds() - sight.unready_for
         times.append(max(seen, sight.unready_since + settings.not_ready_after.total_seconds()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import CloudSettings, create_limit
@@ -15,17 +16,23 @@ from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["Indexing", "Listing", "Looker", "Sight", "believable_from", "look"]
+__all__ = ["LONGEST_GAP", "Indexing", "Listing", "Looker", "Sight", "believable_from", "look"]
 
 _NEEDED = 2  # complete lists without a machine before it counts as absent
 _DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
+_AWAITED = frozenset({State.CREATING, State.BOOTING})
+LONGEST_GAP: Final = 300.0  # seconds between two looks that count as observed: a process may have been stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One answer of a driver's list, indexed. ``began`` is when it was asked for."""
+    """One answer of a driver's list, indexed.
+
+    ``began`` is when it was asked for; ``follows`` is when the list before it was, unless one failed in between.
+    """
 
     began: float
+    follows: float | None = None
     machines: Sequence[Machine]
     by_name: Mapping[str, Machine]  # one of each name
     by_id: Mapping[str, Machine]
@@ -74,9 +81,16 @@ class Indexing:
             self._twins.setdefault(machine.name, [other]).append(machine)
         self._by_name[machine.name] = machine
 
-    def listing(self, machines: Sequence[Machine], began: float) -> Listing:
+    def listing(self, machines: Sequence[Machine], began: float, follows: float | None = None) -> Listing:
         """Of all that was added, which is all of the answer."""
-        return Listing(began=began, machines=machines, by_name=self._by_name, by_id=self._by_id, twins=self._twins)
+        return Listing(
+            began=began,
+            follows=follows,
+            machines=machines,
+            by_name=self._by_name,
+            by_id=self._by_id,
+            twins=self._twins,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +104,10 @@ class Sight:
     absences: int = 0
     absent_at: float = 0.0  # when the list began that last counted as an absence
     dead_since: float | None = None  # since when the cloud has reported it stopped or failed
+    # Time in which lists covered the machine, and only that: an outage costs patience, never a machine.
+    listed_at: float | None = None  # when the latest list began that covers it
+    awaited_for: float = 0.0  # seconds in which it was not running yet
+    dead_for: float = 0.0  # seconds in which it was reported stopped or failed
     is_calling: bool = False  # a call about it is under way
     retry_at: float = 0.0  # no call about it before that
     deletes: int = 0  # calls to delete it that the cloud accepted
@@ -115,6 +133,11 @@ class Sight:
         return self.last_node is not None
 
     @property
+    def is_ready(self) -> bool:
+        """Whether its node is in the cluster and ready, as a fresh view of the cluster shows it."""
+        return self.joined is True and self.unready_since is None
+
+    @property
     def is_ill(self) -> bool:
         """Its cloud reports it dead, or its node is not ready."""
         return self.dead_since is not None or self.unready_since is not None
@@ -128,7 +151,12 @@ class Sight:
         """The cloud says that it has no such machine: what was seen of it is history."""
         self.extras = tuple(m for m in self.extras if m.machine_id != machine_id)
         if self.machine is not None and self.machine.machine_id == machine_id:
-            self.machine, self.is_ours, self.dead_since = None, False, None
+            self.machine, self.is_ours = None, False
+            self.revive()
+
+    def revive(self) -> None:
+        """The cloud does not report it dead any more."""
+        self.dead_since, self.dead_for = None, 0.0
 
 
 def believable_from(record: MachineRecord, sight: Sight, traits: DriverTraits, settings: CloudSettings) -> float:
@@ -159,6 +187,7 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     found = _candidates(record, listing, looker.identity)
     if not listing.tells_of(record) and (not found or _is_elsewhere(record, listing)):
         return  # what was seen before still counts
+    passed = _observe(record, sight, listing)
     if sight.deleted_at is not None and listing.began >= sight.deleted_at:
         sight.deleted_at = None
     proven = [m for m in found if looker.identity.is_proven(m, looker.traits.ownership, record)]
@@ -166,16 +195,27 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     sight.unproven = next((m for m in found if m not in proven), None)
     if not ours:
         sight.is_ours = not found and _is_ours_unseen(record, sight, looker)
-        sight.machine, sight.extras, sight.dead_since = None, (), None
+        sight.machine, sight.extras = None, ()
+        sight.revive()
         _count_absence(record, sight, listing, looker, is_there=bool(found))
         return
     kept = _kept(record, ours, sight.node)
     sight.machine, sight.extras = kept, tuple(m for m in proven if m is not kept)
     sight.absences, sight.is_ours = 0, kept in proven
     if kept.state not in _DEAD:
-        sight.dead_since = None
+        sight.revive()
     elif sight.dead_since is None:
         sight.dead_since = listing.began
+    else:
+        sight.dead_for += passed
+
+
+def _observe(record: MachineRecord, sight: Sight, listing: Listing) -> float:
+    """Counts the seconds since the list before, if both cover the machine and none failed in between."""
+    before, sight.listed_at = sight.listed_at, listing.began
+    passed = min(listing.began - before, LONGEST_GAP) if before is not None and before == listing.follows else 0.0
+    sight.awaited_for = sight.awaited_for + passed if record.state in _AWAITED else 0.0
+    return passed
 
 
 def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:
