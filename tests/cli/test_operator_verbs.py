@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cloudgraft.cli import adopt, orphans, pause, resume
+from cloudgraft.cli import accept_loss, adopt, orphans, pause, resume, status
 from cloudgraft.engine.identity import TAG_CLUSTER_ID, TAG_GROUP
 from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.records import Order, SimMachine
@@ -49,6 +49,19 @@ async def test_what_is_not_there_cannot_be_paused(operator: Operator) -> None:
     assert (await operator.run(pause.command, "x", code=1)).stderr == "error: there is no group 'x'; there is: g\n"
     assert "say either a GROUP or --cloud" in (await operator.run(pause.command, code=2)).stderr
     assert (await operator.run(resume.command, "g", "--cloud", "sim", code=2)).stdout == ""
+
+
+async def test_accept_loss_believes_a_list_that_misses_all_machines(operator: Operator) -> None:
+    assert (await operator.run(accept_loss.command, "--cloud", "sim")).stdout == "Nothing of cloud sim is held back.\n"
+    await operator.rig.provider.increase_size("g", 3)
+    await operator.rig.settle(5)
+    operator.rig.chaos(emptyLists=1)
+    await operator.rig.settle(3)
+    assert "misses 3 of 3 machines at once" in (await operator.run(status.command)).stdout
+    assert (await operator.run(accept_loss.command, "--cloud", "sim")).stdout == "Accepted: 3 machines of cloud sim.\n"
+    await operator.rig.settle(3)
+    assert operator.rig.records(State.RUNNING) == []
+    assert await operator.json(accept_loss.command, "g") == {"scope": "group", "name": "g", "machines": 0}
 
 
 async def test_adopt_shows_what_it_would_do_and_does_it_with_yes(operator: Operator) -> None:

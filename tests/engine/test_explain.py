@@ -34,6 +34,7 @@ CLOUD = CloudReport(
     orphans=0,
     is_ready=True,
     blocked="",
+    held_back="",
     paused=None,
     calls_under_way=0,
 )

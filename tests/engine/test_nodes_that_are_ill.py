@@ -66,7 +66,7 @@ async def test_one_at_a_time_within_the_share(case: Case, cluster: MemoryCluster
     cluster.fall_ill(case.clock.now(), one, two)
     await case.turns(35, MINUTE)
     assert case.records(State.RUNNING) == 4
-    assert any("2 machines of group g are broken" in message for message in await case.events("breaker"))
+    assert any("2 of 4 machines of group g are broken" in message for message in await case.events("breaker"))
 
 
 async def test_while_most_nodes_are_not_ready_none_is_replaced(case: Case, cluster: MemoryCluster) -> None:
@@ -112,7 +112,7 @@ async def test_a_node_that_recovers_while_its_replacement_is_written_is_kept(
 ) -> None:
     ill, *_ = await four(case, cluster)
     cluster.fall_ill(case.clock.now(), ill)
-    repairer = case.engine.workers["a"]._repairer
+    repairer = case.engine.workers["a"].repairer
     replaced = repairer._replace
 
     async def late(*given: object) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from cloudgraft.dock.hub_settings import DriverReport
 from cloudgraft.engine import adoption, disposal, pauses, release
+from cloudgraft.engine.accept_loss import accept_loss
 from cloudgraft.engine.dry_run import Result
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.explain import explain
@@ -37,6 +38,7 @@ def engine_methods(engine: Engine, *, config_trouble: Callable[[], str] = str) -
         "Explain": methods.explain,
         "Pause": methods.pause,
         "Resume": methods.resume,
+        "AcceptLoss": methods.accept_loss,
         "Adopt": methods.adopt,
         "ListOrphans": methods.list_orphans,
         "AdoptOrphans": methods.adopt_orphans,
@@ -111,6 +113,11 @@ class _Methods:
         asked = _Request(request, "group", "cloud")
         scope, name = asked.scope()
         return {"scope": scope.value, "name": name, "changed": await pauses.resume(self._engine, scope, name)}
+
+    async def accept_loss(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "group", "cloud")
+        scope, name = asked.scope()
+        return {"scope": scope.value, "name": name, "machines": await accept_loss(self._engine, scope, name)}
 
     async def adopt(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "group", "machineIds", "namePrefix", "dryRun")

@@ -27,6 +27,7 @@ from cloudgraft.config.guards import Guards
 from cloudgraft.config.process import PluginProcess
 from cloudgraft.dock.bridge import DockDriver
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.breaker import BreakerLimit
 from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
 from cloudgraft.engine.templates import TemplateDeclaration
 from cloudgraft.plugins.registry import Kind, find
@@ -277,6 +278,12 @@ def _settings(config: Config) -> EngineSettings:
             after=repair.after,
             not_ready_after=repair.not_ready_after,
             max_share=repair.max_share,
+        ),
+        absence=BreakerLimit(
+            share=engine.mass_absence.share,
+            few=engine.mass_absence.few,
+            hold=engine.mass_absence.hold.total_seconds(),
+            looks=engine.mass_absence.lists,
         ),
         delete_orphans=engine.orphans.delete,
         gpu_label=engine.gpu_label or "",

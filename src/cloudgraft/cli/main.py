@@ -20,6 +20,7 @@ VERBS = {
     "doctor": "Find what is wrong with server, autoscaler and cluster, and what mends it.",
     "pause": "Pause a node group, or all of a cloud.",
     "resume": "Resume what was paused.",
+    "accept-loss": "Believe that many machines are gone or broken at once, which is held back otherwise.",
     "adopt": "Take machines that are running already into a node group.",
     "orphans": "Find machines that are not where they should be; adopt, release or delete them.",
     "call": "Make one of the 15 calls to any server, as the autoscaler would.",

@@ -158,7 +158,7 @@ def _clouds(report: Report) -> Iterator[RenderableType]:
 
 
 def _cloud_note(cloud: Report) -> Text:
-    notes = [cloud["blocked"]] if cloud["blocked"] else []
+    notes = [cloud[key] for key in ("blocked", "heldBack") if cloud[key]]
     if cloud["error"]:
         notes.append(f"since {cloud['downSince'] or 'the start'}: {cloud['error']}")
     if cloud["paused"]:

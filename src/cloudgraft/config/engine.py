@@ -6,14 +6,14 @@ from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StrictBool, StrictStr, field_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator
 
 from cloudgraft.config.fields import Duration, Kind, PositiveDuration, ReadableFile, Share, Text, refuse
 from cloudgraft.config.kubernetes import LabelKey
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["Engine", "Orphans", "Repair", "Webhook"]
+__all__ = ["Engine", "MassAbsence", "Orphans", "Repair", "Webhook"]
 
 
 class Repair(Section):
@@ -28,6 +28,26 @@ class Repair(Section):
     )
     max_share: Share = Field(
         0.2, description="The largest share of a group that is replaced at once; one machine always may be."
+    )
+
+
+class MassAbsence(Section):
+    """A list that misses many machines at once is not believed before that has lasted, or an operator accepts it.
+
+    Until then the machines count as if they were there. A machine whose node is not ready is believed to be gone.
+    """
+
+    share: Share = Field(0.2, description="The share of a cloud's machines that may be missing at once.")
+    few: Annotated[StrictInt, Field(ge=0), Kind("whole number")] = Field(
+        2, description="So many may always be missing, however large a share that is."
+    )
+    hold: Duration = Field(
+        timedelta(minutes=10),
+        description="For how long more than that must be missing. Keep it below the autoscaler's 15 minutes "
+        "(`--max-node-provision-time`): it takes held machines without nodes for machines to come.",
+    )
+    lists: Annotated[StrictInt, Field(ge=1), Kind("whole number")] = Field(
+        5, description="How many lists in a row must miss them."
     )
 
 
@@ -97,6 +117,9 @@ class Engine(Section):
         "that the node is gone too; at most a day.",
     )
     repair: Repair = Field(Repair(), description="What is done about machines that die.")
+    mass_absence: MassAbsence = Field(
+        MassAbsence(), description="When a list is doubted that misses many machines at once."
+    )
     orphans: Orphans = Field(Orphans(), description="What is done about machines that nobody knows.")
     gpu_label: LabelKey | None = Field(
         None, description="The label that nodes with a GPU carry.", examples=["example.com/gpu"]

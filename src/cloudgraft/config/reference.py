@@ -31,7 +31,7 @@ from cloudgraft.config.discovery_agent import (
     AgentTls,
 )
 from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
-from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
+from cloudgraft.config.engine import Engine, MassAbsence, Orphans, Repair, Webhook
 from cloudgraft.config.fields import Kind
 from cloudgraft.config.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
 from cloudgraft.config.guards import Guards
@@ -164,6 +164,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`maxSpendPerDay` of guards", MoneyPerDay),
     ("`engine`", Engine),
     ("`engine.repair`", Repair),
+    ("`engine.massAbsence`", MassAbsence),
     ("`engine.orphans`", Orphans),
     ("`engine.webhook`", Webhook),
     ("`providers`: `type: externalgrpc`", ExternalGrpcProvider),

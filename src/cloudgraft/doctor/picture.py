@@ -122,6 +122,7 @@ class Cloud:
     error: str = ""
     error_code: str = ""
     blocked: str = ""
+    held_back: str = ""
     paused: str = ""
 
 

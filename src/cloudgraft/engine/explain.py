@@ -20,7 +20,16 @@ from cloudgraft.store.records import Event, MachineRecord, State
 __all__ = ["EventReport", "Explanation", "explain"]
 
 _ASKED: Final = ("increase", "delete", "decrease")
-_OF_ITS_CLOUD: Final = ("cloud_down", "cloud_up", "cloud_ready", "blocked", "paused", "resumed")
+_OF_ITS_CLOUD: Final = (
+    "cloud_down",
+    "cloud_up",
+    "cloud_ready",
+    "blocked",
+    "breaker",
+    "breaker_closed",
+    "paused",
+    "resumed",
+)
 _OF_ALL: Final = ("journal_recovered", "leader", "refused_config")
 _FAILURES_AMONG: Final = 500  # lines of machines' histories in which failures are looked for
 _MOST_TROUBLED: Final = 50

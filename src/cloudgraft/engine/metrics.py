@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cloudgraft.engine.breaker import Breaker
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import KINDS
 from cloudgraft.engine.orphans import OrphanKind
@@ -49,6 +50,10 @@ _FAMILIES: Final = {
     "cloudgraft_cloud_calls": (
         "Calls to the cloud that ended, by result: ok or an error's name",
         ("cloud", "call", "result"),
+    ),
+    "cloudgraft_machines_held_back": (
+        "Machines that a cloud misses, or a group has broken, in such numbers that it is not believed",
+        ("cloud", "group", "reason"),
     ),
     "cloudgraft_orphans": ("Machines that look like ours and are not in the journal", ("cloud", "kind")),
     "cloudgraft_guard_used": ("What counts against a guard; no cloud means all together", ("cloud", "guard")),
@@ -138,6 +143,9 @@ class EngineMetrics(Collector):
         yield "cloudgraft_cloud_calls_under_way", (cloud,), worker.caller.under_way
         for (call, result), count in list(worker.caller.ended.items()):
             yield "cloudgraft_cloud_calls", (cloud, call, result), count
+        yield "cloudgraft_machines_held_back", (cloud, "", "missing"), _held_back(worker.observer.absence)
+        for group, breaker in list(worker.repairer.breakers.items()):
+            yield "cloudgraft_machines_held_back", (cloud, group, "broken"), _held_back(breaker)
         orphans = Counter(orphan.kind for orphan in list(worker.observer.orphans))
         for kind in OrphanKind:
             yield "cloudgraft_orphans", (cloud, kind.value), orphans[kind]
@@ -164,6 +172,10 @@ class EngineMetrics(Collector):
         except UnavailableError:
             return False
         return True
+
+
+def _held_back(breaker: Breaker) -> int:
+    return len(breaker.affected) if breaker.is_open else 0
 
 
 def _steady(read: Callable[[], Iterator[T]]) -> list[T]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
+from cloudgraft.engine.breaker import Breaker, Turn
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.guards import Tally, tally
@@ -24,6 +26,7 @@ __all__ = ["Observer"]
 
 SLICE = 50  # machines looked at before others get their turn on the event loop
 _GLANCES = 1000  # the same where nothing but a name is looked at
+_THERE = frozenset({State.BOOTING, State.RUNNING})  # without those that are being deleted
 
 
 class Observer:
@@ -42,6 +45,7 @@ class Observer:
         self._began = around.clock.now()
         self._told: set[str] = set()  # machine ids of orphans that were told of
         self._listed = False  # since we started
+        self.absence = Breaker()  # of machines that lists miss
 
     @property
     def traits(self) -> DriverTraits:
@@ -159,7 +163,7 @@ class Observer:
         return self.name not in self._around.fleet.adopted_clouds or bool(self._around.fleet.moving.get(self.name))
 
     async def _look_at_all(self, listing: Listing) -> None:
-        looker = Looker(self._around.identity, self.traits, self._caller.settings)
+        looker = await self._looker(listing)
         fleet = self._around.fleet
         names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._sights))
         for count, name in enumerate(names, 1):
@@ -173,6 +177,53 @@ class Observer:
                 self._sights.pop(name, None)
             if count % SLICE == 0:
                 await asyncio.sleep(0)
+
+    async def _looker(self, listing: Listing) -> Looker:
+        """How to read this list: no absence is believed while it misses too many machines at once."""
+        looker = Looker(self._around.identity, self.traits, self._caller.settings)
+        missing, total = await self._missing(listing, looker)
+        turn = self.absence.look(missing, total, listing.began, self._around.settings.absence)
+        if turn is not Turn.NONE:
+            await self._tell("breaker" if turn is Turn.OPENED else "breaker_closed", self._absence_message(turn))
+        return replace(looker, is_doubted=self.absence.is_open, accepted=self.absence.accepted)
+
+    async def _missing(self, listing: Listing, looker: Looker) -> tuple[set[str], int]:
+        """The names of machines that were there and must be in this list, and are not; and of how many."""
+        missing: set[str] = set()
+        total = 0
+        records = self._around.fleet.in_cloud(self.name)
+        for count, record in enumerate(list(records.values()), 1):
+            if record.state in _THERE and listing.tells_of(record):
+                total += 1
+                is_listed = record.machine_id in listing.by_id or record.name in listing.by_name
+                if not is_listed and self._is_doubtful(record, listing, looker):
+                    missing.add(record.name)
+            if count % _GLANCES == 0:
+                await asyncio.sleep(0)
+        return missing, total
+
+    def _is_doubtful(self, record: MachineRecord, listing: Listing, looker: Looker) -> bool:
+        sight = self.sight(record.name)
+        return sight.unready_since is None and looker.must_show(record, sight, listing)
+
+    def _absence_message(self, turn: Turn) -> str:
+        if turn is Turn.CLOSED:
+            return f"cloud {self.name} shows its machines again; absence is believed as usual"
+        if turn is Turn.EXPIRED:
+            return f"cloud {self.name} still misses {len(self.absence.accepted)} machines; they are taken for gone"
+        return self.held_back
+
+    @property
+    def held_back(self) -> str:
+        """What is not believed of the latest list, and how an operator ends that; empty for nothing."""
+        if not self.absence.is_open:
+            return ""
+        limit = self._around.settings.absence
+        return (
+            f"the list of cloud {self.name} misses {len(self.absence.affected)} of {self.absence.total} machines at "
+            f"once; none of them is taken for gone until that has lasted {(limit.hold or 0) / 60:.3g} minutes and "
+            f"{limit.looks} lists. If they are really gone, run `cloudgraft accept-loss --cloud {self.name}`"
+        )
 
     def _matters(self, record: MachineRecord, listing: Listing) -> bool:
         """Of those of which the cloud should hold nothing, only what is there all the same matters, or was."""

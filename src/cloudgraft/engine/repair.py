@@ -1,28 +1,19 @@
 """Which broken machines are replaced. Pure.
 
 The autoscaler does not replace a broken machine of a group at its minimum; this does, slowly: never more than a share
-of a group at once, since a cloud that calls half of them broken is more likely wrong itself. The same holds for a node
-that has not been ready for long, after the autoscaler has had its time to remove it.
+of a group at once, and none while a breaker holds the group back. The same holds for a node that has not been ready for
+long, after the autoscaler has had its time to remove it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import RepairSettings
 from cloudgraft.store.records import MachineRecord
 
-__all__ = ["RepairPlan", "due_at", "plan_repair"]
-
-
-@dataclass(frozen=True, slots=True)
-class RepairPlan:
-    """What to replace now, and whether more are broken than may be replaced at all."""
-
-    replace: Sequence[MachineRecord] = ()
-    is_broken: bool = False
+__all__ = ["due_at", "plan_repair"]
 
 
 def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
@@ -42,18 +33,11 @@ def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
 
 
 def plan_repair(
-    broken: Sequence[tuple[MachineRecord, float]], *, running: int, under_way: int, now: float, settings: RepairSettings
-) -> RepairPlan:
-    """Decides for one group.
+    due: Sequence[MachineRecord], *, running: int, under_way: int, settings: RepairSettings
+) -> Sequence[MachineRecord]:
+    """The machines of one group to replace now, of those that are due.
 
-    ``broken`` are its running machines with which something is wrong, each with when it is due; ``running`` is how
-    many it has in all, ``under_way`` how many replacements do not run yet.
+    ``running`` is how many it has in all, ``under_way`` how many replacements do not run yet.
     """
-    due = [record for record, at in broken if now >= at]
-    if not settings.enabled or not due:
-        return RepairPlan()
     allowed = max(1, int(settings.max_share * running))
-    if len(due) > allowed:
-        return RepairPlan(is_broken=True)
-    oldest = sorted(due, key=lambda record: record.requested_at)
-    return RepairPlan(tuple(oldest[: max(0, allowed - under_way)]))
+    return sorted(due, key=lambda record: record.requested_at)[: max(0, allowed - under_way)]

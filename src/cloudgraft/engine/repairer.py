@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from cloudgraft.engine.breaker import Breaker, BreakerLimit, Turn
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.intents import wanted
 from cloudgraft.engine.observer import Observer
@@ -28,7 +29,7 @@ class Repairer:
         self._observer = observer
         self._around = around
         self._refusal = refusal
-        self._open: set[str] = set()  # groups whose breaker is open
+        self.breakers: dict[str, Breaker] = {}  # by group, of machines that are broken
         self._is_dark = False  # it was told that most nodes are not ready
         self._held: set[str] = set()  # broken machines of which it was told that they cannot be replaced now
 
@@ -62,7 +63,8 @@ class Repairer:
                 at = due_at(sight, settings, now)
                 if at is not None:
                     broken.setdefault(record.group, []).append((record, at))
-        self._open &= set(broken)
+        for group in set(self.breakers) - set(broken):
+            del self.breakers[group]
         self._held &= {record.name for machines in broken.values() for record, _ in machines}
         await self._tell_of_darkness()
         for group, machines in broken.items():
@@ -87,19 +89,21 @@ class Repairer:
         if spec is None:
             return
         machines = self._around.fleet.groups[group].machines.values()
-        plan = plan_repair(
-            dead,
-            running=sum(r.state is State.RUNNING for r in machines),
-            under_way=sum(bool(r.replaces) and r.state not in (State.RUNNING, State.DELETING) for r in machines),
-            now=self._around.clock.now(),
-            settings=self._settings(),
+        running, now, settings = (
+            sum(r.state is State.RUNNING for r in machines),
+            self._around.clock.now(),
+            self._settings(),
         )
-        if plan.is_broken and group not in self._open:
-            self._open.add(group)
-            message = f"{len(dead)} machines of group {group} are broken at once; none is replaced"
-            event = happened("breaker", self._around.clock.now(), message, cloud=spec.cloud, group=group)
+        due = [record for record, at in dead if now >= at]
+        breaker = self.breakers.setdefault(group, Breaker())
+        limit = BreakerLimit(share=settings.max_share, few=1)
+        if breaker.look({record.name for record in due}, running, now, limit) is Turn.OPENED:
+            event = happened("breaker", now, _held_back(group, breaker), cloud=spec.cloud, group=group)
             await self._around.writer.write(lambda: Change(events=(event,)))
-        for record in plan.replace:
+        if breaker.is_open:
+            return
+        under_way = sum(bool(r.replaces) and r.state not in (State.RUNNING, State.DELETING) for r in machines)
+        for record in plan_repair(due, running=running, under_way=under_way, settings=settings):
             await self._replace(spec, record)
 
     async def _replace(self, spec: GroupSpec, dead: MachineRecord) -> None:
@@ -157,6 +161,13 @@ class Repairer:
     ) -> MachineRecord:
         around = self._around
         return wanted(spec, around.fleet, around.identity, self._observer.traits, now, error=error, replaces=lost.name)
+
+
+def _held_back(group: str, breaker: Breaker) -> str:
+    return (
+        f"{len(breaker.affected)} of {breaker.total} machines of group {group} are broken at once; none is replaced. "
+        f"If they are really broken, run `cloudgraft accept-loss {group}`: then they are replaced step by step"
+    )
 
 
 def _why(sight: Sight, now: float) -> str:

@@ -138,6 +138,7 @@ class CloudReport:
     orphans: int
     is_ready: bool  # it was listed and our machines in it were taken in (law 11)
     blocked: str  # why nothing may be created here although it can be reached
+    held_back: str  # what is not believed of the latest list, because it is about too many machines at once
     paused: PauseReport | None
     calls_under_way: int
 
@@ -333,6 +334,7 @@ def cloud_report(engine: Engine, worker: Worker) -> CloudReport:
         orphans=len(worker.observer.orphans),
         is_ready=name in engine.fleet.adopted_clouds,
         blocked=worker.observer.blocked,
+        held_back=worker.observer.held_back,
         paused=_pause(pause),
         calls_under_way=worker.caller.under_way,
     )

@@ -7,6 +7,7 @@ them, and further apart than the cloud's list may lag (law 5).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -176,6 +177,18 @@ class Looker:
     identity: Identity
     traits: DriverTraits
     settings: CloudSettings
+    is_doubted: bool = False  # it misses so many machines at once that no absence is believed
+    accepted: AbstractSet[str] = frozenset()  # names of machines whose absence is believed all the same
+
+    def must_show(self, record: MachineRecord, sight: Sight, listing: Listing) -> bool:
+        """Whether the machine must be in this list, if it exists."""
+        if not self.traits.complete_list and not sight.deletes:
+            return False  # such a list proves nothing, unless the cloud has also accepted to delete it
+        return listing.began >= believable_from(record, sight, self.traits, self.settings)
+
+    def holds_back(self, record: MachineRecord, sight: Sight) -> bool:
+        """Whether the absence of this machine is not believed yet. A node that is not ready bears it out."""
+        return self.is_doubted and record.name not in self.accepted and sight.unready_since is None
 
 
 def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) -> None:
@@ -264,9 +277,7 @@ def _count_absence(record: MachineRecord, sight: Sight, listing: Listing, looker
     if is_there:
         sight.absences = 0  # it is there, only not provably ours: certainly not absent
         return
-    if not looker.traits.complete_list and not sight.deletes:
-        return  # such a list proves nothing, unless the cloud has also accepted to delete it
-    if listing.began < believable_from(record, sight, looker.traits, looker.settings):
+    if not looker.must_show(record, sight, listing) or looker.holds_back(record, sight):
         return
     if sight.absences and listing.began < sight.absent_at + looker.traits.list_delay.total_seconds():
         return

@@ -12,12 +12,24 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Final
 
+from cloudgraft.engine.breaker import BreakerLimit
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate, Taint
 
-__all__ = ["CloudSettings", "EngineSettings", "GroupSpec", "GuardLimits", "Money", "RepairSettings", "create_limit"]
+__all__ = [
+    "MASS_ABSENCE",
+    "CloudSettings",
+    "EngineSettings",
+    "GroupSpec",
+    "GuardLimits",
+    "Money",
+    "RepairSettings",
+    "create_limit",
+]
 
 _CREATE: Final = timedelta(minutes=2)
+# Shorter than the 15 minutes after which the autoscaler deletes what has no node (R26, R40).
+MASS_ABSENCE: Final = BreakerLimit(share=0.2, few=2, hold=600.0, looks=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,5 +114,6 @@ class EngineSettings:
     keep_events: timedelta = timedelta(days=14)
     guards: GuardLimits = GuardLimits()
     repair: RepairSettings = RepairSettings()
+    absence: BreakerLimit = MASS_ABSENCE
     delete_orphans: bool = False  # the automatic policy: off unless asked for
     gpu_label: str = ""

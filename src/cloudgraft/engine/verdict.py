@@ -83,6 +83,8 @@ def _of_the_cloud(case: Case) -> Iterator[Reason]:
             what=f"cloud {name} cannot be used{since}: {cloud.error}",
             todo=_REMEDIES.get(cloud.error_code, "it is tried again by itself"),
         )
+    elif cloud.held_back:
+        yield Reason(what=cloud.held_back, todo="look into the cloud itself before you accept it", is_obstacle=False)
     elif not cloud.is_ready:
         yield Reason(what=f"cloud {name} has not been listed yet, and nothing is created before", todo="wait a moment")
 

@@ -58,7 +58,7 @@ class Worker:
         self._claimer = Claimer(self.observer, around)
         self._settler = Settler(around, on_done=self._wake_up)
         self._sender = Sender(self.caller, self.observer, around, self._situation, self._make_due)
-        self._repairer = Repairer(self.observer, around, self.refusal)
+        self.repairer = Repairer(self.observer, around, self.refusal)
         self._sweeper = Sweeper(self.observer, self.caller, around)
         self._around = around
         self._wake = asyncio.Event()
@@ -139,7 +139,7 @@ class Worker:
             if is_up:
                 await self.catalog.look()
                 await asyncio.sleep(0)
-                await self._repairer.repair()
+                await self.repairer.repair()
                 await asyncio.sleep(0)
                 await self._sweeper.sweep()
                 await asyncio.sleep(0)
@@ -298,7 +298,7 @@ class Worker:
             records.append(made.record)
             if made.kind is not None:
                 events.append(about(made.record, now, made.cause, kind=made.kind))
-        more = self._repairer.keep_minimum([r for r in records if r.state is State.GONE], now)
+        more = self.repairer.keep_minimum([r for r in records if r.state is State.GONE], now)
         return Change(machines=[*records, *more.machines], events=[*events, *more.events])
 
     def _has_joined_after_all(self, late: MachineRecord) -> bool:

@@ -82,6 +82,7 @@ class Chaos:
     list_lag: Span | None = None  # a list shows the cloud as it was so long ago
     half_pages: Odds = Odds()  # a page comes with half of its machines, which its count betrays, or without a cursor
     short_lists: Odds = Odds()  # a page silently leaves out every other machine
+    empty_lists: Odds = Odds()  # a page silently leaves out all machines
     quota: int | None = None
     stock: Mapping[str, int] = field(default_factory=dict)  # shape -> machines there may be at a time
     never_boots: Odds = Odds()

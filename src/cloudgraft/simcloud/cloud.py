@@ -112,6 +112,8 @@ class SimulatedCloud:
             following = _cursor(shown[-1].seq, moment) if more else ""
             if self._strikes("short_lists"):
                 shown = shown[::2]
+            if self._strikes("empty_lists"):
+                return Page(machines=[], count=0, more=False)
             if self._strikes("half_pages"):
                 return Page(machines=shown[: len(shown) // 2], count=len(shown), more=more)
             return Page(machines=shown, count=len(shown), more=more, cursor=following)

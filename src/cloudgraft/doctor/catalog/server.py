@@ -127,6 +127,13 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         fix="cloudgraft status",
     ),
     Entry(
+        id="cloud-list-doubted",
+        severity=_ERROR,
+        title="A cloud's list misses many machines at once",
+        why="Such a list is more likely wrong than right. Until it has lasted, its machines count as if still there.",
+        fix="check the cloud, its account, its region; if the machines are gone, cloudgraft accept-loss --cloud NAME",
+    ),
+    Entry(
         id="quota-reached",
         severity=_WARNING,
         title="A cloud has no more room",

@@ -73,6 +73,9 @@ def _cloud(cloud: Cloud) -> Iterator[Finding]:
         yield found("cloud-never-listed", where=where, what="the first list has not come back yet")
     if cloud.blocked:
         yield found("cloud-blocked", where=where, what=cloud.blocked)
+    if cloud.held_back:
+        fix = f"cloudgraft accept-loss --cloud {cloud.name}, once you have seen in the cloud that they are gone"
+        yield found("cloud-list-doubted", where=where, what=cloud.held_back, fix=fix)
     if cloud.paused:
         yield found("paused", where=where, what=cloud.paused, fix=f"cloudgraft resume --cloud {cloud.name}")
 

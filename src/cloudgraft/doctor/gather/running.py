@@ -107,6 +107,7 @@ def _cloud(cloud: _Json) -> Cloud:
         error=cloud["error"],
         error_code=cloud["errorCode"],
         blocked=cloud["blocked"],
+        held_back=cloud["heldBack"],
         paused=_paused(cloud["paused"]),
     )
 

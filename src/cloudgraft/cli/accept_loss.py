@@ -1,0 +1,38 @@
+"""`cloudgraft accept-loss`: believe that many machines are gone, or broken, at once."""
+
+from __future__ import annotations
+
+import click
+
+from cloudgraft.cli import admin_client
+from cloudgraft.cli.admin_client import Admin
+from cloudgraft.cli.admin_output import print_json
+from cloudgraft.cli.call_output import clean
+from cloudgraft.cli.output_option import output_option
+from cloudgraft.cli.pause import subject
+
+__all__ = ["command"]
+
+
+@click.command(
+    "accept-loss",
+    epilog="\b\nExamples:\n  cloudgraft accept-loss --cloud lab\n  cloudgraft accept-loss small",
+)
+@click.argument("group", required=False)
+@click.option("--cloud", default="", metavar="CLOUD", help="Accept that machines are missing in this cloud.")
+@admin_client.options
+@output_option
+def command(group: str | None, cloud: str, admin: Admin, output: str) -> None:
+    """Accept that many machines are gone from a CLOUD, or broken in a GROUP.
+
+    When a list misses many machines at once, or a group has many broken ones, the server holds that back: the cloud is
+    more likely wrong. `cloudgraft status` shows what is held back. Check in the cloud itself before you accept it: then
+    missing machines are taken for gone, and broken ones are replaced step by step.
+    """
+    result = admin.call("AcceptLoss", subject(group, cloud))
+    if output == "json":
+        print_json(result)
+        return
+    what = clean(f"{result['scope']} {result['name']}")
+    count = result["machines"]
+    click.echo(f"Accepted: {count} machines of {what}." if count else f"Nothing of {what} is held back.")
