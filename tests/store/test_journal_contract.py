@@ -25,6 +25,7 @@ from cloudgraft.store.records import (
     MachineRecord,
     PauseRecord,
     Presence,
+    Progress,
     RequestRecord,
     Scope,
     State,
@@ -96,6 +97,23 @@ async def test_a_request_is_kept_for_a_day_and_a_declared_group_until_it_is_take
     await journal.write(Change(requests=[latest], removed_requests=[("front", "late")], undeclared=["extra"]))
     contents = await journal.load()
     assert (list(contents.requests), list(contents.declared)) == ([latest], [])
+
+
+async def test_the_newest_progress_replaces_the_one_before(journal: SqlJournal) -> None:
+    assert (await journal.load()).progress is None
+    for number in (1.0, 2.0):
+        await journal.write(Change(progress=Progress(at=100.0 * number, boot_id="b", boot_time=number)))
+    assert (await journal.load()).progress == Progress(at=200.0, boot_id="b", boot_time=2.0)
+
+
+async def test_the_latest_time_comes_from_any_record_or_event(journal: SqlJournal) -> None:
+    assert (await journal.load()).latest_at == 0.0
+    await journal.write(Change(events=[event(at=50.0), event(at=40.0)]))
+    assert (await journal.load()).latest_at == 50.0
+    await journal.write(Change(clouds=[CloudRecord(name="lab", adopted_at=60.0)]))
+    assert (await journal.load()).latest_at == 60.0
+    await journal.write(Change(progress=Progress(at=70.0, boot_id="b", boot_time=1.0)))
+    assert (await journal.load()).latest_at == 70.0
 
 
 async def test_what_was_learned_of_a_group_goes_with_the_group(journal: SqlJournal) -> None:

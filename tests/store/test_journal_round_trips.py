@@ -25,6 +25,7 @@ from cloudgraft.store.records import (
     MachineRecord,
     PauseRecord,
     Presence,
+    Progress,
     Scope,
     State,
 )
@@ -93,6 +94,7 @@ _CHANGE = st.builds(
     ),
     pauses=st.lists(_PAUSE, max_size=3, unique_by=lambda record: (record.scope, record.name)),
     events=st.lists(_EVENT, max_size=4),
+    progress=st.none() | st.builds(Progress, at=_TIME, boot_id=_TEXT, boot_time=_TIME),
 )
 
 
@@ -130,6 +132,8 @@ def test_what_is_written_is_what_is_read(database: Database, change: Change) -> 
         assert {r.group: r for r in contents.learned} == {r.group: r for r in change.learned}
         assert {record.name: record for record in contents.clouds} == {r.name: r for r in change.clouds}
         assert {(r.scope, r.name): r for r in contents.pauses} == {(r.scope, r.name): r for r in change.pauses}
+        assert contents.progress == change.progress
+        assert contents.latest_at == max(0.0, *_times(change))
         assert [replace(event, seq=0) for event in events] == list(change.events)
 
 
@@ -152,6 +156,16 @@ def test_no_row_of_ours_has_a_value_of_a_wrong_type(record: MachineRecord) -> No
     row = machine_row(record)
     problem = RowJudge().problem(machines, [row[column.name] for column in machines.c])
     assert "cannot be" not in problem
+
+
+def _times(change: Change) -> Iterator[float]:
+    for record in change.machines:
+        times = (record.requested_at, record.state_since, record.ordered_at, record.attempt_at, record.gone_at)
+        yield from (time for time in times if time is not None)
+    yield from (record.since for record in (*change.learned, *change.pauses))
+    yield from (record.adopted_at for record in change.clouds)
+    yield from (event.at for event in change.events)
+    yield 0.0 if change.progress is None else change.progress.at
 
 
 def _by_name(records: object) -> dict[str, MachineRecord]:

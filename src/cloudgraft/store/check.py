@@ -25,6 +25,7 @@ _TABLES = (
     schema.pauses,
     schema.requests,
     schema.declared_groups,
+    schema.progress,
     schema.events,
 )
 _SCHEMA_FIXES = {

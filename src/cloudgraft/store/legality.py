@@ -27,6 +27,7 @@ class RowJudge:
             schema.pauses.name: reader.pause,
             schema.requests.name: reader.request,
             schema.declared_groups.name: reader.declared,
+            schema.progress.name: reader.progress,
             schema.events.name: reader.event,
         }
 

@@ -22,6 +22,7 @@ __all__ = [
     "MachineRecord",
     "PauseRecord",
     "Presence",
+    "Progress",
     "RequestRecord",
     "Scope",
     "State",
@@ -154,6 +155,15 @@ class DeclaredGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far the engine's clock had come, and in which run of the machine. There is one; the newest replaces it."""
+
+    at: float  # by the engine's clock
+    boot_id: str  # of the kernel: the same until the machine is started again
+    boot_time: float  # seconds that the machine had run then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that was decided or that happened, and why. One with a ``state`` is a line of a machine's history."""
 
@@ -184,6 +194,7 @@ class Change:
     removed_requests: Sequence[tuple[str, str]] = ()  # caller and key
     declared: Sequence[DeclaredGroup] = ()  # inserted, or replaced by id
     undeclared: Sequence[str] = ()
+    progress: Progress | None = None  # replaces the one before
 
     @property
     def is_empty(self) -> bool:
@@ -204,3 +215,5 @@ class Contents:
     pauses: Sequence[PauseRecord] = ()
     requests: Sequence[RequestRecord] = ()
     declared: Sequence[DeclaredGroup] = ()
+    progress: Progress | None = None
+    latest_at: float = 0.0  # the largest time in records and events; 0.0 when the journal has none

@@ -20,6 +20,7 @@ from cloudgraft.store.records import (
     MachineRecord,
     PauseRecord,
     Presence,
+    Progress,
     RequestRecord,
     Scope,
     State,
@@ -35,6 +36,7 @@ __all__ = [
     "learned_row",
     "machine_row",
     "pause_row",
+    "progress_row",
     "request_row",
 ]
 
@@ -123,6 +125,11 @@ def request_row(record: RequestRecord) -> Values:
 def declared_row(record: DeclaredGroup) -> Values:
     """A declared group as named values of the columns of `declared_groups`."""
     return {"id": _key(record.id, "group"), "document": _json(record.document), "revision": record.revision}
+
+
+def progress_row(record: Progress) -> Values:
+    """The progress as named values of the columns of `progress`."""
+    return {"id": 1, "at": record.at, "boot_id": _text(record.boot_id), "boot_time": record.boot_time}
 
 
 def event_row(event: Event) -> Values:
@@ -225,6 +232,11 @@ class Reader:
             return DeclaredGroup(id=group, document=_parse(document), revision=revision)
         except ValueError as error:
             raise _illegal("declared group", group, error) from error
+
+    def progress(self, row: Row) -> Progress:
+        """A row of `progress`."""
+        _, at, boot_id, boot_time = row
+        return Progress(at=at, boot_id=boot_id, boot_time=boot_time)
 
     def event(self, row: Row) -> Event:
         """A row of `events`."""

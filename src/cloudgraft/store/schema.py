@@ -34,11 +34,12 @@ __all__ = [
     "metadata",
     "node_groups",
     "pauses",
+    "progress",
     "requests",
     "version",
 ]
 
-HEAD: Final = "0004"  # the newest migration: what this release of cloudgraft reads and writes
+HEAD: Final = "0006"  # the newest migration: what this release of cloudgraft reads and writes
 
 metadata = MetaData()
 
@@ -129,6 +130,15 @@ declared_groups = Table(
     Column("id", Text, primary_key=True),
     Column("document", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
+)
+
+progress = Table(
+    "progress",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # there is at most one row, number 1
+    Column("at", Double, nullable=False),
+    Column("boot_id", Text, nullable=False),
+    Column("boot_time", Double, nullable=False),
 )
 
 events = Table(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cloudgraft.sdk.errors import ConflictError
@@ -22,6 +23,7 @@ from cloudgraft.store.rows import (
     learned_row,
     machine_row,
     pause_row,
+    progress_row,
     request_row,
 )
 
@@ -70,7 +72,7 @@ def read_contents(connection: Connection) -> Contents:
     if cluster_id is None:
         raise JournalBrokenError("the journal has no cluster id: `cloudgraft db check` tells what to do")
     reader = Reader()
-    return Contents(
+    contents = Contents(
         cluster_id=cluster_id,
         machines=[reader.machine(row) for row in _all(connection, schema.machines)],
         groups=[reader.group(row) for row in _all(connection, schema.node_groups)],
@@ -79,7 +81,29 @@ def read_contents(connection: Connection) -> Contents:
         pauses=[reader.pause(row) for row in _all(connection, schema.pauses)],
         requests=[reader.request(row) for row in _all(connection, schema.requests)],
         declared=[reader.declared(row) for row in _all(connection, schema.declared_groups)],
+        progress=next((reader.progress(row) for row in _all(connection, schema.progress)), None),
     )
+    return replace(contents, latest_at=max(_latest_time(contents), _latest_event(connection)))
+
+
+def _latest_time(contents: Contents) -> float:
+    """The largest time in any record; 0.0 when there is none."""
+    times = [
+        time
+        for machine in contents.machines
+        for time in (machine.requested_at, machine.state_since, machine.ordered_at, machine.attempt_at, machine.gone_at)
+    ]
+    times += [record.since for record in contents.learned]
+    times += [record.adopted_at for record in contents.clouds]
+    times += [record.since for record in contents.pauses]
+    times += [record.at for record in contents.requests]
+    if contents.progress is not None:
+        times.append(contents.progress.at)
+    return max((time for time in times if time is not None), default=0.0)
+
+
+def _latest_event(connection: Connection) -> float:
+    return connection.execute(select(func.max(schema.events.c.at))).scalar() or 0.0
 
 
 def _all(connection: Connection, table: Table) -> Sequence[Sequence[Any]]:
@@ -106,6 +130,8 @@ def write_change(connection: Connection, change: Change) -> None:
     _replace(connection, schema.declared_groups, [declared_row(record) for record in change.declared])
     if change.requests or change.removed_requests:
         _write_requests(connection, change.requests, change.removed_requests)
+    if change.progress is not None:
+        _replace(connection, schema.progress, [progress_row(change.progress)])
     if change.events:
         connection.execute(insert(schema.events), [event_row(event) for event in change.events])
 

@@ -38,6 +38,7 @@ _TABLES = {
         schema.pauses,
         schema.requests,
         schema.declared_groups,
+        schema.progress,
         schema.machines,
         schema.events,
     )
