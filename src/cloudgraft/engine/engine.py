@@ -272,6 +272,8 @@ class Engine:
 
     async def _lead(self, epoch: int) -> None:
         contents = await self.journal.load()
+        if isinstance(self.clock, SystemClock):  # tests and the demo have a time of their own
+            self.clock.go_on(contents.latest_at, contents.progress)
         self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
         self._had_declared |= bool(contents.declared)

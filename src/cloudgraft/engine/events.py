@@ -45,6 +45,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "refused_config": (logging.ERROR, "a changed configuration is not valid; the old one stays"),
     "journal_recovered": (logging.WARNING, "the journal can be written again"),
     "undone": (logging.WARNING, "a change whose caller was told that it failed had been written, and was taken back"),
+    "clock": (logging.WARNING, "the wall clock was set; durations go on without the jump"),
     "leader": (logging.INFO, "this process became the leader"),
 }
 

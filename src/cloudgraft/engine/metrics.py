@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from cloudgraft.engine.breaker import Breaker
+from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import KINDS
 from cloudgraft.engine.orphans import OrphanKind
@@ -59,6 +60,7 @@ _FAMILIES: Final = {
     "cloudgraft_guard_used": ("What counts against a guard; no cloud means all together", ("cloud", "guard")),
     "cloudgraft_guard_limit": ("The guard's limit", ("cloud", "guard")),
     "cloudgraft_events": ("Events, by kind", ("kind",)),
+    "cloudgraft_clock_offset_seconds": ("How far the wall clock is ahead of the engine's, which takes no jumps", ()),
     "cloudgraft_journal_up": ("1 while the journal can be written", ()),
     "cloudgraft_leader": ("1 while this process leads", ()),
     "cloudgraft_webhook_events": ("Events for the webhook, by what became of them", ("result",)),
@@ -158,6 +160,8 @@ class EngineMetrics(Collector):
     def _of_all(self) -> Iterator[Sample]:
         for kind, count in list(self._events.items()):
             yield "cloudgraft_events", (kind,), count
+        if isinstance(self._engine.clock, SystemClock):
+            yield "cloudgraft_clock_offset_seconds", (), self._engine.clock.offset
         yield "cloudgraft_journal_up", (), not self._engine.writer.trouble
         yield "cloudgraft_leader", (), self._is_leader()
         if self._engine.nodes.cluster is not None:
