@@ -12,7 +12,7 @@ from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.specs import EngineSettings, GuardLimits, Money
 from cloudgraft.store.sql import SqlJournal
-from tests.engine.rig import EPOCH, HandClock, Rig, group
+from tests.engine.rig import EPOCH, HandClock, Rig, fake, group
 
 HOUR = 3600.0
 
@@ -86,7 +86,10 @@ async def test_what_was_spent_stays_spent_when_the_clock_is_set(tmp_path: Path, 
     await rig.start()
     await rig.provider.increase_size("g", 4)
     await rig.settle(30, seconds=60)
+    await rig.provider.delete_nodes("g", [fake(i) for i in await rig.shown()])
+    await rig.settle(5)
     before = rig.engine.book.use()[0].used
+    assert (before > 0, rig.alive()) == (True, [])
     await rig.restart_with(jump, boot="one")
     await rig.settle(2)
     assert rig.engine.book.use()[0].used >= before
