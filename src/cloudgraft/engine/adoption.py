@@ -10,6 +10,7 @@ from cloudgraft.engine.dry_run import Item, Result, carry_out, check_usable, ite
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.marking import put_marks
 from cloudgraft.engine.orphans import Orphan, OrphanKind
 from cloudgraft.engine.worker import Worker
 from cloudgraft.sdk.driver import Machine
@@ -34,8 +35,8 @@ async def adopt(
 ) -> Result:
     """Takes machines of the group's cloud into the group, by their ids or by the beginning of their names.
 
-    They need no marks: from then on the id in the journal is the proof that they are ours, and the autoscaler may
-    delete them.
+    They need no marks. They are marked as ours where their driver can do that, else their ids with their creation times
+    prove it. From then on the autoscaler may delete them.
     """
     engine.check_leader()
     if bool(machine_ids) == bool(prefix):
@@ -44,7 +45,7 @@ async def adopt(
     worker = _worker(engine, into.spec.cloud)
     ids = list(dict.fromkeys(machine_ids)) or _named(engine, worker, prefix)
     picks = [_Pick(machine_id=id_, cloud=worker.name, group=group) for id_ in ids]
-    items = await carry_out(engine, picks, lambda batch: _planned(engine, batch), is_dry_run=is_dry_run)
+    items = await _carried_out(engine, picks, is_dry_run=is_dry_run)
     return Result(is_dry_run=is_dry_run, items=items, notes=_notes(engine, into, items, is_dry_run=is_dry_run))
 
 
@@ -60,7 +61,7 @@ async def adopt_orphans(
     """Takes orphans in, each into the group that it was made for, or into ``group``.
 
     ``everything`` is all that have our marks and were not released. A machine of the journal that lost its marks can
-    be named too: it counts as ours from then on.
+    be named too: it counts as ours from then on. So can one that was adopted, disappeared, and came back.
     """
     engine.check_leader()
     if bool(machine_ids) == everything:
@@ -73,8 +74,17 @@ async def adopt_orphans(
         picks = _all_marked(engine, group, cloud)
     else:
         picks = [_pick(engine, id_, group, cloud) for id_ in dict.fromkeys(machine_ids)]
+    return Result(is_dry_run=is_dry_run, items=await _carried_out(engine, picks, is_dry_run=is_dry_run))
+
+
+async def _carried_out(engine: Engine, picks: Sequence[_Pick], *, is_dry_run: bool) -> Sequence[Item]:
     items = await carry_out(engine, picks, lambda batch: _planned(engine, batch), is_dry_run=is_dry_run)
-    return Result(is_dry_run=is_dry_run, items=items)
+    if is_dry_run:
+        return items
+    for item in items:
+        if not item.refused:
+            engine.workers[item.cloud].observer.trust(item.name)
+    return await put_marks(engine, items)
 
 
 # -- which -------------------------------------------------------------------------------------------------------------
@@ -188,7 +198,7 @@ def _judged(
     record = _unproven(engine, pick.cloud, pick.machine_id)
     if record is None:
         return Refusal("no orphan has this id"), machine
-    return trusted(record, worker.observer.peek(record.name)), machine
+    return trusted(record, worker.observer.peek(record.name), engine.identity), machine
 
 
 def _into_group(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from cloudgraft.engine.answers import check_machine, check_prices, check_shapes
@@ -94,6 +94,13 @@ class Caller:
         """Begins to delete a machine that no record stands for; the task ends as the call does."""
         seconds = self.settings.delete_timeout.total_seconds()
         task = asyncio.create_task(self._call("delete", seconds, lambda: self._driver.delete(machine)))
+        self._track(task)
+        return task
+
+    def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> asyncio.Task[None]:
+        """Begins to put marks on a machine, or to take them off; the task ends as the call does."""
+        seconds = self.settings.delete_timeout.total_seconds()
+        task = asyncio.create_task(self._call("mark", seconds, lambda: self._driver.mark(machine, tags)))
         self._track(task)
         return task
 

@@ -78,9 +78,9 @@ def adopted(
 def _why_not_adopt(machine: Machine, group: Group, owner: Owner, known: MachineRecord | None) -> str:
     if known is not None and known.state is not State.GONE:
         return f"it is in the journal already, as {known.name} of group {known.group}"
-    other = machine.tags.get(TAG_CLUSTER_ID)
-    if other not in (None, owner.identity.cluster_id):
-        return f"it is marked as a machine of another cluster, with the id {other}; take that tag off it first"
+    why = _why_of_another(machine, owner.identity)
+    if why:
+        return why
     namesake = owner.fleet.in_cloud(group.spec.cloud).get(machine.name)
     if namesake is not None and not namesake.is_adopted:
         return f"the journal has {namesake.name} of group {namesake.group} by this name; release that first"
@@ -99,14 +99,25 @@ def _why_unfit(machine: Machine, owner: Owner) -> str:
     return ""
 
 
-def trusted(record: MachineRecord, sight: Sight | None) -> Verdict:
-    """The record of a machine that lost its marks, and that an operator says is ours all the same."""
+def _why_of_another(machine: Machine, identity: Identity) -> str:
+    other = machine.tags.get(TAG_CLUSTER_ID)
+    if other in (None, identity.cluster_id):
+        return ""
+    return f"it is marked as a machine of another cluster, with the id {other}; take that tag off it first"
+
+
+def trusted(record: MachineRecord, sight: Sight | None, identity: Identity) -> Verdict:
+    """The record of a machine that does not prove to be ours, and that an operator says is ours all the same."""
     seen = (sight.machine or sight.unproven) if sight is not None else None
     if seen is None:
         return Refusal("its cloud does not show it at present")
-    if record.is_adopted or (sight is not None and sight.is_ours):
+    why = _why_of_another(seen, identity)
+    if why:
+        return Refusal(why)
+    if sight is not None and sight.is_ours:
         return Refusal(f"it is in the journal already, as {record.name} of group {record.group}")
-    return amend(record, is_adopted=True, presence=Presence.PRESENT, machine_id=seen.machine_id)
+    created = seen.created_at.timestamp() if seen.created_at else None
+    return amend(record, is_adopted=True, presence=Presence.PRESENT, machine_id=seen.machine_id, created_at=created)
 
 
 def released(record: MachineRecord, sight: Sight | None, now: float) -> Verdict:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from cloudgraft.engine.sight import LONGEST_GAP, Sight
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import LOST, amend, is_lost, is_released, move, was_found
+from cloudgraft.engine.states import LOST, RELEASED, amend, is_lost, is_released, move, was_found, was_released
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass, error_from_slug
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
@@ -77,7 +77,7 @@ def failure(code: str, message: str, error_class: int = ErrorClass.OTHER) -> Err
 
 def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """The next thing to do about this machine."""
-    if is_released(record):
+    if was_released(record):
         return _released(record, sight)
     own = _RULES[record.state](record, sight, at)
     if isinstance(own, Move):
@@ -148,7 +148,7 @@ def _why_not_created(sight: Sight, otherwise: str) -> ErrorRecord:
 def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     seen = sight.machine
     if seen is not None:
-        news = _news(record, seen)
+        news = _news(record, seen, sight)
         if seen.state is MachineState.RUNNING and (seen.provider_id or record.provider_id):
             return Move(move(record, State.RUNNING, at.now, **news), "the cloud says that it runs")
         if seen.state is MachineState.DELETING or (seen.state is MachineState.FAILED and not sight.is_ready):
@@ -189,7 +189,7 @@ def _running(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if sight.is_absent:
         why = "two complete lists of its cloud do not have it any more"
         return Move(move(record, State.GONE, at.now, presence=Presence.NONE, error=failure(LOST, why)), why)
-    news = _news(record, sight.machine) if sight.machine else {}
+    news = _news(record, sight.machine, sight) if sight.machine else {}
     if news:
         return Move(amend(record, **news), "the cloud tells more of it", kind=None)
     return _joining(record, sight, at)
@@ -237,13 +237,14 @@ def _deleting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """A machine that counted as gone and shows up: a late success, or a cloud that changed its mind.
 
+    It has to prove itself again, and its id alone is no proof (see ``look``).
     One that nobody deleted is taken back: lists that were wrong twice must not cost a machine and the pods on it.
     """
     seen = sight.machine
     if is_lost(record) and at.is_served and seen is not None and sight.is_ours and seen.state in _THERE:
         found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
         why = "its cloud shows it again, and nobody had deleted it: it is taken back"
-        return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen)), why)
+        return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, sight)), why)
     if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
         return Stay()
     if sight.deleted_at is not None or not at.sees_cloud:
@@ -254,9 +255,13 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 
 def _released(record: MachineRecord, sight: Sight) -> Decision:
-    """An operator's word stands for as long as the cloud has the machine; then the record is like any other."""
-    if sight.is_absent:
-        return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", kind=None)
+    """An operator's word stands while the cloud has the machine. Then the record may be forgotten like any other.
+
+    Until it is, the word stands too: lists that were wrong twice must not give a machine back to us.
+    """
+    if sight.is_absent and is_released(record):
+        why = "the cloud does not have it any more"
+        return Move(amend(record, presence=Presence.NONE, error=failure(RELEASED, why)), why, kind=None)
     return Stay()
 
 
@@ -313,13 +318,15 @@ def _failed(record: MachineRecord, at: Situation, error: ErrorRecord, **changes:
     return Move(move(record, State.FAILED, at.now, error=error, **changes), error.message)
 
 
-def _news(record: MachineRecord, seen: Machine) -> dict[str, Any]:
+def _news(record: MachineRecord, seen: Machine, sight: Sight) -> dict[str, Any]:
     """What the cloud tells of a machine that its record does not say yet."""
     news: dict[str, Any] = {}
     if seen.machine_id != record.machine_id:
         news["machine_id"] = seen.machine_id
     if seen.provider_id and seen.provider_id != record.provider_id:
         news["provider_id"] = seen.provider_id
+    if record.is_adopted and record.created_at is None and sight.is_ours and seen.created_at is not None:
+        news["created_at"] = seen.created_at.timestamp()  # adopted by an older release, or before its cloud told it
     return news
 
 

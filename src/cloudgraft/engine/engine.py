@@ -24,7 +24,7 @@ from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.nodes import Nodes
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import is_released
+from cloudgraft.engine.states import was_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.worker import Worker
 from cloudgraft.engine.workforce import Workforce
@@ -164,7 +164,7 @@ class Engine:
 
     def is_forgotten(self, record: MachineRecord) -> bool:
         """Whether a machine has been gone for longer than its Node object may outlive it (R24), or was released."""
-        if is_released(record):
+        if was_released(record):
             return True
         memory = self.settings.node_memory.total_seconds()
         return record.gone_at is not None and self.clock.now() - record.gone_at > memory

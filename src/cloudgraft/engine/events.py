@@ -25,6 +25,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "double": (logging.WARNING, "a cloud made two machines for one intent; one of them is being deleted"),
     "returned": (logging.WARNING, "a machine that counted as gone showed up again and is being deleted"),
     "unproven": (logging.WARNING, "a machine cannot be shown to be ours, so it is not touched"),
+    "unmarked": (logging.WARNING, "marks could not be put on a machine that was adopted, or be taken off again"),
     "orphan": (logging.WARNING, "a machine with our marks is not in the journal"),
     "orphan_deleted": (logging.WARNING, "an orphan is being deleted, by an operator's word or by the policy"),
     "released": (logging.WARNING, "an operator took a machine out of the journal and left it in its cloud"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from cloudgraft.sdk.driver import Machine, Ownership
-from cloudgraft.store.records import MachineRecord
+from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["TAG_CLUSTER", "TAG_CLUSTER_ID", "TAG_GROUP", "TAG_NAME", "Identity", "placeholder"]
 
@@ -29,6 +29,9 @@ _CLUSTER = 16  # the parts together stay within the 63 characters of a host name
 _CLUSTER_ID = 10
 _GROUP = 16
 _DIGEST = 8  # of a group's id
+# Seconds by which two lists may differ in when a machine was made: some clouds tell it in whole seconds, some rounded.
+_PRECISION = 1.0
+_CLOCKS_DIFFER = 3600.0  # seconds by which a cloud's clock may be behind ours
 # Behind the cluster: its id, the group, and what is random.
 _REST_OF_NAME = rf"([a-z0-9]{{{_CLUSTER_ID}}})-[a-z0-9-]+-[0-9a-f]{{{_DIGEST}}}-[a-z2-7]{{{_RANDOM}}}"
 
@@ -64,20 +67,33 @@ class Identity:
         """By tag or by name: no proof, but enough to count it (law 10), since tags get lost."""
         return machine.tags.get(TAG_CLUSTER_ID) == self.cluster_id or machine.name.startswith(self.prefix)
 
-    def is_proven(self, machine: Machine, ownership: Ownership, record: MachineRecord | None) -> bool:
-        """Whether the machine proves to be ours in the way that its driver declares (law 4)."""
-        if record is not None and record.is_adopted and record.machine_id == machine.machine_id:
+    def is_proven(
+        self, machine: Machine, ownership: Ownership, record: MachineRecord | None, *, was_always_there: bool = False
+    ) -> bool:
+        """Whether the machine proves to be ours in the way that its driver declares (law 4).
+
+        The mark of another cluster outweighs every other proof. ``was_always_there``: no list has missed the machine
+        of this record, so that its id cannot have become another's.
+        """
+        mark = machine.tags.get(TAG_CLUSTER_ID)
+        if mark is not None and mark != self.cluster_id:
+            return False
+        if mark is not None and ownership is not Ownership.NAME:
             return True
+        if record is not None and record.is_adopted:
+            return _is_as_adopted(machine, record, was_always_there=was_always_there)
         if ownership is Ownership.NAME:
-            return machine.name.startswith(self.prefix)
+            return machine.name.startswith(self.prefix) and not _is_from_before(machine, record)
         # Two clusters may share an inventory. One that keeps no marks lists only what its driver may touch.
-        unmarked = self.cluster_id if ownership is Ownership.INVENTORY else None
-        return machine.tags.get(TAG_CLUSTER_ID, unmarked) == self.cluster_id
+        return ownership is Ownership.INVENTORY
 
     def is_for_another(self, machine: Machine, record: MachineRecord) -> bool:
         """Whether a machine is marked or named for another intent: some clouds give a machine's id away again."""
+        if machine.tags.get(TAG_CLUSTER_ID, self.cluster_id) != self.cluster_id:
+            return True
         name = machine.tags.get(TAG_NAME) or (machine.name if machine.name.startswith(self.prefix) else record.name)
-        return name != record.name
+        # One that was adopted under a name of our choice was marked, or named, for another from the beginning.
+        return name not in (record.name, record.tags.get(TAG_NAME, record.name))
 
     def group_of(self, machine: Machine, groups: Iterable[str]) -> str | None:
         """The group that a machine was made for, by its tag, else by its name."""
@@ -102,6 +118,29 @@ class Identity:
 def placeholder(cloud: str, name: str) -> str:
     """The id by which the autoscaler knows a machine whose providerID is not known yet."""
     return f"cloudgraft://{cloud}/{name}"
+
+
+def _is_as_adopted(machine: Machine, record: MachineRecord, *, was_always_there: bool) -> bool:
+    """Whether an unmarked machine is the one that an operator adopted. Its id alone does not tell: ids are reused."""
+    if machine.machine_id != record.machine_id:
+        return False
+    if record.created_at is None:
+        return was_always_there
+    created = machine.created_at.timestamp() if machine.created_at else None
+    return created is not None and abs(created - record.created_at) <= _PRECISION
+
+
+def _is_from_before(machine: Machine, record: MachineRecord | None) -> bool:
+    """Whether a machine of our name is older than our order, so that somebody else must have made it.
+
+    The machine that the cloud made for a record is known by its id, for as long as the record is not gone.
+    """
+    if record is None or machine.created_at is None:
+        return False
+    if record.state is not State.GONE and machine.machine_id == record.machine_id:
+        return False
+    ordered = record.requested_at if record.ordered_at is None else record.ordered_at
+    return machine.created_at.timestamp() < ordered - _CLOCKS_DIFFER
 
 
 @lru_cache(maxsize=4096)  # a hundred machines may be asked for at once

@@ -61,6 +61,8 @@ def found(
     own = (machine.name, machine.tags.get(TAG_NAME, ""))
     names = (*own, machine.machine_id, f"{spec.cloud}-{machine.machine_id}")
     name = next((n for n in names if n and is_storable(n) and n not in fleet.machines and n not in taken), names[-1])
+    # Under a name of our choice, the name that it has is how it is told from one that is given its id later.
+    tags = dict(machine.tags) if name in own else {TAG_NAME: machine.name, **machine.tags}
     return begin(
         MachineRecord(
             name=name,
@@ -70,7 +72,7 @@ def found(
             state=State.BOOTING,
             presence=Presence.PRESENT,
             settings=spec.machine,
-            tags=dict(machine.tags),
+            tags=tags,
             requested_at=now,
             state_since=now,
             ordered_at=created,
@@ -81,6 +83,7 @@ def found(
             hourly=spec.price.amount if spec.price else None,
             currency=spec.price.currency if spec.price else "",
             is_adopted=is_adopted or name not in own,  # under a name of ours alone, only its id leads back to it
+            created_at=machine.created_at.timestamp() if machine.created_at else None,
         )
     )
 

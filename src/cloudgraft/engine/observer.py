@@ -68,6 +68,12 @@ class Observer:
         """What is known of one machine, for those who only report; None for nothing yet."""
         return self._sights.get(name)
 
+    def trust(self, name: str) -> None:
+        """An operator says that the machine which is there now is ours: that it was missing before does not count."""
+        sight = self._sights.get(name)
+        if sight is not None:
+            sight.was_missing = False
+
     def forget(self, name: str) -> None:
         """A machine is gone, and nothing is to be remembered of it."""
         self._sights.pop(name, None)

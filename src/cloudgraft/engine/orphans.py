@@ -13,7 +13,7 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.guards import Stray
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.sight import Listing
-from cloudgraft.engine.states import is_released
+from cloudgraft.engine.states import was_released
 from cloudgraft.engine.true_names import is_shown_by_both
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.records import State
@@ -54,7 +54,7 @@ def find_orphans(
         if not (is_proven or identity.looks_ours(machine)) or _is_known(cloud, machine, fleet, is_proven):
             continue
         kind = OrphanKind.UNKNOWN if is_proven else OrphanKind.UNMARKED
-        if by_id is not None and is_released(by_id):
+        if by_id is not None and was_released(by_id):
             kind = OrphanKind.RELEASED
         group = identity.group_of(machine, groups)
         found.append(Orphan(cloud=cloud, kind=kind, machine=machine, group=group, is_proven=is_proven))
@@ -65,7 +65,7 @@ def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bo
     """By its id; by its name only when it proves to be ours, or is still looked for under that name."""
     by_id, by_name = fleet.by_machine_id(cloud, machine.machine_id), fleet.machines.get(machine.name)
     for record in (by_id, by_name):
-        if record is None or is_released(record):
+        if record is None or was_released(record):
             continue
         if record.cloud != cloud:  # two clouds of the configuration may show the same account
             if is_proven and record.state is not State.GONE and is_shown_by_both(cloud, machine, record):

@@ -9,6 +9,7 @@ from cloudgraft.engine.custody import Refusal, released
 from cloudgraft.engine.dry_run import Item, Result, carry_out, item_of
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about
+from cloudgraft.engine.marking import take_marks
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.states import move
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
@@ -27,13 +28,13 @@ async def release(engine: Engine, machines: Sequence[str], *, is_dry_run: bool =
     """Releases machines by our names for them, their ids or their providerIDs.
 
     To the autoscaler their nodes are nobody's from then on. Nothing of ours touches them again: they run, and cost,
-    until somebody else deletes them.
+    until somebody else deletes them. Marks that adoption put on them are taken off; what we created keeps its marks.
     """
     engine.check_leader()
     if not machines:
         raise InvalidArgumentError("say which machines to release")
     picks = list(dict.fromkeys(machines))
-    items = await carry_out(engine, picks, lambda batch: _planned(engine, batch), is_dry_run=is_dry_run)
+    items = await _carried_out(engine, picks, is_end=False, is_dry_run=is_dry_run)
     return Result(is_dry_run=is_dry_run, items=items)
 
 
@@ -48,10 +49,15 @@ async def release_group(engine: Engine, group: str, *, is_dry_run: bool = True) 
             f"node group {group!r} is configured; remove it from the configuration first, or name single machines"
         )
     names = list(found.machines)
-    items = await carry_out(engine, names, lambda batch: _planned(engine, batch, is_end=True), is_dry_run=is_dry_run)
+    items = await _carried_out(engine, names, is_end=True, is_dry_run=is_dry_run)
     left = sum(bool(item.refused) for item in items)
     notes = [f"{left} machines cannot be released yet; do it again in a while"] if left else []
     return Result(is_dry_run=is_dry_run, items=items, notes=notes)
+
+
+async def _carried_out(engine: Engine, picks: Sequence[str], *, is_end: bool, is_dry_run: bool) -> Sequence[Item]:
+    items = await carry_out(engine, picks, lambda batch: _planned(engine, batch, is_end=is_end), is_dry_run=is_dry_run)
+    return items if is_dry_run else await take_marks(engine, items)
 
 
 def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> tuple[list[Item], Change]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import CloudSettings, create_limit
+from cloudgraft.engine.states import is_released
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -114,6 +115,7 @@ class Sight:
     deletes: int = 0  # calls to delete it that the cloud accepted
     deleted_at: float | None = None  # when one ended that may have worked: its id may be another's since then
     failures: int = 0  # calls to delete it that failed
+    was_missing: bool = False  # a list did not have it: what came back under its id has to prove itself again
     is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
     node: Node | None = None  # its node, while it is there
@@ -153,6 +155,7 @@ class Sight:
         self.extras = tuple(m for m in self.extras if m.machine_id != machine_id)
         if self.machine is not None and self.machine.machine_id == machine_id:
             self.machine, self.is_ours = None, False
+            self.was_missing = True
             self.revive()
 
     def revive(self) -> None:
@@ -203,12 +206,15 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     passed = _observe(record, sight, listing)
     if sight.deleted_at is not None and listing.began >= sight.deleted_at:
         sight.deleted_at = None
-    proven = [m for m in found if looker.identity.is_proven(m, looker.traits.ownership, record)]
+    always = record.state is not State.GONE and not sight.was_missing
+    ownership = looker.traits.ownership
+    proven = [m for m in found if looker.identity.is_proven(m, ownership, record, was_always_there=always)]
     ours = [m for m in found if m in proven or m.machine_id == record.machine_id]
     sight.unproven = next((m for m in found if m not in proven), None)
     if not ours:
         sight.is_ours = not found and _is_ours_unseen(record, sight, looker)
         sight.machine, sight.extras = None, ()
+        sight.was_missing = True
         sight.revive()
         _count_absence(record, sight, listing, looker, is_there=bool(found))
         return
@@ -244,9 +250,10 @@ def _is_ours_unseen(record: MachineRecord, sight: Sight, looker: Looker) -> bool
     """Whether a machine that no list shows may be deleted by the id that the journal has of it.
 
     Not yet in the list is no sign that it is not ours; no longer in it is one, for its id may be another's by now.
-    Where a list need not show everything, nothing better than the journal's id will ever come.
+    Where a list need not show everything, nothing better than the journal's id will ever come; but one that an operator
+    adopted was in a list then, and must be seen to be deleted.
     """
-    if not looker.traits.complete_list and record.presence is Presence.PRESENT:
+    if not looker.traits.complete_list and record.presence is Presence.PRESENT and not record.is_adopted:
         return True
     return sight.is_ours and sight.machine is None
 
@@ -254,8 +261,10 @@ def _is_ours_unseen(record: MachineRecord, sight: Sight, looker: Looker) -> bool
 def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> Sequence[Machine]:
     # One that was taken over was named by others, who may have given its name to several.
     found = () if record.is_adopted else listing.named(record.name)
+    if record.state is State.GONE and not record.is_adopted and not is_released(record):
+        return found  # the id of one that is gone may be anybody's by now; its name and marks are its own
     by_id = listing.by_id.get(record.machine_id) if record.machine_id else None
-    if by_id is None or by_id in found or (not record.is_adopted and identity.is_for_another(by_id, record)):
+    if by_id is None or by_id in found or identity.is_for_another(by_id, record):
         return found
     return (*found, by_id)
 

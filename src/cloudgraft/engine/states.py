@@ -17,6 +17,7 @@ __all__ = [
     "BEGINNINGS",
     "COUNTED",
     "LOST",
+    "RELEASED",
     "SHOWN",
     "TRANSITIONS",
     "amend",
@@ -26,6 +27,7 @@ __all__ = [
     "is_released",
     "move",
     "was_found",
+    "was_released",
 ]
 
 # In which state a life may begin, and when that happens.
@@ -81,6 +83,7 @@ COUNTED: Final[frozenset[State]] = frozenset(
 _MOVING: Final[frozenset[State]] = frozenset({State.CREATING, State.BOOTING, State.DELETING})
 
 
+RELEASED: Final = "released"  # the error code of a machine that was released, and that its cloud does not have any more
 LOST: Final = "lost"  # the error code of a machine that ran, vanished from its cloud's lists, and was never deleted
 
 
@@ -92,6 +95,12 @@ def is_lost(record: MachineRecord) -> bool:
 def is_released(record: MachineRecord) -> bool:
     """Whether an operator took it out of our hands: it is gone to us, and its cloud has it still. It is not touched."""
     return record.state is State.GONE and record.presence is Presence.PRESENT
+
+
+def was_released(record: MachineRecord) -> bool:
+    """Whether an operator took it out of our hands, also when its cloud has stopped showing it since then."""
+    is_over = record.state is State.GONE and record.error is not None and record.error.code == RELEASED
+    return is_over or is_released(record)
 
 
 def was_found(record: MachineRecord) -> bool:

@@ -242,7 +242,8 @@ class Worker:
                 self._sender.deletes[name] = None
             case Stay(wake_at):
                 self._set_alarm(name, wake_at)
-                if sight.unproven is not None and record.state in _UNWANTED and "unproven" not in sight.told:
+                is_told = record.state in _UNWANTED or record.is_adopted
+                if sight.unproven is not None and is_told and "unproven" not in sight.told:
                     sight.told |= {"unproven"}
                     tell.append(_unproven(record, sight.unproven, now))
                 is_over = record.state is State.GONE and not is_released(record)
@@ -311,11 +312,17 @@ class Worker:
 
 
 def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:
-    message = (
-        f"machine {machine.machine_id} does not show our marks, so it is not deleted; give it its marks back, say that "
-        f"it is ours with `cloudgraft orphans adopt {machine.machine_id}`, or take it out of the journal with "
-        f"`cloudgraft orphans release {record.name}`"
-    )
+    id_, what = machine.machine_id, "does not show our marks"
+    if record.is_adopted:
+        what += ", nor prove to be the one that was adopted"
+    if record.state is State.GONE:
+        way = f"if it is yours, adopt it again with `cloudgraft adopt {record.group} {id_}`"
+    else:
+        way = (
+            f"give it its marks back, say that it is ours with `cloudgraft orphans adopt {id_}`, or take it out of the "
+            f"journal with `cloudgraft orphans release {record.name}`"
+        )
+    message = f"machine {id_} {what}, so it is not deleted; {way}"
     return about(record, now, message, kind="unproven", machine_id=machine.machine_id)
 
 

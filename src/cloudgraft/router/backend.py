@@ -125,6 +125,11 @@ class Backend:
         await self.start()
         await self.driver.delete(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)))
 
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Marks a machine that was shown by this backend."""
+        await self.start()
+        await self.driver.mark(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)), tags)
+
     async def list(self) -> Sequence[Machine] | CloudgraftError:
         """All its machines, with its own ids; or why it cannot be reached, or will not be before its time."""
         if (refusal := self._still("list")) is not None:

@@ -110,18 +110,17 @@ class RouterDriver(Driver):
 
     async def delete(self, machine: Machine) -> None:
         """Asks the cloud that the machine is in."""
-        name, slash, _ = machine.machine_id.partition("/")
-        if not slash:
-            raise InvalidArgumentError(f"{machine.machine_id!r} is no id of a router: those are like cloud/id")
-        backend = self._backends.get(name)
-        if backend is None:
-            # Not NotFoundError: that would say that it is gone.
-            raise PreconditionError(
-                f"machine {machine.machine_id} is in a cloud that this router does not use any more; put it back into "
-                "the configuration until its machines are gone"
-            )
+        backend = self._backend_of(machine)
         try:
             await backend.delete(machine)
+        except CloudgraftError as error:
+            raise located(error, backend.name) from error
+
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Asks the cloud that the machine is in, if that can do it."""
+        backend = self._backend_of(machine)
+        try:
+            await backend.mark(machine, tags)
         except CloudgraftError as error:
             raise located(error, backend.name) from error
 
@@ -153,6 +152,19 @@ class RouterDriver(Driver):
     async def prices(self) -> Sequence[Price]:
         """What each of them costs in the dearest of its clouds."""
         return await self._catalog.prices()
+
+    def _backend_of(self, machine: Machine) -> Backend:
+        name, slash, _ = machine.machine_id.partition("/")
+        if not slash:
+            raise InvalidArgumentError(f"{machine.machine_id!r} is no id of a router: those are like cloud/id")
+        backend = self._backends.get(name)
+        if backend is None:
+            # Not NotFoundError: that would say that it is gone.
+            raise PreconditionError(
+                f"machine {machine.machine_id} is in a cloud that this router does not use any more; put it back into "
+                "the configuration until its machines are gone"
+            )
+        return backend
 
     def _check(self) -> None:
         """Refuses clouds that do not go together, as soon as it is known of each what it declares."""

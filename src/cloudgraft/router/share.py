@@ -6,7 +6,7 @@ Two drivers would mean two sessions, two plugin processes, and for a cloud that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -90,6 +90,10 @@ class SharedDriver(Driver):
     async def list(self) -> Sequence[Machine]:
         """The driver's own."""
         return await self.inner.list()
+
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """The driver's own."""
+        await self.inner.mark(machine, tags)
 
     async def shapes(self) -> Sequence[Shape]:
         """The driver's own."""

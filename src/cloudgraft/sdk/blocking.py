@@ -8,7 +8,7 @@ what they share. Calls that change one group never overlap.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
@@ -105,6 +105,10 @@ class BlockingDriver(ABC):
     @abstractmethod
     def list(self) -> Sequence[Machine]:
         """See :meth:`Driver.list`."""
+
+    def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """See :meth:`Driver.mark`."""
+        raise UnsupportedError("this driver cannot mark machines that are there already")
 
     def shapes(self) -> Sequence[Shape]:
         """See :meth:`Driver.shapes`."""
@@ -204,6 +208,9 @@ class _OffloadedDriver(Driver):
 
     async def list(self) -> Sequence[Machine]:
         return await self._pool.run(self._inner.list)
+
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        await self._pool.run(self._inner.mark, machine, tags)
 
     async def shapes(self) -> Sequence[Shape]:
         return await self._pool.run(self._inner.shapes)

@@ -214,6 +214,14 @@ class Driver(ABC):
         :class:`PartialList` when one of them is away.
         """
 
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Puts tags on a machine that is there already, and takes off those whose value is None. Its others stay.
+
+        Called for machines that an operator adopts or releases. list() must then show the tags as it shows those of
+        create(). Raise NotFoundError when the machine is not there any more, or is another one by now.
+        """
+        raise UnsupportedError("this driver cannot mark machines that are there already")
+
     async def shapes(self) -> Sequence[Shape]:
         """The machine types on offer."""
         raise UnsupportedError("this driver does not know its cloud's machine types")

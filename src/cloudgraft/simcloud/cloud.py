@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -83,6 +83,7 @@ class SimulatedCloud:
             known = self._same(order)
             if known is None:
                 self._check_room(offer.shape, now)
+                self._check_id(order.machine_id, now)
                 record = self._new_record(order, offer, now)
             else:
                 record = replace(known, creates=known.creates + 1)
@@ -98,6 +99,17 @@ class SimulatedCloud:
             if record.delete_asked_at is None and not self._strikes("ignores_delete"):
                 gone_at = now + self._seconds("delete_time")
                 record = replace(record, delete_asked_at=now, gone_at=gone_at)
+            self._save(record, now)
+            return record.view_at(now)
+
+    def mark(self, machine_id: str, tags: Mapping[str, str | None]) -> SimMachine:
+        """Puts tags on a machine, and takes off those whose value is None. Tags that it had lost do not come back."""
+        with self._lock:
+            now = self._advance()
+            record = self._get(machine_id, now)
+            left = {key: value for key, value in record.view_at(now).tags.items() if key not in tags}
+            given = {key: value for key, value in tags.items() if value is not None}
+            record = replace(record, order=replace(record.order, tags={**left, **given}), tags_lost_at=None)
             self._save(record, now)
             return record.view_at(now)
 
@@ -251,6 +263,11 @@ class SimulatedCloud:
         if stock is not None and self._inventory.of_shape(shape.name) >= stock:
             raise OutOfStockError(f"there are no more machines of the shape {shape.name}")
 
+    def _check_id(self, machine_id: str, now: float) -> None:
+        known = self._inventory.find(machine_id)
+        if known is not None and known.exists_at(now):
+            raise AlreadyExistsError(f"there is a machine with the id {machine_id[:60]} already")
+
     def _new_record(self, order: Order, offer: Offer, now: float) -> Record:
         seq = self._last_seq + 1
         chaos = self._chaos
@@ -259,7 +276,7 @@ class SimulatedCloud:
         loses_tags = now + self._dice.seconds(chaos.loses_tags_after)
         return Record(
             seq=seq,
-            machine_id=f"{self._ledger.ident}-{seq:06d}",
+            machine_id=order.machine_id or f"{self._ledger.ident}-{seq:06d}",
             order=order,
             shape=offer.shape,
             hourly=offer.hourly,

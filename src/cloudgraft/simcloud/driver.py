@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership, Price, ProviderIdBy, Shape
@@ -73,6 +73,10 @@ class SimulatedDriver(Driver):
             await self._reach().delete(machine.machine_id, self._options.client)
         except NotFoundError:
             return
+
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Puts tags on it, or takes them off."""
+        await self._reach().mark(machine.machine_id, tags)
 
     async def list(self) -> Sequence[Machine]:
         """Every machine of the cloud."""

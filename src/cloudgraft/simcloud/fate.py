@@ -24,6 +24,7 @@ class Operation(enum.Enum):
     DELETE = "delete"
     LIST = "list"
     READ = "read"  # shapes and prices: only slow, never wrong
+    MARK = "mark"  # the same
 
 
 class LostAnswerError(DeadlineError):
@@ -64,13 +65,14 @@ class Fate:
         raise LostAnswerError("the simulated cloud did not answer; whether it was done is not known")
 
 
+_NEVER_WRONG = frozenset({Operation.READ, Operation.MARK})
 # In this order: what says no before what says nothing.
 _FAULTS = ("rate_limits", "unavailable", "errors", "errors_after", "dropped", "lost", "late")
 
 
 def decide_fate(operation: Operation, chaos: Chaos, dice: Dice) -> Fate:
     """Draws what becomes of the next call of this kind."""
-    faults = Faults() if operation is Operation.READ else getattr(chaos, operation.value)
+    faults = Faults() if operation in _NEVER_WRONG else getattr(chaos, operation.value)
     latency = chaos.latency if faults.latency is None else faults.latency
     struck = (name for name in _FAULTS if dice.strikes(f"{operation.value}.{name}", getattr(faults, name)))
     return Fate(

@@ -13,7 +13,7 @@ import json
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -42,6 +42,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 _THREADS: Final = 10  # as many as the engine makes calls at a time, and a list beside them
 _LARGEST: Final = 1 << 26  # bytes of an answer
+_TICK: Final = 1e-5  # seconds: a datetime has no more than microseconds of what was told
 
 
 class HttpLink:
@@ -69,6 +70,11 @@ class HttpLink:
     async def delete(self, machine_id: str, client: str) -> None:
         """See :meth:`Link.delete`."""
         await self._pool.run(self._call, "DELETE", f"/machines/{quote(machine_id, safe='')}", None, client)
+
+    async def mark(self, machine_id: str, tags: Mapping[str, str | None]) -> None:
+        """See :meth:`Link.mark`."""
+        body = json.dumps({"tags": dict(tags)}).encode()
+        await self._pool.run(self._call, "PATCH", f"/machines/{quote(machine_id, safe='')}", body)
 
     async def page(self, limit: int, cursor: str) -> Page[Machine]:
         """See :meth:`Link.page`."""
@@ -199,13 +205,16 @@ class _KnownMachines:
 
 
 def _is_same(known: Machine, data: Any) -> bool:
-    """Whether a machine of that id is still what it was; when it was made cannot change."""
+    """Whether a machine of that id is still what it was, and not another one that was given its id."""
     is_same: bool = (
         known.name == data.get("name")
         and known.provider_id == data.get("providerId")
         and known.state.value == data.get("state")
         and known.reason == data.get("reason", "")
         and known.tags == data.get("tags", {})
+        and known.created_at is not None
+        and is_number(created := data.get("createdAt"))
+        and abs(known.created_at.timestamp() - created) < _TICK
     )
     return is_same
 

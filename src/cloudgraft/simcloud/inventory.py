@@ -99,5 +99,7 @@ class Inventory:
         if forget_at > now:
             heapq.heappush(self._changes, (forget_at, record.seq))
             return
-        del self._records[record.seq], self._by_id[record.machine_id]
+        del self._records[record.seq]
+        if self._by_id.get(record.machine_id) == record.seq:  # else its id is another's by now
+            del self._by_id[record.machine_id]
         del self._seqs[bisect.bisect_left(self._seqs, record.seq)]

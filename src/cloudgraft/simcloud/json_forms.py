@@ -22,6 +22,7 @@ __all__ = [
     "entry_to_json",
     "machine_from_json",
     "machine_to_json",
+    "marks_from_json",
     "order_for",
     "order_from_json",
     "order_to_json",
@@ -38,6 +39,7 @@ CLIENT_HEADER: Final = "X-Cloudgraft-Client"  # who calls; a create says it in i
 Json = dict[str, object]
 
 _CLUSTER_TAG = "cloudgraft-cluster-id"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -59,10 +61,28 @@ def order_from_json(data: object) -> Order:
         token=fields.text("token"),
         client=fields.text("client"),
         tags=fields.texts("tags"),
+        machine_id=_id(fields.text("machineId")),
         settings=MachineSettings.take(fields),
     )
     fields.end()
     return _order(order)
+
+
+def _id(text: str) -> str:
+    if text and not _ID.fullmatch(text):
+        raise InvalidArgumentError("machine.machineId must be letters, digits and hyphens, at most 63")
+    return text
+
+
+def marks_from_json(data: object) -> dict[str, str | None]:
+    """The body of ``PATCH /machines/ID``."""
+    fields = Fields(data, "machine")
+    tags = fields.take("tags")
+    fields.end()
+    if not isinstance(tags, dict):
+        raise InvalidArgumentError("machine.tags must be an object")
+    given = Fields({"tags": {key: value for key, value in tags.items() if value is not None}}, "machine").texts("tags")
+    return {**dict.fromkeys(map(str, tags)), **given}
 
 
 def _order(order: Order) -> Order:
@@ -77,6 +97,8 @@ def _order(order: Order) -> Order:
 def order_to_json(order: Order) -> Json:
     """What :func:`order_from_json` reads."""
     rest = {"name": order.name, "token": order.token, "client": order.client, "tags": dict(order.tags)}
+    if order.machine_id:
+        rest["machineId"] = order.machine_id
     return {**order.settings.to_json(), **rest}
 
 

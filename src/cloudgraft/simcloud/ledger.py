@@ -51,7 +51,7 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS machines (
     seq INTEGER PRIMARY KEY,
-    machine_id TEXT NOT NULL UNIQUE,
+    machine_id TEXT NOT NULL,
     name TEXT NOT NULL,
     token TEXT NOT NULL,
     client TEXT NOT NULL,
@@ -81,7 +81,10 @@ _Row = tuple[object, ...]
 
 
 class Ledger:
-    """All machines of one cloud, gone ones included. Rows are never removed, so that no id is used twice."""
+    """All machines of one cloud, gone ones included. Rows are never removed, so that no number is used twice.
+
+    An id is, when whoever orders a machine says so. A file of an older release keeps the latest machine of each id.
+    """
 
     def __init__(self, path: Path | None, *, ident: str) -> None:
         """Opens the file, or keeps the books in memory; ``ident`` becomes the cloud's own id when they are new."""

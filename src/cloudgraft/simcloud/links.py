@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from cloudgraft.sdk.driver import Machine, Price, Shape
@@ -31,6 +31,9 @@ class Link(Protocol):
         """The machine that was made, or was there already."""
 
     async def delete(self, machine_id: str, client: str) -> None:
+        """NotFoundError when it is gone."""
+
+    async def mark(self, machine_id: str, tags: Mapping[str, str | None]) -> None:
         """NotFoundError when it is gone."""
 
     async def page(self, limit: int, cursor: str) -> Page[Machine]:
@@ -88,6 +91,10 @@ class InProcessLink:
     async def delete(self, machine_id: str, client: str) -> None:
         """See :meth:`Link.delete`."""
         await self._perform(Operation.DELETE, functools.partial(self._cloud.delete, machine_id, client=client))
+
+    async def mark(self, machine_id: str, tags: Mapping[str, str | None]) -> None:
+        """See :meth:`Link.mark`."""
+        await self._perform(Operation.MARK, functools.partial(self._cloud.mark, machine_id, tags))
 
     async def page(self, limit: int, cursor: str) -> Page[Machine]:
         """See :meth:`Link.page`."""

@@ -29,6 +29,7 @@ class Order:
     token: str = ""  # the same token, the same machine
     tags: Mapping[str, str] = field(default_factory=dict)
     client: str = ""  # who asks
+    machine_id: str = ""  # the id that it is to have, as in clouds that use ids again; empty: a new one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
 """The HTTP interface without HTTP: from a method, a path and a body to a status and an answer.
 
 =============================  ========================================================================================
-``POST /machines``             create: ``{"name", "shape", "token", "client", "tags", "zone", "labels", "taints"}``
+``POST /machines``             create: ``{"name", "shape", "token", "client", "tags", "zone", "labels", "taints", "machineId"}``
 ``GET /machines``              a page: ``?limit=100&cursor=…``
 ``GET /machines/ID``           one machine
 ``DELETE /machines/ID``        delete it
+``PATCH /machines/ID``         ``{"tags": {…}}``: puts these on it; one that is ``null`` is taken off
 ``POST /machines/ID:kill``     it dies, and stays as failed; ``:vanish``: it is gone; ``:lose-tags``
 ``GET /shapes``, ``/prices``   what is on offer
 ``GET /chaos``, ``PUT``        what goes wrong (:mod:`cloudgraft.simcloud.chaos`)
@@ -86,7 +87,10 @@ class Routes:
         self._cloud = cloud
         self._table: list[tuple[re.Pattern[str], dict[str, Callable[[_Call], Answer]]]] = [
             (re.compile("/machines"), {"GET": self._page, "POST": self._create}),
-            (re.compile("/machines/(?P<machine>[^/:]+)"), {"GET": self._machine, "DELETE": self._delete}),
+            (
+                re.compile("/machines/(?P<machine>[^/:]+)"),
+                {"GET": self._machine, "PATCH": self._mark, "DELETE": self._delete},
+            ),
             (re.compile("/machines/(?P<machine>[^/:]+):(?P<action>[a-z-]+)"), {"POST": self._act}),
             (re.compile("/shapes"), {"GET": self._shapes}),
             (re.compile("/prices"), {"GET": self._prices}),
@@ -122,6 +126,12 @@ class Routes:
         call.allow()
         machine = self._perform(Operation.DELETE, lambda: self._cloud.delete(call.machine, client=call.client))
         return Answer(HTTPStatus.ACCEPTED, forms.machine_to_json(machine))
+
+    def _mark(self, call: _Call) -> Answer:
+        call.allow()
+        tags = forms.marks_from_json(call.json())
+        machine = self._perform(Operation.MARK, lambda: self._cloud.mark(call.machine, tags))
+        return _ok(forms.machine_to_json(machine))
 
     def _page(self, call: _Call) -> Answer:
         call.allow("limit", "cursor")

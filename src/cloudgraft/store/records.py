@@ -81,9 +81,10 @@ class MachineRecord:
     error: ErrorRecord | None = None
     hourly: Decimal | None = None  # its price when it was asked for
     currency: str = ""
-    is_adopted: bool = False  # taken over by an operator's word: its machine id is the proof that it is ours
+    is_adopted: bool = False  # taken over by an operator's word; what proves it to be ours: Identity.is_proven
     replaces: str = ""  # the name of the broken machine whose place it takes
     version: int = 0  # grows by one with every write
+    created_at: float | None = None  # of a machine that was found or adopted: when its cloud says that it was made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ def machine_row(record: MachineRecord) -> Values:
         "is_adopted": record.is_adopted,
         "replaces": _key(record.replaces, "name"),
         "version": record.version,
+        "created_at": record.created_at,
     }
 
 
@@ -159,7 +160,7 @@ class Reader:
         """A row of `machines`."""
         (name, group, cloud, placeholder, state, presence, settings, tags, requested_at, state_since, ordered_at,
          attempt_at, attempts, gone_at, machine_id, provider_id, code, message, error_class, hourly, currency,
-         is_adopted, replaces, version) = row  # fmt: skip
+         is_adopted, replaces, version, created_at) = row  # fmt: skip
         try:
             return MachineRecord(
                 name=name,
@@ -184,6 +185,7 @@ class Reader:
                 is_adopted=is_adopted,
                 replaces=replaces,
                 version=version,
+                created_at=created_at,
             )
         except (ValueError, InvalidOperation) as error:
             raise _illegal("machine", name, error) from error

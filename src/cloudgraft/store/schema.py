@@ -78,6 +78,7 @@ machines = Table(
     Column("is_adopted", Boolean, nullable=False),
     Column("replaces", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("created_at", Double),
 )
 
 node_groups = Table(
