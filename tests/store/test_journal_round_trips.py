@@ -69,6 +69,8 @@ _MACHINE = st.builds(
     is_adopted=st.booleans(),
     replaces=_TEXT,
     version=st.just(1),
+    is_marked=st.booleans(),
+    created_at=st.none() | _TIME,
 )
 _GROUP = st.builds(GroupRecord, id=_NAME, cloud=_TEXT, spec=_OBJECT, configured=st.booleans())
 _LEARNED = st.builds(LearnedRecord, group=_NAME, settings=_OBJECT, since=_TIME, facts=_OBJECT)

@@ -11,15 +11,15 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import MetaData, Table, text
 
 from cloudgraft.store import migrate
 from cloudgraft.store.database import Access, Database, Mode
 from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
 from cloudgraft.store.migrate import Schema, SchemaState
-from cloudgraft.store.records import Change
+from cloudgraft.store.rows import machine_row
 from cloudgraft.store.schema import HEAD, metadata, version
-from cloudgraft.store.statements import write_change, write_cluster_id
+from cloudgraft.store.statements import write_cluster_id
 from tests.store.places import Place, PostgresPlace, SqlitePlace, change, machine
 
 _FIRST = "0001"
@@ -170,7 +170,9 @@ def _fill_old(place: Place) -> None:
     with database.transaction(Mode.WRITE) as connection:
         migrate.upgrade(connection, _FIRST)
         write_cluster_id(connection, "old-id", 0.0)
-        write_change(connection, Change(machines=[machine("m-1")]))
+        old = Table("machines", MetaData(), autoload_with=connection)
+        row = {name: value for name, value in machine_row(machine("m-1")).items() if name in old.c}
+        connection.execute(old.insert().values(row))
     database.close()
 
 

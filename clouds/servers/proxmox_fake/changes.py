@@ -6,7 +6,7 @@ import re
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from clouds.servers.proxmox_fake import schema
@@ -145,19 +145,33 @@ class Changes:
     # -- the other changes ---------------------------------------------------------------------------------------------
 
     def setup(self, user: str, node: str, vmid: str, given: dict[str, str]) -> str:
-        """Changes settings."""
+        """Changes settings, in a task."""
+        guest, gone = self._checked(node, vmid, given)
+        return self._begin(node, "qmconfig", vmid, user, lambda: self._set(guest, vmid, given, gone))
+
+    def setup_at_once(self, node: str, vmid: str, given: dict[str, str]) -> None:
+        """Changes settings, before it answers."""
+        guest, gone = self._checked(node, vmid, given)
+        self._set(guest, vmid, given, gone)
+
+    def _checked(self, node: str, vmid: str, given: dict[str, str]) -> tuple[Guest, Sequence[str]]:
         cluster = self._cluster
         schema.check("config", given)
         guest = self._unlocked(node, vmid)
-        for key, value in given.items():
+        digest, gone = given.pop("digest", ""), [key for key in given.pop("delete", "").split(",") if key]
+        if digest not in ("", cluster.config(node, vmid)["digest"]):
+            raise RefusedError(500, "detected modified configuration - file changed by other user? Try again.")
+        for key, value in (given | dict.fromkeys(gone, "")).items():
             is_cd = bool(_DRIVE.fullmatch(key)) and "media=cdrom" in value
             right = _RIGHTS.get(key) or ("VM.Config.CDROM" if is_cd else "VM.Config.Disk")
             cluster.require(f"/vms/{vmid}", right)
             if is_cd and (found := cluster.volume(value)) and not self._file(found, node):
                 raise RefusedError(500, f"volume '{':'.join(found)}' does not exist")
-        return self._begin(node, "qmconfig", vmid, user, lambda: self._set(guest, vmid, given))
+        return guest, gone
 
-    def _set(self, guest: Guest, vmid: str, given: dict[str, str]) -> None:
+    def _set(self, guest: Guest, vmid: str, given: dict[str, str], gone: Sequence[str]) -> None:
+        for key in gone:
+            guest.config.pop(key, None)
         for key, value in given.items():
             old = guest.config.get(key, "")
             if _DRIVE.fullmatch(key) and "-cloudinit" in old and (found := self._cluster.volume(old)):

@@ -54,7 +54,7 @@ class Routes:
             case "POST", "config":
                 return self._changes.setup(user, node, vmid, given)
             case "PUT", "config":
-                self._changes.setup(user, node, vmid, given)
+                self._changes.setup_at_once(node, vmid, given)
                 return None
             case "PUT", "resize":
                 return self._changes.resize(user, node, vmid, given)

@@ -117,7 +117,8 @@ def trusted(record: MachineRecord, sight: Sight | None, identity: Identity) -> V
     if sight is not None and sight.is_ours:
         return Refusal(f"it is in the journal already, as {record.name} of group {record.group}")
     created = seen.created_at.timestamp() if seen.created_at else None
-    return amend(record, is_adopted=True, presence=Presence.PRESENT, machine_id=seen.machine_id, created_at=created)
+    proof = {"machine_id": seen.machine_id, "created_at": created, "is_marked": False}
+    return amend(record, is_adopted=True, presence=Presence.PRESENT, **proof)
 
 
 def released(record: MachineRecord, sight: Sight | None, now: float) -> Verdict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from cloudgraft.engine.identity import TAG_CLUSTER_ID
 from cloudgraft.engine.sight import LONGEST_GAP, Sight
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import LOST, RELEASED, amend, is_lost, is_released, move, was_found, was_released
@@ -325,9 +326,17 @@ def _news(record: MachineRecord, seen: Machine, sight: Sight) -> dict[str, Any]:
         news["machine_id"] = seen.machine_id
     if seen.provider_id and seen.provider_id != record.provider_id:
         news["provider_id"] = seen.provider_id
-    if record.is_adopted and record.created_at is None and sight.is_ours and seen.created_at is not None:
-        news["created_at"] = seen.created_at.timestamp()  # adopted by an older release, or before its cloud told it
-    return news
+    return {**news, **_proof(record, seen)} if record.is_adopted and sight.is_ours else news
+
+
+def _proof(record: MachineRecord, seen: Machine) -> dict[str, Any]:
+    """By what an adopted machine will be known again, when that was not known yet: older releases did not keep it."""
+    proof: dict[str, Any] = {}
+    if record.created_at is None and seen.created_at is not None:
+        proof["created_at"] = seen.created_at.timestamp()
+    if not record.is_marked and TAG_CLUSTER_ID in seen.tags:
+        proof["is_marked"] = True
+    return proof
 
 
 def _as_known(record: MachineRecord) -> Machine:

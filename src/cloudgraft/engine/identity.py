@@ -125,7 +125,7 @@ def _is_as_adopted(machine: Machine, record: MachineRecord, *, was_always_there:
     if machine.machine_id != record.machine_id:
         return False
     if record.created_at is None:
-        return was_always_there
+        return was_always_there and not record.is_marked
     created = machine.created_at.timestamp() if machine.created_at else None
     return created is not None and abs(created - record.created_at) <= _PRECISION
 

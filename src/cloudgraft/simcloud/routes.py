@@ -1,7 +1,8 @@
 """The HTTP interface without HTTP: from a method, a path and a body to a status and an answer.
 
 =============================  ========================================================================================
-``POST /machines``             create: ``{"name", "shape", "token", "client", "tags", "zone", "labels", "taints", "machineId"}``
+``POST /machines``             create: ``{"name", "shape", "token", "client", "tags", "zone", "labels", "taints"}``;
+                               with ``"machineId"`` it gets that id, as in clouds that use ids again
 ``GET /machines``              a page: ``?limit=100&cursor=…``
 ``GET /machines/ID``           one machine
 ``DELETE /machines/ID``        delete it

@@ -84,6 +84,7 @@ class MachineRecord:
     is_adopted: bool = False  # taken over by an operator's word; what proves it to be ours: Identity.is_proven
     replaces: str = ""  # the name of the broken machine whose place it takes
     version: int = 0  # grows by one with every write
+    is_marked: bool = False  # of one that was adopted: a list has shown our marks on it since then
     created_at: float | None = None  # of a machine that was found or adopted: when its cloud says that it was made
 
 

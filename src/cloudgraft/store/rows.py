@@ -73,6 +73,7 @@ def machine_row(record: MachineRecord) -> Values:
         "is_adopted": record.is_adopted,
         "replaces": _key(record.replaces, "name"),
         "version": record.version,
+        "is_marked": record.is_marked,
         "created_at": record.created_at,
     }
 
@@ -160,7 +161,7 @@ class Reader:
         """A row of `machines`."""
         (name, group, cloud, placeholder, state, presence, settings, tags, requested_at, state_since, ordered_at,
          attempt_at, attempts, gone_at, machine_id, provider_id, code, message, error_class, hourly, currency,
-         is_adopted, replaces, version, created_at) = row  # fmt: skip
+         is_adopted, replaces, version, is_marked, created_at) = row  # fmt: skip
         try:
             return MachineRecord(
                 name=name,
@@ -185,6 +186,7 @@ class Reader:
                 is_adopted=is_adopted,
                 replaces=replaces,
                 version=version,
+                is_marked=is_marked,
                 created_at=created_at,
             )
         except (ValueError, InvalidOperation) as error:

@@ -20,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
 )
 
 __all__ = [
@@ -78,6 +79,7 @@ machines = Table(
     Column("is_adopted", Boolean, nullable=False),
     Column("replaces", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("is_marked", Boolean, nullable=False, server_default=false()),
     Column("created_at", Double),
 )
 

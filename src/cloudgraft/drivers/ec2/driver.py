@@ -18,7 +18,7 @@ from cloudgraft.drivers.ec2.catalog import read_shapes, read_spot_prices
 from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, told
 from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, machine_of
 from cloudgraft.drivers.ec2.launch import Request, check_spec, launch_request
-from cloudgraft.drivers.ec2.marks import MACHINE_TAG
+from cloudgraft.drivers.ec2.marks import MACHINE_TAG, check_tags
 from cloudgraft.drivers.ec2.options import Ec2Options
 from cloudgraft.drivers.ec2.places import Places
 from cloudgraft.drivers.ec2.session import Clients, pages
@@ -160,6 +160,19 @@ class Ec2Driver(BlockingDriver):
         self._deleted[machine_id] = None
         while len(self._deleted) > _MOST_REMEMBERED:
             self._deleted.pop(next(iter(self._deleted)), None)
+
+    # -- mark ----------------------------------------------------------------------------------------------------------
+
+    def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Puts our marks on an instance, or takes them off. One without any of cloudgraft's marks is not listed."""
+        given = {key: value for key, value in tags.items() if value is not None}
+        check_tags(given)
+        with told(f"mark of {machine.name or machine.machine_id}", is_change=True):
+            client, ids = self._clients.client(), [machine.machine_id]
+            if given:
+                client.create_tags(Resources=ids, Tags=[{"Key": key, "Value": value} for key, value in given.items()])
+            if gone := tags.keys() - given.keys():
+                client.delete_tags(Resources=ids, Tags=[{"Key": key} for key in sorted(gone)])
 
     # -- list ----------------------------------------------------------------------------------------------------------
 

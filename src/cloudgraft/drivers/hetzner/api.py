@@ -55,6 +55,10 @@ class Api:
         """Makes something, or raises; DeadlineError when nobody knows whether it was made."""
         return self._call("POST", path, what, json=body)
 
+    def put(self, path: str, what: str, body: Mapping[str, object]) -> Json:
+        """Changes something, or raises; DeadlineError when nobody knows whether it was changed."""
+        return self._call("PUT", path, what, json=body)
+
     def delete(self, path: str, what: str) -> Json:
         """Deletes something; raises NotFoundError when it is not there."""
         return self._call("DELETE", path, what)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from cloudgraft.drivers.hetzner.api import Api, Json
@@ -103,6 +103,16 @@ class HetznerDriver(BlockingDriver):
             self._api.delete(f"/servers/{machine.machine_id}", f"delete of {machine.name or machine.machine_id}")
         except NotFoundError:
             return
+
+    def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Puts our marks among the server's labels, or takes them off. One without any of them is not listed."""
+        path, what = f"/servers/{machine.machine_id}", f"mark of {machine.name or machine.machine_id}"
+        labels = _understood("labels", lambda: dict(self._api.get(path, what)["server"]["labels"]))
+        for key, value in tags.items():
+            labels.pop(key, None)
+            if value is not None:
+                labels[key] = HETZNER.encode(value, f"the mark {key}")
+        self._api.put(path, what, {"labels": labels})  # which are all that it has then
 
     def list(self) -> Sequence[Machine]:
         """Every server with our marks, of whichever cluster."""

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
@@ -101,6 +101,17 @@ class OpenstackDriver(BlockingDriver):
         except NotFoundError:
             return
         self._deleted.add(machine.machine_id)
+
+    def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Puts our marks into the server's metadata, or takes them out."""
+        path, what = f"/servers/{quote(machine.machine_id, safe='')}/metadata", f"mark the server {machine.name}"
+        call = self._cloud.call(most=_CHANGE_SECONDS)
+        given = {key: value for key, value in tags.items() if value is not None}
+        if given:
+            call.post("compute", path, what, {"metadata": given})
+        for key in tags.keys() - given.keys():
+            with suppress(NotFoundError):  # it does not have it
+                call.delete("compute", f"{path}/{quote(key, safe='')}", what)
 
     def list(self) -> Sequence[Machine]:
         """The project's servers."""

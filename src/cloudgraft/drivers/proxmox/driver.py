@@ -8,13 +8,14 @@ several steps is made whole after it was interrupted is told in :mod:`cloudgraft
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.machines import Machines
 from cloudgraft.drivers.proxmox.making import Making, Order
+from cloudgraft.drivers.proxmox.marking import Marking
 from cloudgraft.drivers.proxmox.marks import Marks, vmid_of
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.drivers.proxmox.removal import Removal
@@ -24,7 +25,7 @@ from cloudgraft.drivers.turns import Turns
 from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError
 
 __all__ = ["ProxmoxDriver"]
 
@@ -45,6 +46,7 @@ class ProxmoxDriver(BlockingDriver):
         self._api = Api(options)
         self._machines = Machines(self._api, options)
         self._removal = Removal(self._api, options)
+        self._marking = Marking(self._api, options)
         self._making = Making(self._api, options, self._removal)
         self._turns = Turns(options.delete_timeout)
 
@@ -75,6 +77,13 @@ class ProxmoxDriver(BlockingDriver):
         with self._turns.take(machine.name):
             self._removal.remove(int(machine.machine_id), machine.name, f"delete of {machine.name}")
         self._making.release(int(machine.machine_id))
+
+    def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Puts our marks on a machine, or takes them off. Then only one in our pool is still listed."""
+        if not machine.machine_id.isdecimal():
+            raise NotFoundError(f"mark of {machine.name}: no machine has the id {machine.machine_id!r}")
+        with self._turns.take(machine.name):
+            self._marking.mark(int(machine.machine_id), machine.name, tags, f"mark of {machine.name}")
 
     def list(self) -> Sequence[Machine]:
         """Every machine with our marks, of whichever cluster, and all that are in our pool; none that is half made."""

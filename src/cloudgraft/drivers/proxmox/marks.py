@@ -21,7 +21,17 @@ from typing import Final
 from cloudgraft.drivers.label_text import LabelText
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["GENERAL", "VMID_MARK", "Marks", "from_description", "from_tags", "uuid_of", "vmid_of"]
+__all__ = [
+    "GENERAL",
+    "VMID_MARK",
+    "Marks",
+    "from_description",
+    "from_tags",
+    "other_tags",
+    "uuid_of",
+    "vmid_of",
+    "without_marks",
+]
 
 GENERAL: Final = "cloudgraft"  # the tag that every machine of ours has, for people
 _NAME: Final = "cloudgraft-name"
@@ -96,6 +106,17 @@ def from_tags(text: str) -> Marks | None:
             pairs[_TEXT.decode(key)] = _TEXT.decode(value)
     made, vmid = _time(pairs.pop(_MADE, None)), _number(pairs.pop(VMID_MARK, None))
     return Marks(made=made, vmid=vmid, tags=pairs)
+
+
+def other_tags(text: str) -> list[str]:
+    """The tags of a machine that are not our marks."""
+    tags = [tag for tag in text.replace(",", ";").split(";") if tag]
+    return [tag for tag in tags if not _TEXT.decode(tag.partition(_BETWEEN)[0]).startswith(GENERAL)]
+
+
+def without_marks(text: str) -> str:
+    """A machine's notes without the line that has our marks."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(_JSON))
 
 
 def from_description(text: str) -> Marks | None:

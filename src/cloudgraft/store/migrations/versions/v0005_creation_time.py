@@ -1,4 +1,4 @@
-"""Keeps the creation time that a cloud reported of a machine when it was found or adopted."""
+"""Keeps what proves that an adopted machine is the same one: its creation time, and that our marks are on it."""
 
 from __future__ import annotations
 
@@ -10,5 +10,6 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Adds the column. Machines that were adopted before get their time from the next list that shows them."""
+    """Adds the columns. Of machines that were adopted before, the next list that shows them tells both."""
+    op.add_column("machines", sa.Column("is_marked", sa.Boolean, nullable=False, server_default=sa.false()))
     op.add_column("machines", sa.Column("created_at", sa.Double))
