@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.identity import Identity, placeholder
+from cloudgraft.engine.identity import TAG_CLUSTER_ID, Identity, placeholder
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.identity import check_cluster_id, new_cluster_id
-from tests.engine.makers import IDENTITY, a_machine, a_record
+from cloudgraft.store.records import Presence, State
+from tests.engine.makers import IDENTITY, NOW, a_machine, a_record
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=80)
@@ -80,11 +85,68 @@ def test_without_tags_a_machine_looks_ours_and_proves_it_only_where_names_are_th
     assert not IDENTITY.is_proven(renamed, Ownership.NAME, None)
 
 
-def test_an_operators_word_is_proof_for_that_very_machine() -> None:
-    taken = a_record("web-1", machine_id="m-1", is_adopted=True)
-    for ownership in Ownership:
-        assert IDENTITY.is_proven(a_machine("m-1", name="web-1", tags={}), ownership, taken)
-    assert not IDENTITY.is_proven(a_machine("m-2", name="web-1", tags={}), Ownership.TAGS, taken)
+ADOPTED = a_record("web-1", state=State.RUNNING, machine_id="m-1", is_adopted=True, created_at=NOW - 60)
+
+
+@pytest.mark.parametrize("ownership", list(Ownership))
+def test_an_adopted_machine_is_proven_by_its_id_with_its_creation_time(ownership: Ownership) -> None:
+    """Ids are reused: somebody's machine may have the id, and even the name, of one that was adopted."""
+    same = web_1()
+    later = web_1(created_at=same.created_at + timedelta(seconds=2))
+    rounded = web_1(created_at=same.created_at + timedelta(seconds=0.9))
+    for state in (State.RUNNING, State.GONE):
+        record = replace(ADOPTED, state=state)
+        assert IDENTITY.is_proven(same, ownership, record)
+        assert IDENTITY.is_proven(rounded, ownership, record)
+        for always in (False, True):
+            other = [later, web_1(created_at=None), web_1("m-2")]
+            assert not any(IDENTITY.is_proven(m, ownership, record, was_always_there=always) for m in other)
+
+
+@pytest.mark.parametrize("ownership", list(Ownership))
+def test_without_a_creation_time_an_id_proves_only_what_was_always_there(ownership: Ownership) -> None:
+    record = replace(ADOPTED, created_at=None)
+    assert IDENTITY.is_proven(web_1(), ownership, record, was_always_there=True)
+    assert not IDENTITY.is_proven(web_1(), ownership, record)
+    assert not IDENTITY.is_proven(web_1("m-2"), ownership, record, was_always_there=True)
+    marked = replace(record, is_marked=True)
+    assert not IDENTITY.is_proven(web_1(), ownership, marked, was_always_there=True), "its marks are gone with it"
+
+
+def test_the_mark_that_adoption_set_is_proof() -> None:
+    marked = web_1(tags=IDENTITY.tags("web-1", "g"), created_at=None)
+    for ownership in (Ownership.TAGS, Ownership.INVENTORY):
+        assert IDENTITY.is_proven(marked, ownership, replace(ADOPTED, state=State.GONE))
+    assert not IDENTITY.is_proven(marked, Ownership.NAME, ADOPTED), "where names are the proof, a tag must not make one"
+
+
+@pytest.mark.parametrize("ownership", list(Ownership))
+def test_the_mark_of_another_cluster_outweighs_every_proof(ownership: Ownership) -> None:
+    theirs = {TAG_CLUSTER_ID: "zzzzzzzzzz"}
+    assert not IDENTITY.is_proven(web_1(tags=theirs), ownership, ADOPTED, was_always_there=True)
+    ours_by_name = replace(made_by(IDENTITY), tags=theirs)
+    assert not IDENTITY.is_proven(ours_by_name, ownership, None)
+    assert IDENTITY.is_for_another(web_1(tags=theirs), ADOPTED)
+
+
+def test_where_names_are_the_proof_what_is_older_than_our_order_is_not_ours() -> None:
+    """Only somebody who gave one of our names to a machine of his own can have made it. Clocks may differ by an hour."""
+    record = a_record(state=State.DELETING, presence=Presence.PRESENT)
+    old, new = (a_machine("m-9", tags={}, created_at=moment(NOW - age)) for age in (3601, 3599))
+    assert not IDENTITY.is_proven(old, Ownership.NAME, record)
+    assert IDENTITY.is_proven(new, Ownership.NAME, record)
+    known = replace(old, machine_id="m-1")
+    assert IDENTITY.is_proven(known, Ownership.NAME, record), "its id is that of the machine which our create made"
+    assert not IDENTITY.is_proven(known, Ownership.NAME, replace(record, state=State.GONE))
+    assert IDENTITY.is_proven(replace(old, created_at=None), Ownership.NAME, record), "nothing better is told"
+
+
+def web_1(machine_id: str = "m-1", **changes: Any) -> Machine:
+    return a_machine(machine_id, name="web-1", **{"tags": {}, "created_at": moment(NOW - 60), **changes})
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def test_what_has_no_marks_in_an_inventory_is_the_drivers_to_touch() -> None:

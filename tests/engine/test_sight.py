@@ -193,15 +193,12 @@ def test_a_machine_that_lost_its_tags_is_still_followed_by_its_id_but_not_ours_t
 
 @pytest.mark.parametrize("ownership", list(Ownership))
 def test_a_machine_of_our_name_without_proof_is_nothing_but_a_stranger(ownership: Ownership) -> None:
-    """Another cluster's machine can have any name and any tags but ours."""
+    """Another cluster's machine can have any name and any tags but ours. Its mark counts for more than a name."""
     stranger = a_machine("m-9", tags={"cloudgraft-cluster": "test", "cloudgraft-cluster-id": "zzzzzzzzzz"})
     sight = seen(
         a_record(state=State.CREATING, presence=Presence.UNKNOWN), stranger, looker=a_looker(ownership=ownership)
     )
-    if ownership is not Ownership.NAME:
-        assert (sight.machine, sight.is_ours, sight.unproven) == (None, False, stranger)
-    else:  # where names are the proof, that is proof
-        assert (sight.machine, sight.is_ours) == (stranger, True)
+    assert (sight.machine, sight.is_ours, sight.unproven) == (None, False, stranger)
 
 
 def test_the_answer_to_our_own_create_is_proof_until_a_list_could_tell() -> None:
@@ -236,6 +233,48 @@ def test_a_machine_that_was_taken_over_is_known_by_its_id_whatever_it_is_called(
     machine = a_machine(name="renamed", tags={})
     sight = seen(taken, machine, a_machine("m-2", name="theirs", tags={}))
     assert (sight.machine, sight.is_ours, sight.extras, sight.unproven) == (machine, True, (), None)
+
+
+TAKEN = a_record("theirs", state=State.RUNNING, presence=Presence.PRESENT, is_adopted=True)
+
+
+@pytest.mark.parametrize("ownership", list(Ownership))
+def test_an_adopted_machine_that_was_away_has_to_prove_itself_again(ownership: Ownership) -> None:
+    """Its cloud tells no creation time and keeps no marks: whether it is the same one, nobody but a person can say."""
+    machine, looker = a_machine(name="theirs", tags={}, created_at=None), a_looker(ownership=ownership)
+    sight = seen(TAKEN, machine, looker=looker)
+    assert sight.is_ours
+    seen(TAKEN, looker=looker, sight=sight)
+    seen(TAKEN, machine, looker=looker, sight=sight)
+    assert (sight.machine, sight.is_ours, sight.unproven) == (machine, False, machine), "followed, and not touched"
+    assert seen(replace(TAKEN, created_at=NOW - 60), _aged("m-1", 60, name="theirs", tags={}), sight=sight).is_ours
+
+
+def test_what_a_cloud_said_was_not_there_has_to_prove_itself_again() -> None:
+    machine = a_machine(name="theirs", tags={}, created_at=None)
+    sight = seen(TAKEN, machine)
+    sight.forget("m-1")
+    assert not seen(TAKEN, machine, sight=sight).is_ours
+
+
+@pytest.mark.parametrize("ownership", list(Ownership))
+@pytest.mark.parametrize("is_adopted", [True, False])
+def test_a_gone_record_proves_nothing_by_its_id(ownership: Ownership, *, is_adopted: bool) -> None:
+    gone = replace(TAKEN if is_adopted else RUNNING, state=State.GONE, presence=Presence.NONE)
+    sight = seen(gone, a_machine(name="theirs", tags={}), looker=a_looker(ownership=ownership))
+    assert not sight.is_ours
+    assert sight.extras == ()
+
+
+def test_a_machine_of_ours_with_the_id_of_an_adopted_one_is_not_its() -> None:
+    """The adopted one is being deleted, its id is free, and the cloud gives it to the next machine of ours."""
+    deleting = replace(TAKEN, state=State.DELETING)
+    for tags in (IDENTITY.tags(NAME, "g"), {}):
+        assert seen(deleting, a_machine(tags=tags), sight=a_sight(is_ours=True)).machine is None
+
+
+def test_an_adopted_machine_that_no_list_shows_is_not_deleted_by_its_id() -> None:
+    assert not seen(TAKEN, looker=a_looker(complete_list=False)).is_ours
 
 
 @pytest.mark.parametrize("name", ["", "ip-10-0-0-7"])
@@ -307,4 +346,4 @@ def test_what_the_cloud_denies_is_forgotten_at_once() -> None:
     assert sight.extras == ()
     assert sight.machine is not None
     sight.forget("m-1")
-    assert sight == a_sight(machine=None, is_ours=False)
+    assert sight == a_sight(machine=None, is_ours=False, was_missing=True)

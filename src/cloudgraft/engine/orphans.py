@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.guards import Stray
-from cloudgraft.engine.identity import Identity
+from cloudgraft.engine.identity import TAG_CLUSTER_ID, Identity
 from cloudgraft.engine.sight import Listing
 from cloudgraft.engine.states import was_released
 from cloudgraft.engine.true_names import is_shown_by_both
@@ -71,7 +71,10 @@ def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bo
             if is_proven and record.state is not State.GONE and is_shown_by_both(cloud, machine, record):
                 return True
             continue
-        if record.state is not State.GONE or is_proven:
+        if record.state is not State.GONE:
+            return True
+        # Of one that was adopted only the marks say that it is ours. Of others, name and inventory do too.
+        if is_proven and (not record.is_adopted or TAG_CLUSTER_ID in machine.tags):
             return True
     return False
 
