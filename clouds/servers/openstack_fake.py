@@ -131,6 +131,8 @@ class FakeOpenstack:
             ("GET", r"/compute/v2\.1/servers/detail", lambda: project.list_servers(params, self.url)),
             ("POST", r"/compute/v2\.1/servers", lambda: project.create_server(body)),
             ("DELETE", r"/compute/v2\.1/servers/([^/]+)", project.delete_server),
+            ("POST", r"/compute/v2\.1/servers/([^/]+)/metadata", lambda server: project.mark_server(server, body)),
+            ("DELETE", r"/compute/v2\.1/servers/([^/]+)/metadata/([^/]+)", project.unmark_server),
             ("GET", r"/compute/v2\.1/flavors/detail", lambda: project.list_flavors(params, self.url)),
             ("GET", r"/compute/v2\.1/os-server-groups", project.list_groups),
             ("GET", r"/image/v2/images", lambda: project.list_images(params)),

@@ -140,6 +140,20 @@ class Project:
             del self.servers[server]
         return Answer(204)
 
+    def mark_server(self, server: str, body: Mapping[str, Any]) -> Answer:
+        """Its other metadata stays."""
+        if server not in self.servers:
+            return refusal(404, "itemNotFound", f"Instance {server} could not be found.")
+        self.servers[server].metadata.update(body["metadata"])
+        return Answer(200, {"metadata": self.servers[server].metadata})
+
+    def unmark_server(self, server: str, key: str) -> Answer:
+        """One item."""
+        if server not in self.servers or key not in self.servers[server].metadata:
+            return refusal(404, "itemNotFound", "Metadata item was not found")
+        del self.servers[server].metadata[key]
+        return Answer(204)
+
     def list_servers(self, params: Mapping[str, str], url: str) -> Answer:
         """One page. Servers of a cell that is down are shown as unknown, or left out where a page was asked for."""
         if self.is_cell_down:

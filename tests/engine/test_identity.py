@@ -130,7 +130,7 @@ def test_the_mark_of_another_cluster_outweighs_every_proof(ownership: Ownership)
 
 
 def test_where_names_are_the_proof_what_is_older_than_our_order_is_not_ours() -> None:
-    """Only somebody who gave one of our names to a machine of his own can have made it. Clocks may differ by an hour."""
+    """Only somebody who gave one of our names to a machine can have made it. Clocks may differ by an hour."""
     record = a_record(state=State.DELETING, presence=Presence.PRESENT)
     old, new = (a_machine("m-9", tags={}, created_at=moment(NOW - age)) for age in (3601, 3599))
     assert not IDENTITY.is_proven(old, Ownership.NAME, record)

@@ -255,7 +255,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def _sent(url: str, method: str, body: object = None) -> dict[str, object]:
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data, method=method)) as answer:  # noqa: S310 - loopback
+    with urllib.request.urlopen(urllib.request.Request(url, data, method=method)) as answer:
         found: dict[str, object] = json.load(answer)
     return found
 

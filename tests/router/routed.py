@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -61,6 +62,10 @@ class Place(Driver):
             raise self.down
         self.deleted.append(machine.machine_id)
         self.machines.pop(machine.machine_id, None)
+
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        given = {key: value for key, value in {**machine.tags, **tags}.items() if value is not None}
+        self.machines[machine.machine_id] = replace(machine, tags=given)
 
     async def list(self) -> Sequence[Machine]:
         if trouble := self.down or self.hides:

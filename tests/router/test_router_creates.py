@@ -191,6 +191,15 @@ async def test_labels_and_taints_of_the_group_go_to_clouds_that_put_them_on_node
     assert burst.specs[0].settings == {"shape": "small", "labels": {"pool": "any"}}
 
 
+async def test_a_machine_is_marked_where_it_is() -> None:
+    rack, burst = Place(), Place()
+    driver = router({"rack": rack, "burst": burst})
+    await driver.mark(Machine(name="m-1", machine_id="burst/a"), {"t": "m-1"})
+    assert (rack.machines, burst.machines["a"].tags) == ({}, {"t": "m-1"})
+    with pytest.raises(PreconditionError):
+        await driver.mark(Machine(name="m-1", machine_id="old/x"), {})
+
+
 async def test_a_machine_is_deleted_where_it_is_and_one_of_a_cloud_that_is_not_used_any_more_is_not_called_gone() -> (
     None
 ):

@@ -13,8 +13,10 @@ import pytest
 
 from cloudgraft.sdk import InvalidArgumentError, UnavailableError
 from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.http_server import HttpServer
-from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
+from cloudgraft.simcloud.records import Order
 from tests.simcloud.sim_process import call, refused
 from tests.simcloud.sim_world import START, Clock
 
@@ -370,3 +372,38 @@ def test_a_stop_ends_open_connections(served: Served) -> None:
         assert connection.recv(65536)
         served.server.stop()
         assert connection.recv(65536) == b""
+
+
+# -- tags and ids ------------------------------------------------------------------------------------------------------
+
+
+def test_tags_are_put_on_a_machine_and_taken_off(served: Served) -> None:
+    made = call(served.url, "POST", "/machines", {**SMALL, "tags": {"a": "1", "b": "2"}})
+    path = f"/machines/{made['machineId']}"
+    assert call(served.url, "PATCH", path, {"tags": {"b": None, "c": "3"}})["tags"] == {"a": "1", "c": "3"}
+    assert call(served.url, "GET", path)["tags"] == {"a": "1", "c": "3"}
+    for body in ({}, {"tags": ["a"]}, {"tags": {"a": 1}}, {"tags": {}, "name": "m-2"}):
+        assert refused(served.url, "PATCH", path, body)[0] == 400
+    assert refused(served.url, "PATCH", "/machines/cafe-000009", {"tags": {}})[0] == 404
+
+
+async def test_an_id_can_be_used_again_once_its_machine_is_gone(served: Served) -> None:
+    """Under the same name and with the same tags, only the creation time tells that it is another machine."""
+    driver = SimulatedDriver(SimulatedOptions(url=served.url))
+    await driver.start()
+    first = served.cloud.create(Order(name="m-1", settings=MachineSettings(shape="small")))[0]
+    (before,) = await driver.list()
+    again = {**SMALL, "machineId": first.machine_id}
+    assert refused(served.url, "POST", "/machines", again)[0] == 409
+    assert refused(served.url, "POST", "/machines", {**SMALL, "machineId": "a/b"})[0] == 400
+    served.cloud.vanish(first.machine_id)
+    served.clock.pass_(60)
+    assert call(served.url, "POST", "/machines", again)["machineId"] == first.machine_id
+    served.clock.pass_(2 * 3600)  # by then the first one is forgotten
+    (after,) = await driver.list()
+    assert (after.machine_id, after.name) == (before.machine_id, before.name)
+    assert after.created_at != before.created_at
+    assert len(served.cloud.ledger()) == 2
+    served.cloud.vanish(first.machine_id)
+    assert await driver.list() == []
+    await driver.close()

@@ -28,9 +28,10 @@ Examples:
 def command(group: str, machine_ids: tuple[str, ...], prefix: str, admin: Admin, output: str, *, yes: bool) -> None:
     """Take machines that are running already into a node group.
 
-    MACHINE_ID is the cloud's own id of a machine. The machines need no marks of ours: from then on their ids in the
-    journal are the proof that they are ours. Each must run, and its providerID must be that of its node. The autoscaler
-    may then delete them when they are not needed, so look at the list before you say --yes.
+    MACHINE_ID is the cloud's own id of a machine. The machines need no marks of ours: they get them where their driver
+    can do that, else their ids with their creation times prove that they are ours. Each must run, and its providerID
+    must be that of its node. The autoscaler may then delete them when they are not needed, so look at the list before
+    you say --yes.
     """
     if bool(machine_ids) == bool(prefix):
         raise click.UsageError("say which machines: either MACHINE_IDs, or --all-matching PREFIX")

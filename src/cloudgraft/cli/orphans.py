@@ -38,7 +38,7 @@ def _list(admin: Admin, output: str) -> None:
     unmarked  is named like ours, does not show our marks, and is not in the journal
     released  an operator took it out of the journal, and it still looks like ours
     missing   the latest list of its cloud does not have it
-    unproven  its cloud shows it without our marks, so it cannot be deleted
+    unproven  it does not prove to be ours any more, so it is not deleted
     stuck     it should be gone, and is not
     """
     result = admin.call("ListOrphans")
@@ -71,8 +71,8 @@ def _adopt(
 ) -> None:
     """Take orphans into the journal.
 
-    A machine of the journal that lost its marks (`unproven`) can be named too: it counts as ours from then on, and is
-    deleted if it was to be deleted.
+    A machine of the journal that does not prove to be ours any more (`unproven`) can be named too: it counts as ours
+    from then on, and is deleted if it was to be deleted.
     """
     if bool(machine_ids) == everything:
         raise click.UsageError("say which orphans: either MACHINE_IDs, or --all")
@@ -96,8 +96,9 @@ def _release(machines: tuple[str, ...], group: str, admin: Admin, output: str, *
     """Take machines out of the journal and leave them in their cloud.
 
     MACHINE is our name for it, the cloud's id or its providerID. Nothing of ours touches it again; it runs, and costs,
-    until somebody deletes it. To the autoscaler its node is nobody's from then on. Take our tags off it as well: if the
-    journal is ever lost, whatever carries them is taken in again.
+    until somebody deletes it. To the autoscaler its node is nobody's from then on. Marks that `adopt` has set are taken
+    off it. From a machine that cloudgraft made, take our tags off yourself: if the journal is ever lost, whatever
+    carries them is taken in again.
     """
     if bool(machines) == bool(group):
         raise click.UsageError("say which machines: either MACHINEs, or --group GROUP")

@@ -121,6 +121,8 @@ def _recorded(kind: FindingKind, record: MachineRecord, sight: Sight, worker: Wo
     match kind:
         case FindingKind.UNPROVEN:
             detail = "its cloud shows it without our marks, so it is not deleted"
+            if record.is_adopted:
+                detail = "it does not prove to be the machine that was adopted, so it is not deleted"
             hint = f"adopt {machine_id} says that it is ours all the same; release {record.name} leaves it alone"
         case FindingKind.STUCK:
             detail = f"its cloud was asked {sight.deletes + sight.failures} times to delete it, {sight.failures} failed"

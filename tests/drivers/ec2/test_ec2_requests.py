@@ -296,3 +296,22 @@ def test_prices_are_those_of_the_options_or_of_the_spot_market(cloud: AwsCloud) 
         "t3.micro": Decimal("0.00001"),
         "t3.small": prices["t3.small"],
     }
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+
+
+def test_marks_are_put_on_an_instance_that_is_there_and_taken_off(
+    cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
+) -> None:
+    machine, _ = created(cloud, driver, new_spec(tags={"team": "blue"}))
+    driver.mark(machine, {"cloudgraft-group": "other"})
+    (marked,) = [one for one in driver.list() if one.machine_id == machine.machine_id]
+    assert marked.tags == {**machine.tags, "cloudgraft-group": "other"}
+    driver.mark(marked, {key: None for key in marked.tags if key.startswith("cloudgraft-")})
+    assert machine.machine_id not in [one.machine_id for one in driver.list()]
+    (left,) = [one for one in cloud.instances(machine.name) if one["InstanceId"] == machine.machine_id]
+    assert tags_of(left) == {"Name": machine.name, "team": "blue"}
+    with pytest.raises(InvalidArgumentError):
+        driver.mark(machine, {"cloudgraft-group": "x" * 300})
+    driver.delete(machine)

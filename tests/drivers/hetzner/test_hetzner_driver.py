@@ -15,6 +15,7 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
+    NotFoundError,
     PreconditionError,
 )
 from cloudgraft.sdk.quantity import Quantity
@@ -269,3 +270,20 @@ def test_settings_that_can_never_work_are_refused(wrong: dict[str, object], why:
 def test_options_that_can_never_work_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgumentError):
         HetznerOptions(**{"token_file": Path("t"), "location": "fsn1", **wrong})  # type: ignore[arg-type]  # on purpose
+
+
+def test_marks_are_put_among_the_labels_of_a_server_and_taken_off(fake: FakeHetzner, driver: HetznerDriver) -> None:
+    made = driver.create(spec("m-1", labels={"team": "blue"}))
+    driver.mark(made, {"cloudgraft-group": "lab/large", "cloudgraft-name": None})
+    (marked,) = driver.list()
+    left = {key: value for key, value in made.tags.items() if key != "cloudgraft-name"}
+    assert marked.tags == {**left, "cloudgraft-group": "lab/large"}
+    (server,) = fake.project.servers({})
+    assert server["labels"]["team"] == "blue"
+    driver.mark(made, dict.fromkeys(made.tags))
+    assert driver.list() == []
+    (server,) = fake.project.servers({})
+    assert server["labels"] == {"team": "blue"}
+    driver.delete(made)
+    with pytest.raises(NotFoundError):
+        driver.mark(made, made.tags)

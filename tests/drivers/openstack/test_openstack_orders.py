@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
 from cloudgraft.drivers.openstack.settings import MachineSettings
 from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.driver import MachineSpec
-from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionError,
+)
 from cloudgraft.sdk.secrecy import redacted
 from clouds.servers.openstack_fake import PASSWORD, SECRET, FakeOpenstack
 from clouds.servers.openstack_fake_state import GROUP, IMAGE, NETWORK
@@ -245,3 +252,15 @@ def test_settings_that_cannot_work_are_refused(given: dict[str, object], told: s
     image = {} if "shape" in given else {"shape": "m1.tiny", "image": "cirros"}
     with pytest.raises(InvalidArgumentError, match=told):
         read_section(MachineSettings, {**image, **given})
+
+
+def test_marks_are_put_on_a_server_that_is_there_and_taken_off(cloud: FakeOpenstack, tmp_path: Path) -> None:
+    nova = driver(cloud, tmp_path)
+    made = nova.create(replace(spec(metadata={"team": "batch"}), tags={}))
+    nova.mark(made, TAGS)
+    assert [machine.tags for machine in nova.list()] == [{"team": "batch", **TAGS}]
+    nova.mark(made, {**dict.fromkeys(TAGS), "never-there": None})
+    assert [machine.tags for machine in nova.list()] == [{"team": "batch"}]
+    nova.delete(made)
+    with pytest.raises(NotFoundError):
+        nova.mark(made, TAGS)

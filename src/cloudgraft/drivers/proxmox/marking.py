@@ -1,7 +1,7 @@
 """Puts our marks on a machine that is there already, and takes them off.
 
-They are kept as tags, which are in the list of all machines. The VMID is among them, as it is for machines that we make,
-so that a clone of the machine is not taken for it. Tags of others stay.
+They are kept as tags, which are in the list of all machines. The VMID is among them, as it is for machines that we
+make, so that a clone of the machine is not taken for it. Tags of others stay.
 """
 
 from __future__ import annotations
