@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from cloudgraft.certs.authority import create_bundle
 from cloudgraft.cli.certs import command
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 
 
 def _run(*arguments: str | Path) -> Result:
@@ -123,6 +123,13 @@ def test_show_of_nothing_fails(tmp_path: Path) -> None:
     result = _run("show", tmp_path / "nowhere")
     assert result.exit_code == 1
     assert "does not exist" in str(result.exception)
+
+
+@pytest.mark.parametrize("verb", ["show", "renew"])
+def test_path_that_cannot_be_looked_at_is_refused_in_one_line(verb: str, tmp_path: Path) -> None:
+    result = _run(verb, tmp_path / ("x" * 300))
+    assert isinstance(result.exception, PreconditionError)
+    assert "File name too long" in str(result.exception)
 
 
 def test_renew_replaces_and_tells_until_when(made: Path) -> None:

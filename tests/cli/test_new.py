@@ -18,7 +18,7 @@ from cloudgraft.plugins.provider import PluginProvider
 from cloudgraft.plugins.remote_driver import RemoteDriver
 from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk import MachineSpec, NodeGroup
-from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, PreconditionError, UnavailableError
 
 pytestmark = pytest.mark.xdist_group("new")  # the packages are installed once
 
@@ -166,6 +166,8 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     result = run("driver", "acme", "--directory", tmp_path / "file" / "below")
     assert isinstance(result.exception, UnavailableError)
     assert "cannot write" in str(result.exception)
+    unknown = run("driver", "acme", "--directory", tmp_path / ("x" * 300))
+    assert isinstance(unknown.exception, PreconditionError)
 
 
 @pytest.mark.parametrize("name", ["", "Acme", "my cloud", "my_cloud", "-x", "1st", "a--b", "../x", "a-", "ä"])

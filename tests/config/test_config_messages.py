@@ -32,6 +32,14 @@ def test_a_journal_with_a_name_that_no_file_can_have_is_told_with_its_place(tmp_
     assert "File name too long" in line
 
 
+def test_file_with_a_name_that_no_file_can_have_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{ENGINE}server: {{tls: {{cert: {'x' * 300}.crt}}}}\n", tmp_path, name="f")
+    [line] = [line for line in str(caught.value).splitlines() if "tls.cert:" in line]
+    assert line.startswith("f:4:22: server.tls.cert: cannot be read: …xxx")
+    assert "File name too long" in line
+
+
 def test_a_socket_with_too_long_a_path_is_told_with_the_key_that_changes_it(tmp_path: Path) -> None:
     [line] = wrong(f"store: {{path: {'x' * 120}.db}}", tmp_path)
     assert line.startswith("f:1:1: admin.listen: the path of the admin socket, D/xxx")

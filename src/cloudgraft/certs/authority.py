@@ -13,6 +13,7 @@ from cloudgraft.certs.issue import Pair, Validity, client_pair, new_authority, r
 from cloudgraft.certs.names import Host, parse_client_name, parse_host, parse_hosts
 from cloudgraft.certs.pem import load_certificate, load_key
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.sdk.files import exists, is_directory
 
 __all__ = [
     "DEFAULT_CLIENT",
@@ -134,7 +135,7 @@ def renew(
     hosts = [parse_host(host) for host in add_hosts]
     if hosts and what == "client":
         raise InvalidArgumentError("hosts belong into the server's certificate: renew `server` or `all`")
-    if not directory.is_dir():
+    if not is_directory(directory):
         raise NotFoundError(f"{directory} is not a directory; make one with `cloudgraft certs init {directory}`")
     ca = _load_ca(directory)
     validity, warnings = _within(ca, Validity.days(days))
@@ -160,9 +161,9 @@ def _selected(directory: Path, what: What, ca: Pair) -> list[Path]:
     clients = [
         path
         for path in sorted(directory.glob("*.crt"))
-        if path.name not in {"ca.crt", "server.crt"} and path.with_suffix(".key").exists() and _is_from(ca, path)
+        if path.name not in {"ca.crt", "server.crt"} and exists(path.with_suffix(".key")) and _is_from(ca, path)
     ]
-    servers = [server] if server.exists() else []
+    servers = [server] if exists(server) else []
     chosen = {"server": servers, "client": clients, "all": [*servers, *clients]}[what]
     if not chosen:
         wanted = "certificate" if what == "all" else f"{what} certificate"
@@ -202,7 +203,7 @@ def _files(certificate: Path, pair: Pair) -> tuple[NewFile, NewFile]:
 def _load_ca(directory: Path) -> Pair:
     bundle = Bundle.at(directory)
     for path in (bundle.ca_cert, bundle.ca_key):
-        if not path.exists():
+        if not exists(path):
             raise NotFoundError(
                 f"{path} does not exist, and nothing can be signed without it: "
                 "run this where `cloudgraft certs init` was run"

@@ -7,6 +7,7 @@ name that the Go client expects.
 from __future__ import annotations
 
 import enum
+import os
 import shlex
 import stat
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from cloudgraft.certs.issue import sans
 from cloudgraft.certs.names import go_accepts, server_name
 from cloudgraft.certs.pem import load_certificate, load_certificates, load_key
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
+from cloudgraft.sdk.files import exists, is_directory
 
 __all__ = ["CertificateInfo", "Finding", "Purpose", "Report", "Severity", "inspect_pair", "inspect_path"]
 
@@ -101,7 +103,7 @@ def inspect_path(path: Path, *, address: str | None = None, now: datetime | None
     certificates: list[CertificateInfo] = []
     findings: list[Finding] = []
     for file, key, ca in _pairs(path):
-        expect = _EXPECTED.get(file.name) if path.is_dir() else None
+        expect = _EXPECTED.get(file.name) if is_directory(path) else None
         info, found = inspect_pair(file, key=key, ca=ca, expect=expect, server_name=wanted, now=now)
         certificates += [info] if info else []
         findings += found
@@ -145,9 +147,9 @@ def inspect_pair(
 
 def _pairs(path: Path) -> list[tuple[Path, Path | None, Path | None]]:
     """Each certificate file with its key and authority, as far as they are known."""
-    if not path.exists():
+    if not exists(path):
         raise NotFoundError(f"{path} does not exist; `cloudgraft certs init {path}` makes certificates there")
-    if not path.is_dir():
+    if not is_directory(path):
         return [(path, None, None)]
     files = sorted(path.glob("*.crt"))
     if not files:
@@ -157,7 +159,7 @@ def _pairs(path: Path) -> list[tuple[Path, Path | None, Path | None]]:
     for file in files:
         key = file.with_suffix(".key")
         if file == ca:  # the authority's key belongs on another machine, so it may well be missing
-            pairs.append((file, key if key.exists() else None, None))
+            pairs.append((file, key if exists(key) else None, None))
         else:
             pairs.append((file, key, ca if ca in files else None))
     return pairs
@@ -269,7 +271,7 @@ def _again(file: Path, purpose: Purpose) -> str:
     directory = file.parent
     if purpose == "ca":
         return "make a new authority with `cloudgraft certs init` in another directory, and hand out its ca.crt"
-    if (directory / "ca.key").exists() and file.exists():
+    if os.access(directory / "ca.key", os.R_OK) and os.access(file, os.F_OK):
         what = "server" if file.name == "server.crt" else "client"
         return f"cloudgraft certs renew {shlex.quote(str(directory))} --what {what}"
     return "have it issued again by its authority"

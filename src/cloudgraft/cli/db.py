@@ -18,6 +18,7 @@ from cloudgraft.cli.journals import database_at, database_from
 from cloudgraft.cli.output_option import output_option
 from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
+from cloudgraft.sdk.files import exists
 from cloudgraft.store.check import Report, check_journal
 from cloudgraft.store.database import Access, Database
 from cloudgraft.store.identity import settle_cluster_id
@@ -160,7 +161,7 @@ def _target(target: str) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     path = Path(target)
-    if path.exists():
+    if exists(path):
         raise AlreadyExistsError(f"{path} exists, and is not overwritten: name another file")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

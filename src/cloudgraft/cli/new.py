@@ -12,6 +12,7 @@ import click
 from cloudgraft._version import __version__
 from cloudgraft.drivers.http.receiver import write_receiver
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.files import exists, is_directory
 
 __all__ = ["command"]
 
@@ -78,7 +79,7 @@ def _receiver(path: Path) -> None:
 def _write_package(kind: str, name: str, directory: Path | None) -> None:
     words = _words(kind, name)
     target = directory or Path(words["distribution"])
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if exists(target) and (not is_directory(target) or any(target.iterdir())):
         raise AlreadyExistsError(f"{target} exists and is not empty: choose another place with --directory")
     sources = {**_COMMON, **{f"{kind}/{source}": place for source, place in _OWN.items()}}
     try:

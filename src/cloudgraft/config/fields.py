@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from cloudgraft.config.problems import KeyPath, printable
 from cloudgraft.sdk.duration import format_duration, parse_duration
+from cloudgraft.sdk.files import stat_of
 from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = [
@@ -186,10 +188,11 @@ def _readable_file(path: Path, info: ValidationInfo) -> Path:
     if not isinstance(info.context, LoadContext):
         return path
     try:
-        if path.is_dir():
-            raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
-        if not path.exists():
+        found = stat_of(path)
+        if found is None:
             raise refuse(f"no such file: {_shown(path)}", _nearby(path))
+        if stat.S_ISDIR(found.st_mode):
+            raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
         with path.open("rb"):
             return path
     except OSError as error:
@@ -215,9 +218,10 @@ def _new_file(path: Path, info: ValidationInfo) -> Path:
 
 def _is_directory(path: Path) -> bool:
     try:
-        return path.is_dir()
+        found = stat_of(path)
     except OSError as error:  # such as a name that is too long, or a directory above that this user may not enter
         raise refuse(f"cannot be used: {_shown(path)}: {error.strerror}", "name another place") from None
+    return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def _nearby(path: Path) -> str:

@@ -22,6 +22,7 @@ from lightkube.exceptions import ConfigError
 from msgspec import ValidationError
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.files import is_file
 from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = [
@@ -91,7 +92,7 @@ def from_service_account(directory: Path = SERVICE_ACCOUNT, environment: Mapping
     """The account of the pod that this runs in. Raises PreconditionError when there is none."""
     token, authority = directory / "token", directory / "ca.crt"
     host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
-    missing = next((str(file) for file in (token, authority) if not file.is_file()), "")
+    missing = next((str(file) for file in (token, authority) if not is_file(file)), "")
     if not host or not port or missing:
         what = f"there is no {missing}" if missing else "KUBERNETES_SERVICE_HOST and _PORT are not set"
         raise PreconditionError(

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, QueuePool, RootTransaction, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, NotFoundError
+from cloudgraft.sdk.files import exists
 from cloudgraft.store import migrate
 from cloudgraft.store.database import Access, Database, Mode
 from cloudgraft.store.filelock import FileLock
@@ -77,7 +78,7 @@ class SqliteDatabase(Database):
         """See :class:`Database`."""
         self._access = access
         if access is Access.LOOK:
-            if not self._path.exists():
+            if not exists(self._path):
                 raise NotFoundError(f"there is no {self.layout.noun} at {self._path}")
             with self.transaction() as connection:
                 return migrate.look(connection, self.layout)

@@ -18,6 +18,7 @@ from typing import Final
 from cloudgraft.drivers.exec.options import CommandOptions
 from cloudgraft.drivers.exec.process import Finished, Job, Process, Stop
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnavailableError
+from cloudgraft.sdk.files import is_directory, is_file
 from cloudgraft.sdk.secrecy import hide
 
 __all__ = ["Call", "Runner", "read_secret"]
@@ -68,7 +69,7 @@ class Runner:
         """Raises PreconditionError when there is no such program; a look only, nothing is run."""
         program = command[0]
         place = (self._options.working_directory or Path()).absolute()
-        if not place.is_dir():
+        if not is_directory(place):
             raise PreconditionError(f"workingDirectory: there is no directory {place}")
         if "/" not in program:
             path = self._options.env.get("PATH", os.environ.get("PATH", os.defpath))
@@ -78,7 +79,7 @@ class Runner:
                 )
             return
         file = place / program
-        if not file.is_file():
+        if not is_file(file):
             raise PreconditionError(f"{key}: there is no file {file}")
         if not os.access(file, os.X_OK):
             raise PreconditionError(f"{key}: {file} cannot be executed; make it executable: chmod +x {file}")

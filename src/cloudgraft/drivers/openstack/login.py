@@ -18,6 +18,7 @@ from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
 from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.drivers.secret_files import SecretFile, stamp
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.files import is_file
 from cloudgraft.sdk.secrecy import hide
 
 __all__ = ["Login", "Logins"]
@@ -101,7 +102,7 @@ class Logins:
 
     def _made(self) -> Login:
         options = self._options
-        if options.config_file is not None and not options.config_file.is_file():
+        if options.config_file is not None and not is_file(options.config_file):
             raise PreconditionError(f"configFile: {options.config_file} does not exist")
         given: dict[str, Any] = {"cloud": options.cloud} if options.cloud else {"auth": self._auth()}
         if not options.cloud:
