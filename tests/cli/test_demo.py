@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from cloudgraft.cli.demo import command
+from tests.needs import needs_terminal
 
 COMMAND = [sys.executable, "-m", "cloudgraft.cli", "demo"]
 PATIENCE = 50.0  # seconds; the demo takes two, but the machine may be busy
@@ -173,6 +174,7 @@ def read_until(terminal: int, expected: bytes | None = None) -> bytes:
     return seen
 
 
+@needs_terminal
 @pytest.mark.thorough
 def test_on_a_terminal_the_day_is_shown_live_and_the_summary_stays(tmp_path: Path) -> None:
     with on_a_terminal(tmp_path, "--speed", "1000") as (process, terminal):
@@ -192,6 +194,7 @@ def test_on_a_terminal_the_day_is_shown_live_and_the_summary_stays(tmp_path: Pat
     )
 
 
+@needs_terminal
 def test_ctrl_c_gives_the_terminal_back(tmp_path: Path) -> None:
     with on_a_terminal(tmp_path, "--speed", "0.1") as (process, terminal):
         read_until(terminal, b"the cluster sleeps")

@@ -47,7 +47,7 @@ def main(seed: int, at_a_time: int, random_lives: int, served_lives: int, phase:
     """kill -9 at every commit and before and after every call to the cloud, in every kind of cloud."""
     began = time.monotonic()
     logging.getLogger("cloudgraft").setLevel(logging.CRITICAL)  # what goes wrong here is what is asked for
-    base = Path(tempfile.mkdtemp(prefix="crash-", dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None))
+    base = _directory()
     report = _Report()
     with ThreadPoolExecutor(1) as beside:
         minute = beside.submit(lambda: asyncio.run(hang_for(base / "hanging", _MINUTE))) if phase is None else None
@@ -73,6 +73,13 @@ def main(seed: int, at_a_time: int, random_lives: int, served_lives: int, phase:
         click.echo(f"what failed is kept in {base}")
         sys.exit(1)
     shutil.rmtree(base)
+
+
+def _directory() -> Path:
+    if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
+        return Path(tempfile.mkdtemp(prefix="crash-", dir=_SHARED_MEMORY))
+    click.echo(f"{_SHARED_MEMORY} cannot be written to: the journals are on a disk, which takes longer", err=True)
+    return Path(tempfile.mkdtemp(prefix="crash-"))
 
 
 class _Report:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from cloudgraft.sdk.errors import DeadlineError
 from tests.conditions import until
 from tests.drivers.exec.exec_scripts import script
 from tests.drivers.static.static_machines import spec, static_driver
+from tests.needs import needs_programs
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "switch-your-own-machines-on-and-off.md"
 PASSWORD = "sesame-open-7"
@@ -82,32 +82,30 @@ def one_liners(port: int) -> dict[str, Any]:
     return {"power_on": found["powerOn"], "power_off": found["powerOff"], "power_state": found["powerState"]}
 
 
-# Without the programs there is no such test: one that is skipped would look as if it had been made.
-if shutil.which("ipmi_sim") and shutil.which("ipmitool"):
+@needs_programs("ipmi_sim", "ipmitool")
+@pytest.mark.thorough
+async def test_the_ipmi_one_liners_switch_a_machine_on_and_off(tmp_path: Path) -> None:
+    (tmp_path / "ipmi").write_text(f"{PASSWORD}\n")
+    port, host = free_udp_port(), Host(id="m1", vars={"bmc": "127.0.0.1"})
+    options: dict[str, Any] = {
+        **one_liners(port),
+        "machines": [host],
+        "env_files": {"IPMI_PASSWORD": tmp_path / "ipmi"},
+    }
+    driver = static_driver(tmp_path, **options)
+    async with bmc(tmp_path, port):
 
-    @pytest.mark.thorough
-    async def test_the_ipmi_one_liners_switch_a_machine_on_and_off(tmp_path: Path) -> None:
-        (tmp_path / "ipmi").write_text(f"{PASSWORD}\n")
-        port, host = free_udp_port(), Host(id="m1", vars={"bmc": "127.0.0.1"})
-        options: dict[str, Any] = {
-            **one_liners(port),
-            "machines": [host],
-            "env_files": {"IPMI_PASSWORD": tmp_path / "ipmi"},
-        }
-        driver = static_driver(tmp_path, **options)
-        async with bmc(tmp_path, port):
+        async def answers() -> bool:
+            return await driver._switch.state(host) is PowerState.OFF
 
-            async def answers() -> bool:
-                return await driver._switch.state(host) is PowerState.OFF
-
-            await until(answers, what="the controller answers")
-            machine = await driver.create(spec("a"))
-            assert (tmp_path / "power-is-on").exists()
-            assert [one.state for one in await driver.list()] == [MachineState.RUNNING]
-            await driver.delete(machine)
-            assert not (tmp_path / "power-is-on").exists()
-            assert await driver.list() == []
-            (tmp_path / "ipmi").write_text("a-wrong-password\n")
-            with pytest.raises(DeadlineError) as caught:
-                await driver._switch.on(host, spec("b"), is_first=True)
-            assert "wrong-password" not in str(caught.value)
+        await until(answers, what="the controller answers")
+        machine = await driver.create(spec("a"))
+        assert (tmp_path / "power-is-on").exists()
+        assert [one.state for one in await driver.list()] == [MachineState.RUNNING]
+        await driver.delete(machine)
+        assert not (tmp_path / "power-is-on").exists()
+        assert await driver.list() == []
+        (tmp_path / "ipmi").write_text("a-wrong-password\n")
+        with pytest.raises(DeadlineError) as caught:
+            await driver._switch.on(host, spec("b"), is_first=True)
+        assert "wrong-password" not in str(caught.value)
