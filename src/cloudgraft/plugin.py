@@ -15,6 +15,7 @@ from cloudgraft.plugins.standalone import serve_driver_until_told
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver, as_provider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.library_warnings import warnings_never_raise
 from cloudgraft.server.serve import ServeOptions, serve_until_told
 from cloudgraft.server.tls import TlsFiles
 
@@ -39,6 +40,7 @@ def serve(
     Given a class instead of an object, it is made with the options of cloudgraft's configuration: ``cls(options)``
     when it has an ``Options`` attribute (a dataclass or a pydantic model), else ``cls()``.
     """
+    warnings_never_raise()
     if listen is None:
         if tls is not None or allowed_clients:
             raise InvalidArgumentError("tls and allowed_clients belong to a server of its own: say where to listen")

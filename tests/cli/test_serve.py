@@ -18,6 +18,7 @@ from cloudgraft.client import CloudConfig, Connection, RemoteProvider
 from cloudgraft.sdk import NodeRef, UnavailableError
 from tests.cli.serve_process import ServeProcess, serving_file
 from tests.conditions import until
+from tests.plugins.fake_packages import write_package
 from tests.plugins.processes import below
 
 MEMORY = """
@@ -275,3 +276,40 @@ def _get(url: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+WARNS = """
+import logging, warnings
+from cloudgraft.sdk import BlockingDriver
+
+class Old(BlockingDriver):
+    Options = dict
+
+    def __init__(self, options):
+        pass
+
+    def list(self):
+        warnings.warn("called with the token hunter2-hunter2", DeprecationWarning)
+        logging.getLogger("cloudgraft.old").warning("listed")
+        return []
+
+    create = delete = lambda self, *_: None
+"""
+OLD_CLOUD = """
+cluster: test
+server: {listen: "127.0.0.1:0", ops: null}
+clouds: {old: {driver: old, apiToken: hunter2-hunter2}}
+nodeGroups: [{id: g, cloud: old, maxSize: 1, template: {capacity: {cpu: 1, memory: 1Gi}}}]
+"""
+
+
+def test_library_warning_in_a_driver_is_logged_and_never_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_package(tmp_path, "old-cloud", group="cloudgraft.drivers", points={"old": "old_cloud:Old"}, code=WARNS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    with serving_file(tmp_path / "c.yaml", OLD_CLOUD) as server:
+        server.wait_for(lambda line: line["event"] == "listed")
+        shown = server.wait_for(lambda line: line.get("logger") == "py.warnings")
+    assert "DeprecationWarning: called with the token [secret]" in shown["event"]

@@ -41,15 +41,9 @@ from tests.cli.operator_rig import admin_socket
 from tests.conditions import until
 from tests.drivers import fault_stages
 from tests.drivers.fault_stages import CLUSTER, Fault, Stage, Trouble
-from tests.drivers.openstack.openstack_clouds import SDK_NOISE
 from tests.engine import webhook_receiver
 from tests.engine.rig import HandClock, fake
 from tests.engine.stepped import group
-
-pytestmark = [
-    pytest.mark.filterwarnings(SDK_NOISE),
-    pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning"),  # in libcloud
-]
 
 STAGES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Stage]]]] = {
     "hetzner": fault_stages.hetzner,

@@ -181,3 +181,12 @@ def test_tls_files_belong_to_a_server_of_its_own() -> None:
     files = TlsFiles(cert=Path("a"), key=Path("b"), client_ca=Path("c"))
     with pytest.raises(InvalidArgumentError, match="say where to listen"):
         serve(MemoryProvider, tls=files)
+
+
+async def test_library_warning_in_a_plugin_is_never_raised() -> None:
+    code = BLOCKING.replace(
+        "        return", '        import warnings; warnings.warn("old", DeprecationWarning)\n        return'
+    )
+    spec = PluginSpec(name="old", command=with_packages(code), env={"PYTHONWARNINGS": "error"})
+    async with started(spec) as provider:
+        assert [group.id for group in await provider.node_groups()] == ["plain"]

@@ -48,6 +48,7 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
     final += [renderer]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_WithoutSecrets(foreign_pre_chain=shared, processors=final))
+    logging.captureWarnings(capture=True)  # else a library's would stand beside the log, with whatever secrets it has
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING if verbosity > 0 else logging.CRITICAL)

@@ -10,6 +10,7 @@ import click
 
 from cloudgraft._version import __version__
 from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.library_warnings import warnings_never_raise
 
 # verb -> what it does, in the order in which the help shows them. The module is cloudgraft.cli.<verb>, with _ for -.
 VERBS = {
@@ -72,6 +73,7 @@ def cloudgraft() -> None:
 
 def main() -> None:
     """Entry point. An expected failure is one line on standard error and exit code 1."""
+    warnings_never_raise()
     try:
         cloudgraft(standalone_mode=True)
     except CloudgraftError as error:

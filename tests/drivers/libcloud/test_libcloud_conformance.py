@@ -20,8 +20,6 @@ from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
 from clouds.servers.openstack_fake_state import IMAGE, NETWORK
 from tests.drivers.libcloud.libcloud_driving import driver, opened
 
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
-
 
 def failures(report: Report) -> Sequence[str]:
     bad = [explained(result) for result in report.results if result.status in {Status.FAILED, Status.ERROR}]

@@ -31,8 +31,6 @@ from clouds.servers.libcloud_fake import Answer, Asked, Fake
 from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2, FakeGce
 from tests.drivers.libcloud.libcloud_driving import USER_DATA, driver, opened, spec
 
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
-
 
 @pytest.fixture
 def ocean() -> Iterator[Fake]:

@@ -22,8 +22,6 @@ from clouds.servers.libcloud_job_clouds import FakeCloudstack, FakeEc2
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
 from tests.drivers.libcloud.libcloud_driving import NAME, TAGS, USER_DATA, driver, opened, spec
 
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
-
 
 def decoded(text: str) -> str:
     return base64.b64decode(text).decode()

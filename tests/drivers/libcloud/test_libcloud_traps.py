@@ -37,8 +37,6 @@ from clouds.servers.libcloud_fake import Answer, Fake
 from tests.drivers.libcloud.libcloud_driving import NAME, USER_DATA, driver, opened, spec
 from tests.drivers.slow_server import HEAD, slow_server
 
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # in libcloud
-
 
 @pytest.fixture
 def ocean() -> Iterator[Fake]:

@@ -12,8 +12,6 @@ from cloudgraft.drivers.openstack.options import OpenstackOptions
 from cloudgraft.sdk.driver import MachineSpec
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack
 
-# openstacksdk 4.22 warns of its own support for InfluxDB, whoever uses it.
-SDK_NOISE = "ignore:Support for InfluxDB"
 MACHINE: Mapping[str, object] = {"shape": "m1.tiny", "image": "cirros", "networks": ["inside"]}
 TAGS: Mapping[str, str] = {"cloudgraft-cluster-id": "abcdefghij", "cloudgraft-name": "one"}
 

@@ -12,9 +12,8 @@ from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack, Fault
 from clouds.servers.openstack_fake_state import Project
 from tests.conditions import until
 from tests.conformance.test_driver_processes import NO_PROCESS, passed
-from tests.drivers.openstack.openstack_clouds import MACHINE, SDK_NOISE, driver
+from tests.drivers.openstack.openstack_clouds import MACHINE, driver
 
-pytestmark = pytest.mark.filterwarnings(SDK_NOISE)
 # Nova's create is not idempotent, which three of the checks are about; it tells no prices.
 SKIPPED = (
     NO_PROCESS,

@@ -31,10 +31,9 @@ from cloudgraft.sdk.errors import (
 )
 from clouds.servers.openstack_fake import FakeOpenstack
 from clouds.servers.openstack_fake_state import Project
-from tests.drivers.openstack.openstack_clouds import SDK_NOISE, driver, spec
+from tests.drivers.openstack.openstack_clouds import driver, spec
 from tests.drivers.slow_server import HEAD, slow_server
 
-pytestmark = pytest.mark.filterwarnings(SDK_NOISE)
 SERVERS = "/compute/v2.1/servers"
 DATA = "#cloud-config\ntoken: abcdef.0123456789abcdef\n"
 

@@ -27,9 +27,7 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.secrecy import redacted
 from clouds.servers.openstack_fake import PASSWORD, SECRET, FakeOpenstack
 from clouds.servers.openstack_fake_state import GROUP, IMAGE, NETWORK
-from tests.drivers.openstack.openstack_clouds import SDK_NOISE, TAGS, driver, spec
-
-pytestmark = pytest.mark.filterwarnings(SDK_NOISE)
+from tests.drivers.openstack.openstack_clouds import TAGS, driver, spec
 
 
 @pytest.fixture

@@ -358,7 +358,6 @@ def test_a_secret_that_changes_is_read_again(fake: FakeProxmox, tmp_path: Path) 
     driver.list()
 
 
-@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")  # proxmoxer hides it, and pytest shows it again
 def test_a_certificate_of_nobody_we_know_is_refused_unless_insecure_is_said(tmp_path: Path) -> None:
     with FakeProxmox(tls=tmp_path) as fake:
         with pytest.raises(UnavailableError, match="certificate"):

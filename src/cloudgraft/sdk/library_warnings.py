@@ -1,0 +1,36 @@
+"""Keeps Python's warnings from becoming exceptions in a process that calls clouds.
+
+``python -W error`` and ``PYTHONWARNINGS=error`` raise a library's warning where the library stands: in the middle of a
+call to a cloud, which a driver would report as a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+__all__ = ["warnings_never_raise"]
+
+
+def warnings_never_raise() -> None:
+    """From now on this process shows those warnings that it was told to raise. All other filters stay as they are.
+
+    For the entry points of programs only: filters belong to the whole process.
+    """
+    filters: list[Any] = list(warnings.filters)
+    warnings.resetwarnings()
+    for action, message, category, module, line in filters:
+        warnings.filterwarnings(
+            "default" if action == "error" else action,
+            message=_pattern(message),
+            category=category,
+            module=_pattern(module),
+            lineno=line,
+            append=True,
+        )
+
+
+def _pattern(expected: str | re.Pattern[str] | None) -> str:
+    """As it was given: Python keeps it as text, compiled, or not at all."""
+    return expected.pattern if isinstance(expected, re.Pattern) else expected or ""
