@@ -16,6 +16,7 @@
 # Tests start hundreds of Python processes: without compiled modules each of them would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Another Python has an environment of its own: make test PYTHON=/usr/bin/python3.13 VENV=.venv-3.13
 PYTHON ?= python3
 ARGS ?= --help
 VENV := .venv
