@@ -320,6 +320,7 @@ def test_the_engine_has_defaults_and_all_of_them_can_be_changed(tmp_path: Path) 
     engine = parse(PROVIDER, tmp_path).engine
     assert (engine.create_deadline, engine.join_deadline) == (timedelta(minutes=10), timedelta(minutes=15))
     assert (engine.failed_ttl, engine.node_memory) == (timedelta(minutes=20), timedelta(minutes=30))
+    assert engine.first_list_timeout == timedelta(minutes=2)
     assert (engine.repair.enabled, engine.repair.after, engine.repair.max_share) == (True, timedelta(minutes=5), 0.2)
     assert engine.repair.not_ready_after == timedelta(minutes=30)
     assert (engine.orphans.delete, engine.gpu_label, engine.webhook) == (False, None, None)
@@ -330,6 +331,7 @@ engine:
   joinDeadline: 2m
   failedTTL: 3m
   nodeMemory: 4m
+  firstListTimeout: 4m59s
   repair: {enabled: false, after: 0s, notReadyAfter: 0s, maxShare: 1}
   orphans: {delete: true}
   gpuLabel: example.com/gpu
@@ -338,6 +340,7 @@ engine:
     engine = parse(PROVIDER + text, tmp_path).engine
     assert (engine.create_deadline, engine.join_deadline) == (timedelta(minutes=1), timedelta(minutes=2))
     assert (engine.failed_ttl, engine.node_memory) == (timedelta(minutes=3), timedelta(minutes=4))
+    assert engine.first_list_timeout == timedelta(seconds=299)
     assert (engine.repair.enabled, engine.repair.after, engine.repair.max_share) == (False, timedelta(0), 1.0)
     assert engine.repair.not_ready_after == timedelta(0)
     assert (engine.orphans.delete, engine.gpu_label) == (True, "example.com/gpu")

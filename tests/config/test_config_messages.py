@@ -75,3 +75,9 @@ def test_gone_machines_are_kept_for_as_long_as_guards_count_them(tmp_path: Path)
     with pytest.raises(ConfigError) as caught:
         parse(f"{ENGINE}store: {{keepGone: 1h}}\nengine: {{nodeMemory: 25h}}\n", tmp_path, name="f")
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["store.keepGone", "engine.nodeMemory"]
+
+
+@pytest.mark.parametrize("limit", ["5m", "1h", "0s"])
+def test_calls_are_refused_for_less_than_five_minutes_after_a_start(tmp_path: Path, limit: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.firstListTimeout: must be"):
+        parse(f"{ENGINE}engine: {{firstListTimeout: {limit}}}\n", tmp_path, name="f")

@@ -96,8 +96,7 @@ async def test_an_offer_that_makes_no_sense_keeps_no_other_cloud_from_being_serv
 
     plan = blueprint({"a": Liar(), "b": Cloud()}, group(machine={"shape": "small"}), group("h", "b"))
     async with stepped(tmp_path, plan) as case:
-        await case.turns(2)
-        await case.provider.refresh()
+        await case.turns(13)  # the first start waits for both, and not for long
         assert [g.id for g in await case.provider.node_groups()] == ["h"]
         assert "does not tell what it offers: the driver's" in case.engine.left_out()["g"]
 

@@ -39,7 +39,7 @@ async def test_what_another_cluster_took_is_neither_taken_in_nor_switched_off(tm
         (name,) = await ours.grow()
         (id_,) = await running(ours)
         async with stepped(two, plan(account, other)) as theirs:
-            await theirs.turns(4)
+            await theirs.turns(13)  # calls wait for a cloud that a namesake blocks, and not for long
             assert await running(theirs) == []
             assert await theirs.provider.target_size("g") == 0
             assert theirs.engine.workers["a"].observer.orphans == []

@@ -269,6 +269,7 @@ def _settings(config: Config) -> EngineSettings:
         create_deadline=engine.create_deadline,
         join_deadline=engine.join_deadline,
         failed_ttl=engine.failed_ttl,
+        first_list_timeout=engine.first_list_timeout,
         node_memory=engine.node_memory,
         keep_gone=config.store.keep_gone,
         keep_events=config.store.keep_events,

@@ -107,7 +107,7 @@ def command(
             serve_options(config),
             metrics=metrics,
             trouble=assembly.trouble,
-            gate=engine.check_leader if engine else None,
+            gate=engine.check_open if engine else None,
             beside=beside,
         )
     )

@@ -27,6 +27,7 @@ def _head(report: Report) -> Iterator[RenderableType]:
     yield text(f"cluster {report['cluster']} ({report['clusterId'] or 'no id yet'}), {report['at']}")
     troubles = [
         f"not serving: {report['leaderTrouble']}" if not report["leader"] else "",
+        report.get("openingTrouble", ""),
         f"the journal cannot be written: {report['journalTrouble']}" if report["journalTrouble"] else "",
         f"the configuration file is not valid, the old one stays: {report['configTrouble']}"
         if report["configTrouble"]

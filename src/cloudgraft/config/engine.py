@@ -116,6 +116,12 @@ class Engine(Section):
         description="How long the node of a machine that is gone still belongs to its group, where it cannot be seen "
         "that the node is gone too; at most a day.",
     )
+    first_list_timeout: PositiveDuration = Field(
+        timedelta(minutes=2),
+        description="How long calls are refused after a start while a cloud that the journal never took in has not been "
+        "listed; then they are answered without that cloud's groups. Less than 5m. A restart with a good journal "
+        "waits for nothing.",
+    )
     repair: Repair = Field(Repair(), description="What is done about machines that die.")
     mass_absence: MassAbsence = Field(
         MassAbsence(), description="When a list is doubted that misses many machines at once."
@@ -125,6 +131,13 @@ class Engine(Section):
         None, description="The label that nodes with a GPU carry.", examples=["example.com/gpu"]
     )
     webhook: Webhook | None = Field(None, description="Who else is told when something goes wrong.")
+
+    @field_validator("first_list_timeout")
+    @classmethod
+    def _check_first_list(cls, value: timedelta) -> timedelta:
+        if value >= timedelta(minutes=5):
+            raise refuse("must be less than 5 minutes: no group is served meanwhile", "for example 2m")
+        return value
 
     @field_validator("node_memory")
     @classmethod

@@ -113,6 +113,8 @@ class Patience(_Section):
     """For a machine that was asked for to be listed, and to leave the state creating."""
     delete: Duration = timedelta(minutes=2)
     """For a deleted machine to leave the list, and for an error of a stock-out to show."""
+    start: Duration = timedelta(minutes=5)
+    """For a server that refuses every call with UNAVAILABLE, because it has just started, to answer the first."""
     restart: Duration = timedelta(minutes=1)
     """For the server to answer again."""
     hook: Duration = timedelta(minutes=1)

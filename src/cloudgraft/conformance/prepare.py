@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 
 from cloudgraft.conformance.calls import Calls
 from cloudgraft.conformance.kit import KitConfig
+from cloudgraft.conformance.presence import is_broken
 from cloudgraft.conformance.probe import Answer
 from cloudgraft.conformance.stage import Before, Scene, foreign
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, StatusCode, UnavailableError
@@ -13,12 +16,13 @@ from cloudgraft.sdk.types import NodeGroup
 
 __all__ = ["first_calls", "look_around"]
 
+_PAUSE = 1.0  # seconds between two attempts
 _ROOM = 3  # machines that must fit beside what is there
 
 
 async def look_around(config: KitConfig, calls: Calls) -> Scene:
     """What the server has. Changes nothing."""
-    await _reach(calls)
+    await _reach(config, calls)
     first = await first_calls(calls)
     await calls.refresh()
     listed = await calls.node_groups()
@@ -43,10 +47,15 @@ async def look_around(config: KitConfig, calls: Calls) -> Scene:
     )
 
 
-async def _reach(calls: Calls) -> None:
-    """Raises when there is no way to the server."""
-    answer = await calls.node_groups()
-    if answer.status is StatusCode.UNAVAILABLE and (await calls.gpu_label()).status is StatusCode.UNAVAILABLE:
+async def _reach(config: KitConfig, calls: Calls) -> None:
+    """Waits for a server that refuses every call because it is starting; raises when there is no way to it."""
+    end = time.monotonic() + config.patience.start.total_seconds()
+    while (answer := await calls.node_groups()).status is StatusCode.UNAVAILABLE:
+        if (await calls.gpu_label()).status is not StatusCode.UNAVAILABLE:
+            return
+        if not is_broken(answer.error) and time.monotonic() < end:
+            await asyncio.sleep(_PAUSE)
+            continue
         address = calls.probe.connection.config.address
         raise UnavailableError(
             f"cannot reach the server at {address}: {answer.error}; is it running, and is TLS right?"

@@ -14,7 +14,7 @@ from cloudgraft.conformance.rules.rule import Level
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.errors import StatusCode
 
-__all__ = ["comes_back", "with_crash"]
+__all__ = ["comes_back", "is_broken", "with_crash"]
 
 _AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second while a server shuts down
 # gRPC's own words for a connection that broke or could not be made: a server that answers UNAVAILABLE says others.
@@ -22,6 +22,11 @@ _BROKEN: Final = r"failed to connect|connection (reset|refused)|socket closed|br
 # The second is what is left of a call when a server shuts down; the kit's own cancellations are told otherwise.
 _CUT: Final = re.compile(rf"^UNAVAILABLE: .*({_BROKEN})|^CANCELLED: CANCELLED$", re.IGNORECASE)
 _PAUSE: Final = 0.1
+
+
+def is_broken(error: str) -> bool:
+    """Whether an UNAVAILABLE came of a connection that could not be made or broke, and not from the server."""
+    return re.search(_BROKEN, error, re.IGNORECASE) is not None
 
 
 def with_crash(check: Check, result: Result) -> Result:

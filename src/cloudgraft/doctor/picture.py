@@ -155,6 +155,7 @@ class Server:
 
     prefix: str = ""  # how the names of its machines begin
     leader_trouble: str = ""
+    opening_trouble: str = ""  # why it refuses calls since its start
     journal_trouble: str = ""
     config_trouble: str = ""
     groups: tuple[Group, ...] = ()

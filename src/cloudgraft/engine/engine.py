@@ -1,8 +1,8 @@
 """The engine as a whole: it opens the journal, leads or waits, runs one worker per cloud, and takes in new
 configuration.
 
-    start ─▶ lead? ─▶ load the journal ─▶ one worker per cloud ─▶ serve
-                └ no: answer UNAVAILABLE, and wait for the lease
+    start ─▶ lead? ─▶ load the journal ─▶ one worker per cloud ─▶ new clouds listed? ─▶ serve
+                └ no: answer UNAVAILABLE, and wait for the lease     └ no: answer UNAVAILABLE, not for long
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cloudgraft.engine.housekeeper import Housekeeper
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.nodes import Nodes
+from cloudgraft.engine.opening import Opening
 from cloudgraft.engine.specs import EngineSettings
 from cloudgraft.engine.states import was_released
 from cloudgraft.engine.surroundings import Surroundings
@@ -39,7 +40,7 @@ __all__ = ["Engine"]
 log = logging.getLogger("cloudgraft.engine")
 
 _HOUSEKEEPING: Final = "/housekeeping"  # tasks beside those of the clouds, which no cloud can be named like
-_OPENING: Final = "/opening"
+_JOURNAL: Final = "/journal"
 _PROBE: Final = 1.0
 _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
 
@@ -94,6 +95,7 @@ class Engine:
         self._is_replica = lease is not None
         self._waiting_for = ""  # why the journal is not open yet
         self._is_serving = False
+        self._opening = Opening(self.fleet, self._workforce.workers.keys(), self.refresh, self._why_not_listed)
         self.on_fenced = on_fenced
         self.composer: Composer | None = None  # without one, groups that operators declared are not served
         self._had_declared = False  # the configuration may be one with groups of operators
@@ -128,9 +130,19 @@ class Engine:
         return self._around.book
 
     def check_leader(self) -> None:
-        """Raises UnavailableError when this process may not answer, because it does not lead."""
+        """Raises UnavailableError when this process may not act, because it does not lead."""
         if not self._leadership.is_leader() or not self._is_serving:
             raise UnavailableError(self._why_not_leading())
+
+    def check_open(self) -> None:
+        """Raises UnavailableError when the autoscaler may not be answered: asked before every call of its."""
+        self.check_leader()
+        if not self._opening.is_over:
+            raise UnavailableError(self._opening.trouble())
+
+    def opening_trouble(self) -> str:
+        """Why calls are refused for clouds that the journal never took in; empty when they are not."""
+        return self._opening.trouble()
 
     def _why_not_leading(self) -> str:
         return self._waiting_for or self._leadership.trouble() or "the journal is being read"
@@ -141,6 +153,8 @@ class Engine:
             return self._why_not_leading()
         if self.writer.trouble:
             return f"the journal cannot be written: {self.writer.trouble}"
+        if not self._opening.is_over:
+            return self._opening.trouble()
         if self.fleet.adopted_clouds:
             return ""  # a cloud that is blocked is no reason not to serve the others
         return next((w.observer.blocked for w in list(self.workers.values()) if w.observer.blocked), "")
@@ -190,7 +204,7 @@ class Engine:
             if not self._is_replica:
                 raise
             self._waiting_for = error.message
-            self._tasks[_OPENING] = asyncio.create_task(self._open_later(), name="open the journal")
+            self._tasks[_JOURNAL] = asyncio.create_task(self._open_later(), name="open the journal")
         else:
             await self._leadership.start()
 
@@ -212,15 +226,16 @@ class Engine:
     async def close(self) -> None:
         """Lets calls under way end for a moment, and closes the journal."""
         self._workforce.last_calls = _LAST_CALLS
-        opening = self._tasks.pop(_OPENING, None)
-        if opening is not None:
-            await _cancelled(opening)
+        journal = self._tasks.pop(_JOURNAL, None)
+        if journal is not None:
+            await _cancelled(journal)
         await self._leadership.stop()
         await self.journal.close()
 
     async def turn(self) -> None:
         """One pass of every worker, by hand."""
         await self._workforce.turn()
+        await self._opening.look()
 
     def reconfigure(self, blueprint: Blueprint, joining: Joining | None = None) -> None:
         """A new configuration; it is applied at the next Refresh (R4). Without ``joining``, that stays as it is.
@@ -288,6 +303,8 @@ class Engine:
         if epoch > 1:
             message = f"this process leads now (epoch {epoch})"
             await self.writer.write(lambda: Change(events=(happened("leader", self.clock.now(), message),)))
+        time = self.clock.now if self._is_stepped else asyncio.get_running_loop().time
+        self._opening.begin(self.settings.first_list_timeout, time, is_stepped=self._is_stepped)
         self._is_serving = True
         if not self._is_stepped:
             self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._housekeeper.run(), name="housekeeping")
@@ -298,6 +315,7 @@ class Engine:
         ending = self._workforce.dismiss()
         if self.on_fenced is not None:
             await self.on_fenced()  # before anything that may hang: the autoscaler is to find the new leader
+        await self._opening.stop()
         housekeeping = self._tasks.pop(_HOUSEKEEPING, None)
         if housekeeping is not None:
             await _cancelled(housekeeping)
@@ -312,11 +330,8 @@ class Engine:
             worker.nudge(needs_look=False)  # a journal that fails again and again must not make calls to clouds
 
     async def _first_look(self) -> None:
-        """Waits, not for long, for clouds without which some group cannot be served."""
-        known = {group.spec.id for group in self.fleet.groups.values()}
-        missing = {group.cloud for group in self._blueprint.groups if group.id not in known}
-        missing |= set(self.workers) - self.fleet.adopted_clouds
-        await self._workforce.first_look(missing)
+        """Waits, not for long, for clouds that the journal never took in: most are listed in a moment."""
+        await self._workforce.first_look(set(self.workers) - self.fleet.adopted_clouds)
 
     # -- clouds ------------------------------------------------------------------------------------------------------
 

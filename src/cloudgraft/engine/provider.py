@@ -40,12 +40,12 @@ class EngineProvider(Provider):
 
     async def node_groups(self) -> Sequence[NodeGroup]:
         """All groups, as of the last Refresh."""
-        self.engine.check_leader()
+        self.engine.check_open()
         return self.engine.groups.shown
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
         """R16-R24: by id, alias or name; a gone machine keeps its group while its Node object may still be there."""
-        self.engine.check_leader()
+        self.engine.check_open()
         record = self.engine.fleet.find(node)
         if record is None or self.engine.is_forgotten(record):
             return None
@@ -70,7 +70,7 @@ class EngineProvider(Provider):
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
         """R81: of a template by its name, of a real node by its machine."""
-        self.engine.check_leader()
+        self.engine.check_open()
         groups = self.engine.fleet.groups
         name = group_of_template(node.name, groups)
         if name is None:
@@ -83,7 +83,7 @@ class EngineProvider(Provider):
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
         """R82: what the pod asks for, at the reference price of all groups."""
-        self.engine.check_leader()
+        self.engine.check_open()
         reference = self.engine.groups.reference_price
         if reference is None:
             raise UnsupportedError("no node group has a price; set `price` for them")
@@ -101,7 +101,7 @@ class EngineProvider(Provider):
 
     async def refresh(self) -> None:
         """Applies what changed in the configuration. Fails only when we do not lead, or cannot write (law 6)."""
-        self.engine.check_leader()
+        self.engine.check_open()
         await self.engine.refresh()
 
     # -- changing ----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class EngineProvider(Provider):
         return Change(machines=records, events=events)
 
     def _group(self, group_id: str) -> Group:
-        self.engine.check_leader()
+        self.engine.check_open()
         group = self.engine.fleet.groups.get(group_id)
         if group is None:
             raise NotFoundError(f"there is no node group {group_id!r}")

@@ -165,6 +165,7 @@ class Report:
     trouble: str  # why the autoscaler should not call here; empty when all is well
     is_leader: bool
     leader_trouble: str
+    opening_trouble: str  # why calls are refused since the start: clouds whose first list is waited for
     journal_trouble: str
     config_trouble: str
     is_config_pending: bool  # a changed configuration waits for the next Refresh
@@ -200,6 +201,7 @@ async def make_report(
         trouble=engine.trouble(),
         is_leader=not leader_trouble,
         leader_trouble=leader_trouble,
+        opening_trouble=engine.opening_trouble(),
         journal_trouble=engine.writer.trouble,
         config_trouble=config_trouble,
         is_config_pending=engine.is_config_pending,

@@ -109,6 +109,7 @@ class EngineSettings:
     create_deadline: timedelta = timedelta(minutes=10)
     join_deadline: timedelta = timedelta(minutes=15)
     failed_ttl: timedelta = timedelta(minutes=20)
+    first_list_timeout: timedelta = timedelta(minutes=2)  # that calls wait at a start for clouds never taken in
     node_memory: timedelta = timedelta(minutes=30)  # a gone machine maps to its group that long (R24)
     keep_gone: timedelta = timedelta(days=2)
     keep_events: timedelta = timedelta(days=14)

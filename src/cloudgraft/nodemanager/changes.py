@@ -84,7 +84,7 @@ class Changes:
         return await self._make(group, lambda: self._provider.plan_decrease(group, -delta), asked)
 
     async def _make(self, group: str, plan: Callable[[], Change], asked: Asked) -> Outcome:
-        self._engine.check_leader()
+        self._engine.check_open()
         answer: Mapping[str, Any] = {}
 
         def once() -> Change:

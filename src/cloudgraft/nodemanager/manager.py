@@ -36,7 +36,7 @@ class Manager:
     async def leading(self) -> None:
         """503 with Retry-After from a replica that does not lead: behind one address, the next attempt finds it."""
         try:
-            self.engine.check_leader()
+            self.engine.check_open()
         except UnavailableError as error:
             raise UnavailableError(error.message, retry_after=_AWAY) from error
 

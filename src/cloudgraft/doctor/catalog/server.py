@@ -56,6 +56,14 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         fix="ask the replica that leads",
     ),
     Entry(
+        id="first-list-awaited",
+        severity=_WARNING,
+        title="The server has started and does not answer the autoscaler yet",
+        why="The journal does not know some cloud, and nobody knows which machines there are ours before its first "
+        "list. An answer without them would do more harm than none.",
+        fix="wait; `cloudgraft status` shows the cloud, and engine.firstListTimeout limits the wait",
+    ),
+    Entry(
         id="cluster-not-seen",
         severity=_WARNING,
         title="The running server does not see the nodes",

@@ -34,6 +34,8 @@ def check(picture: Picture) -> Iterator[Finding]:
     if server.leader_trouble:
         id_ = "standby" if _STANDS_BY.fullmatch(server.leader_trouble) else "not-leader"
         yield found(id_, where="server", what=server.leader_trouble)
+    if server.opening_trouble:
+        yield found("first-list-awaited", where="server", what=server.opening_trouble)
     if server.journal_trouble:
         yield found("journal-not-writable", where="journal", what=server.journal_trouble)
     if server.config_trouble:

@@ -53,6 +53,7 @@ def _server(status: _Json, odd: tuple[Oddity, ...]) -> Server:
     return Server(
         prefix=Identity(status["cluster"], status["clusterId"]).prefix,
         leader_trouble=status["leaderTrouble"],
+        opening_trouble=status.get("openingTrouble", ""),
         journal_trouble=status["journalTrouble"],
         config_trouble=status["configTrouble"],
         cluster_trouble=status.get("clusterTrouble", ""),

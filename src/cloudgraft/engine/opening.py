@@ -1,0 +1,113 @@
+"""Refuses calls at a start until every cloud that the journal never took in was listed, or time is up.
+
+Before its first list nobody knows which machines of a cloud are ours (law 11). An empty list of groups, or "not ours"
+for a node that is, does more harm than UNAVAILABLE: that makes the autoscaler try again (R3, R12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from datetime import timedelta
+from typing import Final
+
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.sdk.duration import format_duration
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["Opening"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+_LOOK: Final = 0.5  # seconds between two looks whether the clouds were listed
+
+
+class Opening:
+    """The wait of one start, or of one new leader. A cloud that a reload adds is never waited for."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        workers: Collection[str],
+        refresh: Callable[[], Awaitable[None]],
+        why_not_listed: Callable[[str], str],
+    ) -> None:
+        """``workers`` are the clouds that are configured at any moment; ``refresh`` brings the groups up to date."""
+        self._fleet = fleet
+        self._workers = workers
+        self._refresh = refresh
+        self._why_not_listed = why_not_listed
+        self._awaited: frozenset[str] = frozenset()
+        self._limit = timedelta(0)
+        self._time: Callable[[], float] = float
+        self._ends = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether calls are answered."""
+        return not self._awaited
+
+    def begin(self, limit: timedelta, time: Callable[[], float], *, is_stepped: bool) -> None:
+        """Waits for what the journal never took in, for at most ``limit``; by hand, look by look, if it is stepped."""
+        self._awaited = frozenset(self._workers) - self._fleet.adopted_clouds
+        self._limit, self._time, self._ends = limit, time, time() + limit.total_seconds()
+        if self._awaited:
+            log.warning("calls are refused: %s", self.trouble())
+            self._task = None if is_stepped else asyncio.create_task(self._keep_looking(), name="first lists")
+
+    async def stop(self) -> None:
+        """Waits for nothing any more."""
+        self._awaited = frozenset()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def trouble(self) -> str:
+        """Why calls are refused; empty when they are answered."""
+        if not self._awaited:
+            return ""
+        missing = self._missing() or sorted(self._awaited)  # all were listed, and their groups are not shown yet
+        clouds = [f"{cloud} ({why})" if (why := self._why_not_listed(cloud)) else cloud for cloud in missing]
+        return (
+            f"waiting for the first list of {_clouds(clouds)}: it is not known yet which machines there are ours. Calls "
+            f"are refused for at most {format_duration(self._limit)} (engine.firstListTimeout); then the groups of "
+            "clouds that were not listed are left out"
+        )
+
+    async def look(self) -> None:
+        """Ends the wait if it can be ended. Nobody was answered yet, so that groups may come without a Refresh (R4)."""
+        if not self._awaited:
+            return
+        missing, is_late = self._missing(), self._time() >= self._ends
+        try:
+            await self._refresh()  # after that look: the groups of what was listed by then are there with the answers
+        except CloudgraftError as error:
+            log.debug("the groups could not be brought up to date", extra={"error": error.message})
+            if not is_late:
+                return
+        if missing and not is_late:
+            return
+        self._awaited = frozenset()
+        if missing:
+            log.warning("calls are answered, without the groups of %s: no list of it has been had", _clouds(missing))
+        else:
+            log.info("calls are answered: every cloud was listed")
+
+    async def _keep_looking(self) -> None:
+        while self._awaited:
+            await asyncio.sleep(_LOOK)
+            try:
+                await self.look()
+            except Exception:  # a bug must not end the loop that every call waits for
+                log.exception("a look whether clouds were listed failed")
+
+    def _missing(self) -> list[str]:
+        """Without those that a reload removed."""
+        return sorted(self._awaited & frozenset(self._workers) - self._fleet.adopted_clouds)
+
+
+def _clouds(names: Collection[str]) -> str:
+    return f"cloud{'' if len(names) == 1 else 's'} {', '.join(names)}"
