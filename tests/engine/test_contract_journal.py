@@ -197,7 +197,7 @@ async def test_law_11_nothing_is_created_while_the_cloud_cannot_be_listed(tmp_pa
         await rig.start()
         for _ in range(5):
             await rig.turn(10)
-            with pytest.raises(UnavailableError, match="the first list of cloud sim .*not available"):
+            with pytest.raises(UnavailableError, match=r"the first list of cloud sim .*not available"):
                 await rig.provider.refresh()
         assert "sim" in rig.engine.left_out()["g"] or "not available" in rig.engine.left_out()["g"]
         rig.chaos()

@@ -173,7 +173,7 @@ def _check_stay(record: MachineRecord, sight: Sight, at: Situation, decision: St
     elif record.state in (State.CREATING, State.BOOTING):
         is_late = sight.awaited_for >= SETTINGS.create_deadline.total_seconds()
         assert sight.is_calling or sight.is_ready or not (is_late and at.sees_cloud and at.sees_nodes)
-    assert record.state is not State.FAILED or not at.sees_cloud, "it has its time"
+    assert record.state is not State.FAILED, "it has its time"
     if record.state is State.RUNNING:
         assert sight.joined is not False
     if record.state is State.DELETING and at.sees_cloud:
@@ -317,12 +317,14 @@ def test_a_long_outage_makes_the_proof_of_ownership_too_old_to_delete_by() -> No
     assert decide(record, replace(fresh, listed_at=NOW - 3600), AT) == Delete(a_machine())
 
 
-def test_a_failed_machine_keeps_its_state_until_lists_work_again() -> None:
+def test_a_failed_machine_whose_time_is_up_is_not_deleted_during_an_outage() -> None:
     record = a_record(state=State.FAILED, presence=Presence.PRESENT, age=AGES["past the time of a failed one"])
-    assert decide(record, a_sight(), replace(AT, sees_cloud=False)) == Stay()
-    ended = decide(record, a_sight(), AT)
+    sight, outage = a_sight(machine=a_machine(), is_ours=True), replace(AT, sees_cloud=False)
+    ended = decide(record, sight, outage)
     assert isinstance(ended, Move)
     assert ended.record.state is State.DELETING
+    assert decide(ended.record, sight, outage) == Stay()
+    assert isinstance(decide(ended.record, sight, AT), Delete)
 
 
 @pytest.mark.parametrize(

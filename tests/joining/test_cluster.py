@@ -113,6 +113,25 @@ async def test_a_process_that_does_not_lead_any_more_writes_nothing(api: FakeApi
         await until(lambda: provider_id(api, "m1") == "lab://1" and not stored(api, "m2"))
 
 
+async def test_nothing_is_written_to_the_nodes_of_a_cloud_that_is_only_observed(
+    api: FakeApi, client: KubeClient
+) -> None:
+    """They are matched all the same, and those of other clouds are looked after."""
+    seen = [replace(WANTED, is_observed=True), replace(GONE, name="m2", provider_id="lab://2", is_observed=True)]
+    other = replace(WANTED, name="m3", cloud="other", provider_id="other://3")
+    join(api, "m1")
+    join(api, "m2", LOST, providerID="lab://2")
+    join(api, "m3")
+    async with running(client, seen) as cluster:
+        cluster.claim("other", [other])
+        await until(lambda: provider_id(api, "m3") == "other://3")
+        assert cluster.joined("m1") is not None
+        assert (provider_id(api, "m1"), provider_id(api, "m2")) == (None, "lab://2")
+        assert changes(api) == ["patch"]
+        cluster.claim("lab", [replace(claim, is_observed=False) for claim in seen])
+        await until(lambda: provider_id(api, "m1") == "lab://1" and not stored(api, "m2"))
+
+
 async def test_the_engine_is_told_since_when_a_node_is_not_ready(api: FakeApi, client: KubeClient) -> None:
     join(api, "m1", providerID="lab://1")
     async with running(client, [WANTED]) as cluster:

@@ -194,3 +194,33 @@ def test_a_guard_of_one_cloud_that_its_router_would_pass_by_is_refused(tmp_path:
     )
     plan(tmp_path, clouds={**clouds, "any": {"engine": {"guards": {"maxMachines": 7}}}})
     plan(tmp_path, clouds=clouds, guards={"maxMachines": 9})
+
+
+def test_a_router_over_a_cloud_that_is_only_observed_is_only_observed_too(tmp_path: Path) -> None:
+    """Else it would make machines there."""
+
+    def observed(**changes: Any) -> dict[str, bool]:
+        return {name: cloud.settings.observe_only for name, cloud in plan(tmp_path, **changes).clouds.items()}
+
+    assert observed() == {"rack": False, "burst": False, "any": False}
+    one = {"burst": {"engine": {"observeOnly": True}}}
+    assert observed(clouds=one) == {"rack": False, "burst": True, "any": True}
+    assert observed(clouds={"any": {"engine": {"observeOnly": True}}}) == {"rack": False, "burst": False, "any": True}
+    assert observed(observeOnly=True) == {"rack": True, "burst": True, "any": True}
+
+
+@pytest.mark.parametrize("where", ["file", "cloud"])
+def test_observe_only_is_true_or_false(tmp_path: Path, where: str) -> None:
+    if where == "file":
+        assert "observeOnly: must be true or false" in problems(tmp_path, observeOnly="yes, please")
+    else:
+        told = problems(tmp_path, clouds={"rack": {"engine": {"observeOnly": 1}}})
+        assert "clouds.rack.engine.observeOnly: must be true or false" in told
+
+
+def test_the_guard_of_deletions_is_read_for_all_clouds_and_for_one(tmp_path: Path) -> None:
+    clouds = {"rack": {"engine": {"guards": {"maxDeletesPerHour": 2}}}}
+    made = plan(tmp_path, clouds=clouds, guards={"maxDeletesPerHour": 5})
+    assert made.settings.guards.max_deletes_per_hour == 5
+    assert made.clouds["rack"].settings.guards.max_deletes_per_hour == 2
+    assert "guards.maxDeletesPerHour" in problems(tmp_path, guards={"maxDeletesPerHour": -1})

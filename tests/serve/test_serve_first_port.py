@@ -16,7 +16,7 @@ from tests.serve.servers import Server, running, targets
 from tests.serve.settings import configuration, simulated, small
 
 WAITS = "waiting for the first list of cloud sim"
-LAG = "2s"
+LAG = "500ms"
 
 
 async def test_a_new_journal_keeps_the_port_closed_until_late_lists_have_come(tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
     routing = Routing(config, classes, clouds)  # those that use other clouds, once these are known
     problems += routing.problems
     for name, router in routing.routers.items():
-        settings = _cloud_settings(name, config.clouds[name])
+        settings = _cloud_settings(config, name)
+        if any(clouds[used].settings.observe_only for used in router.options.clouds):
+            settings = dataclasses.replace(settings, observe_only=True)  # what it makes would be made in that one
         clouds[name] = CloudDeclaration(settings=settings, make=router.make, fingerprint=router.fingerprint)
     groups: list[GroupDeclaration] = []
     for group in config.groups():
@@ -114,7 +116,7 @@ def _threads(config: Config, classes: Mapping[str, type | None]) -> Counter[str]
 
 def _cloud(config: Config, name: str, cls: type | None, dock: DockLink | None, threads: int) -> CloudDeclaration:
     cloud = config.clouds[name]
-    settings = _cloud_settings(name, cloud)
+    settings = _cloud_settings(config, name)
     if isinstance(cloud, PluginCloud):
         fingerprint: object = cloud.model_dump(exclude={"engine"})
         return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
@@ -193,7 +195,8 @@ def _placed(options: Any, config: Config, name: str) -> Any:
     return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked
 
 
-def _cloud_settings(name: str, cloud: EntryPointCloud | PluginCloud) -> CloudSettings:
+def _cloud_settings(config: Config, name: str) -> CloudSettings:
+    cloud = config.clouds[name]
     engine = cloud.engine
     return CloudSettings(
         name=name,
@@ -207,6 +210,7 @@ def _cloud_settings(name: str, cloud: EntryPointCloud | PluginCloud) -> CloudSet
         backoff_initial=engine.backoff.initial,
         backoff_max=engine.backoff.max,
         guards=_limits(engine.guards),
+        observe_only=config.observe_only or engine.observe_only,
     )
 
 
@@ -215,6 +219,7 @@ def _limits(guards: Guards) -> GuardLimits:
     return GuardLimits(
         max_machines=guards.max_machines,
         max_creates_per_hour=guards.max_creates_per_hour,
+        max_deletes_per_hour=guards.max_deletes_per_hour,
         max_spend_per_day=Money(amount=spend.amount, currency=spend.currency) if spend else None,
     )
 

@@ -27,6 +27,7 @@ _GUARDS = {
     "max_machines": "maxMachines",
     "max_creates_per_hour": "maxCreatesPerHour",
     "max_spend_per_day": "maxSpendPerDay",
+    "max_deletes_per_hour": "maxDeletesPerHour",
 }
 
 

@@ -82,6 +82,8 @@ def _note(group: Report) -> Text:
         notes.append(f"left out: {group['leftOut']}")
     if group["stale"]:
         notes.append(f"an older configuration is served: {group['stale']}")
+    if group.get("held"):
+        notes.append(f"{group['held']} held back")
     if group.get("nodesUnready"):
         notes.append(f"{group['nodesUnready']} of {group['nodesJoined']} nodes not ready")
     if group.get("drift"):
@@ -162,6 +164,8 @@ def _cloud_note(cloud: Report) -> Text:
     notes = [cloud[key] for key in ("blocked", "heldBack") if cloud[key]]
     if cloud["error"]:
         notes.append(f"since {cloud['downSince'] or 'the start'}: {cloud['error']}")
+    if cloud.get("observeOnly"):
+        notes.append("observeOnly: nothing is created or deleted")
     if cloud["paused"]:
         notes.append(f"paused: {cloud['paused']['reason'] or 'no reason given'}")
     return text("; ".join(notes), "yellow")

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, StrictInt, StrictStr, Tag, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    Tag,
+    ValidationInfo,
+)
 
 from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, installed
 from cloudgraft.config.guards import Guards
@@ -46,6 +56,11 @@ class CloudEngine(Section):
         None, description="The most such calls that are begun in a second; without it, as many as there are to make."
     )
     backoff: CallBackoff = Field(CallBackoff(), description="When a call that failed is made again.")
+    observe_only: StrictBool = Field(
+        False,
+        description="Only look: this cloud is listed, matched and decided about, and everything is reported, but "
+        "nothing is created, deleted or marked there, and nothing is written to its nodes.",
+    )
     guards: Guards = Field(Guards(), description="Limits for this cloud, beside those for all of them.")
 
 

@@ -118,8 +118,8 @@ class Engine(Section):
     )
     first_list_timeout: PositiveDuration = Field(
         timedelta(minutes=2),
-        description="How long calls are refused after a start while a cloud that the journal never took in has not been "
-        "listed; then they are answered without that cloud's groups. Less than 5m. A restart with a good journal "
+        description="How long calls are refused after a start while a cloud that the journal never took in has not "
+        "been listed; then they are answered without that cloud's groups. Less than 5m. A restart with a good journal "
         "waits for nothing.",
     )
     repair: Repair = Field(Repair(), description="What is done about machines that die.")

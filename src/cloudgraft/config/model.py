@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, StrictStr, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+)
 
 from cloudgraft.config.clouds import CloudConfig
 from cloudgraft.config.cluster import Kubernetes
@@ -79,6 +88,11 @@ class Config(Section):
     dock: Dock | None = Field(None, description="Where drivers dial in, instead of being started or called.")
     node_manager: NodeManager | None = Field(
         None, description="Where fronts and operators reach the engine over HTTPS, with `cloudgraft node-manager`."
+    )
+    observe_only: Annotated[StrictBool, Kind("true or false")] = Field(
+        False,
+        description="Only look, in all clouds of `clouds`: see `observeOnly` of one cloud. Other `providers` are not "
+        "held back.",
     )
     guards: Guards = Field(Guards(), description="Limits for all clouds together.")
     engine: Engine = Field(Engine(), description="How machines are treated.")

@@ -124,6 +124,7 @@ class Cloud:
     blocked: str = ""
     held_back: str = ""
     paused: str = ""
+    observe_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

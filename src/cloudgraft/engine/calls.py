@@ -15,7 +15,14 @@ from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFai
 from cloudgraft.engine.specs import CloudSettings, create_limit
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError, UnsupportedError
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
 from cloudgraft.store.records import MachineRecord
 
 __all__ = ["Caller"]
@@ -24,6 +31,7 @@ log = logging.getLogger("cloudgraft.engine")
 
 T = TypeVar("T")
 _CLOSE = 5.0  # seconds
+_LOOKING = frozenset({"start", "list", "shapes", "prices"})  # calls that change nothing in a cloud
 _SLICE = 100  # machines looked at before others get their turn on the event loop
 
 
@@ -195,6 +203,7 @@ class Caller:
             return ""
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
+        self._check_allowed("create")
         seconds = create_limit(self.settings, self.traits) / 2
         limit = asyncio.timeout(seconds)
         try:
@@ -220,6 +229,7 @@ class Caller:
         """The call's result, or a CloudgraftError, in time."""
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
+        self._check_allowed(verb)
         try:
             result = await self._limited(verb, seconds, call)
         except CloudgraftError as error:
@@ -227,6 +237,14 @@ class Caller:
             raise
         self.ended[verb, "ok"] += 1
         return result
+
+    def _check_allowed(self, verb: str) -> None:
+        """The last gate of observeOnly: whatever is decided above, only calls that look are made."""
+        if self.settings.observe_only and verb not in _LOOKING:
+            raise PreconditionError(
+                f"observeOnly of cloud {self.settings.name} is set, so it was not called to {verb}; remove "
+                "observeOnly from the configuration to allow that"
+            )
 
     async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         limit = asyncio.timeout(seconds)

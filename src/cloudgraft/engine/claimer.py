@@ -150,6 +150,7 @@ class Claimer:
             fleet.owner(record.provider_id),
             fleet.by_machine_id(record.cloud, record.machine_id),
             self._observer.traits.provider_id_by,
+            self._around.observes_only(self._observer.name),
         )
 
     def _claim(self, record: MachineRecord) -> Claim | None:
@@ -158,9 +159,10 @@ class Claimer:
         is_ours_to_set = self._observer.traits.provider_id_by is ProviderIdBy.CLOUDGRAFT
         sight = self._observer.peek(record.name)
         claim = claim_of(record, sight, self._around.fleet, is_ours_to_set=is_ours_to_set)
-        if claim is not None and is_lost(record) and self._is_alive(record.name):
-            return replace(claim, stage=Stage.GOING)
-        return claim
+        if claim is None:
+            return None
+        stage = Stage.GOING if is_lost(record) and self._is_alive(record.name) else claim.stage
+        return replace(claim, stage=stage, is_observed=self._around.observes_only(self._observer.name))
 
     def _is_alive(self, name: str) -> bool:
         """Whether its node is ready. Then its cloud's lists are wrong, and its pods must not be lost for that."""

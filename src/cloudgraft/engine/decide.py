@@ -12,7 +12,19 @@ from typing import Any, Final, TypeAlias
 from cloudgraft.engine.identity import TAG_CLUSTER_ID
 from cloudgraft.engine.sight import LONGEST_GAP, Sight
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import LOST, RELEASED, amend, is_lost, is_released, move, was_found, was_released
+from cloudgraft.engine.states import (
+    EXPIRED,
+    LOST,
+    RELEASED,
+    amend,
+    give_up,
+    is_given_up,
+    is_lost,
+    is_released,
+    move,
+    was_found,
+    was_released,
+)
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass, error_from_slug
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
@@ -216,16 +228,14 @@ def _joining(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """Its resources go at once; itself stays listed until the autoscaler deletes it, or time does (law 5)."""
     expires = record.state_since + at.settings.failed_ttl.total_seconds()
-    if at.now >= expires and (record.presence is Presence.NONE or at.sees_cloud):
+    if at.now >= expires:
         if record.presence is Presence.NONE:
             return Move(move(record, State.GONE, at.now), "nobody deleted it for as long as a failed machine is kept")
-        return Move(
-            move(record, State.DELETING, at.now), "its time as a failed machine is up; it is still being removed"
-        )
+        why = record.error.message if record.error else "it failed"
+        return Move(give_up(record, at.now, EXPIRED, why), "its time as a failed machine is up; it is still removed")
     decision = _clear(record, sight, at)
     if isinstance(decision, Stay):
-        times = [time for time in (expires, decision.wake_at) if time is not None and time > at.now]
-        return Stay(min(times, default=None))
+        return Stay(expires if decision.wake_at is None else min(expires, decision.wake_at))
     return decision
 
 
@@ -288,7 +298,7 @@ def _may_clear(record: MachineRecord, sight: Sight, at: Situation) -> bool:
     What the autoscaler deletes goes at once, but not by a proof of ownership that a long outage has made old: by then
     the cloud may have given the id to another machine.
     """
-    if record.state is State.DELETING:
+    if not is_given_up(record):
         proven_at = sight.since if sight.listed_at is None else sight.listed_at
         return at.sees_cloud or at.now - proven_at <= LONGEST_GAP
     return at.sees_cloud and sight.listed_at is not None

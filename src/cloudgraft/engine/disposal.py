@@ -57,9 +57,13 @@ def _judged(engine: Engine, machine_id: str, cloud: str, *, force: bool) -> tupl
         group=orphan.group or "",
         name=orphan.machine.name,
         provider_id=orphan.machine.provider_id or "",
-        refused=why_not_delete(orphan, force=force),
+        refused=_why_observed(engine, orphan.cloud) or why_not_delete(orphan, force=force),
     )
     return item, orphan
+
+
+def _why_observed(engine: Engine, cloud: str) -> str:
+    return f"observeOnly of cloud {cloud} is set: nothing is deleted there" if engine.observes_only(cloud) else ""
 
 
 def _orphan(worker: Worker, machine_id: str) -> Orphan | None:

@@ -15,10 +15,11 @@ from typing import Final
 from cloudgraft.engine.blueprint import Blueprint, Composer, Joining
 from cloudgraft.engine.clock import Clock, SystemClock
 from cloudgraft.engine.cluster import Cluster, UserData
+from cloudgraft.engine.delete_guard import REMOVAL, DeleteGuard
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups import Groups
-from cloudgraft.engine.guards import Book, tally
+from cloudgraft.engine.guards import HOUR, Book, GuardUse, tally
 from cloudgraft.engine.housekeeper import Housekeeper
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
@@ -32,7 +33,7 @@ from cloudgraft.engine.workforce import Workforce
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
-from cloudgraft.store.journal import Journal, JournalUnavailableError
+from cloudgraft.store.journal import EventQuery, Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
 
 __all__ = ["Engine"]
@@ -42,6 +43,7 @@ log = logging.getLogger("cloudgraft.engine")
 _HOUSEKEEPING: Final = "/housekeeping"  # tasks beside those of the clouds, which no cloud can be named like
 _JOURNAL: Final = "/journal"
 _PROBE: Final = 1.0
+_REMOVALS: Final = 100_000  # events of the last hour that are counted at a start
 _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
 
 
@@ -84,6 +86,8 @@ class Engine:
             is_configured=lambda cloud: cloud in self._blueprint.clouds,
             is_placed=self.groups.is_placed,
             nodes=Nodes(),
+            deletions=DeleteGuard(),
+            observes_only=self.observes_only,
         )
         self._workforce = Workforce(self._around, is_stepped=is_stepped)
         self._housekeeper = Housekeeper(journal, self.writer, self._around)
@@ -158,6 +162,15 @@ class Engine:
         if self.fleet.adopted_clouds:
             return ""  # a cloud that is blocked is no reason not to serve the others
         return next((w.observer.blocked for w in list(self.workers.values()) if w.observer.blocked), "")
+
+    def observes_only(self, cloud: str) -> bool:
+        """Whether nothing may be changed in a cloud."""
+        declared = self._blueprint.clouds.get(cloud)
+        return declared is not None and declared.settings.observe_only
+
+    def guard_use(self) -> list[GuardUse]:
+        """What is used of every guard that is set."""
+        return [*self.book.use(), *self._around.deletions.use(self.clock.now())]
 
     @property
     def is_config_pending(self) -> bool:
@@ -291,6 +304,9 @@ class Engine:
             self.clock.go_on(contents.latest_at, contents.progress)
         self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
+        now = self.clock.now()
+        removals = await self.journal.events(EventQuery(kinds=(REMOVAL,), since=now - HOUR, limit=_REMOVALS))
+        self._around.deletions.load(removals, now)
         self._had_declared |= bool(contents.declared)
         if self._had_declared and self.composer is not None:  # also when another leader removed the last of them
             async with self.composer.turn:
@@ -348,6 +364,7 @@ class Engine:
                 tallies[name] = tally(machines.values(), (), self.clock.now())
         self._around.book = Book(blueprint.settings.guards, limits, tallies)
         self._around.settings = blueprint.settings
+        self._around.deletions.configure(blueprint.settings.guards, limits)
         await self._workforce.exchange(old.clouds, blueprint.clouds)
 
     # -- housekeeping ------------------------------------------------------------------------------------------------

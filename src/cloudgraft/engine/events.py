@@ -29,7 +29,12 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "orphan": (logging.WARNING, "a machine with our marks is not in the journal"),
     "orphan_deleted": (logging.WARNING, "an orphan is being deleted, by an operator's word or by the policy"),
     "released": (logging.WARNING, "an operator took a machine out of the journal and left it in its cloud"),
-    "guard": (logging.WARNING, "a guard refused a machine"),
+    "guard": (logging.WARNING, "a guard refused a machine, or holds a deletion back"),
+    "removal": (
+        logging.WARNING,
+        "a machine is being deleted that nobody ordered to delete; it counts for guards.maxDeletesPerHour",
+    ),
+    "observed": (logging.WARNING, "something was not done because of observeOnly"),
     "repair": (logging.WARNING, "a broken machine is being replaced"),
     "breaker": (logging.ERROR, "too many machines are broken or missing at once, so that is not believed yet"),
     "breaker_closed": (logging.WARNING, "what was held back of many machines at once is over, or believed by now"),

@@ -187,7 +187,8 @@ def _verdict(record: MachineRecord | None, report: MachineReport | None, now: fl
     minutes = (now - record.state_since) / 60
     said = f"it is {record.state.value} in group {record.group}, for {minutes:.0f} minutes"
     said += _of_its_node(report) if record.state is State.RUNNING else ""
-    return f"{said}: {record.error.message}" if record.error else said
+    said = f"{said}: {record.error.message}" if record.error else said
+    return f"{said}; {report.trouble}" if report.trouble else said
 
 
 def _of_its_node(report: MachineReport) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 
 from cloudgraft.engine.blueprint import Blueprint, Catalog
 from cloudgraft.engine.clock import Clock
@@ -126,11 +127,19 @@ class Groups:
             self._fleet.groups.values(), key=lambda group: (order.get(group.spec.id, len(order)), group.spec.id)
         )
         for group in groups:
-            group.shown = shown(group)
+            group.shown = self._shown(group)
         ready = self._fleet.adopted_clouds
         self.shown = tuple(g.shown for g in groups if g.spec.cloud in ready or g.spec.id in self._shown_ids)
         self._shown_ids = frozenset(group.id for group in self.shown)
         self._fleet.tell_of_groups()
+
+    def _shown(self, group: Group) -> NodeGroup:
+        """Under observeOnly at its minimum: the autoscaler drains a node before it learns that the node stays (R54)."""
+        told, cloud = shown(group), self._blueprint.clouds.get(group.spec.cloud)
+        if cloud is None or not cloud.settings.observe_only:
+            return told
+        least, most = max(told.min_size, group.target), max(told.max_size, group.target)
+        return replace(told, min_size=least, max_size=most, debug=f"{told.debug}, observeOnly")
 
     def cloud_of(self, group: str) -> str:
         """The cloud of a group that is configured, also while it is left out; empty when it is not configured."""

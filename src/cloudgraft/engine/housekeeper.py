@@ -9,6 +9,7 @@ from typing import Final
 
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.events import happened
+from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import CloudgraftError
@@ -70,7 +71,8 @@ class Housekeeper:
         if isinstance(clock, SystemClock):
             await self._writer.write(lambda: Change(progress=clock.progress()))
         now, settings = self._around.clock.now(), self._around.settings
-        gone, events = now - settings.keep_gone.total_seconds(), now - settings.keep_events.total_seconds()
+        kept = max(HOUR, settings.keep_events.total_seconds())  # guards count events of the last hour
+        gone, events = now - settings.keep_gone.total_seconds(), now - kept
         while await self._journal.purge(gone_before=gone, events_before=events):
             pass
         self._around.fleet.forget(gone)

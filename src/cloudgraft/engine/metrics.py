@@ -56,6 +56,11 @@ _FAMILIES: Final = {
         "Machines that a cloud misses, or a group has broken, in such numbers that it is not believed",
         ("cloud", "group", "reason"),
     ),
+    "cloudgraft_cloud_observe_only": ("1 while observeOnly is set for the cloud", ("cloud",)),
+    "cloudgraft_cloud_held": (
+        "Machines about which something was decided that a guard, or observeOnly, holds back",
+        ("cloud",),
+    ),
     "cloudgraft_orphans": ("Machines that look like ours and are not in the journal", ("cloud", "kind")),
     "cloudgraft_guard_used": ("What counts against a guard; no cloud means all together", ("cloud", "guard")),
     "cloudgraft_guard_limit": ("The guard's limit", ("cloud", "guard")),
@@ -148,12 +153,14 @@ class EngineMetrics(Collector):
         yield "cloudgraft_machines_held_back", (cloud, "", "missing"), _held_back(worker.observer.absence)
         for group, breaker in list(worker.repairer.breakers.items()):
             yield "cloudgraft_machines_held_back", (cloud, group, "broken"), _held_back(breaker)
+        yield "cloudgraft_cloud_observe_only", (cloud,), self._engine.observes_only(cloud)
+        yield "cloudgraft_cloud_held", (cloud,), worker.observer.held()
         orphans = Counter(orphan.kind for orphan in list(worker.observer.orphans))
         for kind in OrphanKind:
             yield "cloudgraft_orphans", (cloud, kind.value), orphans[kind]
 
     def _of_guards(self) -> Iterator[Sample]:
-        for use in self._engine.book.use():
+        for use in self._engine.guard_use():
             yield "cloudgraft_guard_used", (use.scope, use.guard), use.used
             yield "cloudgraft_guard_limit", (use.scope, use.guard), use.limit
 

@@ -74,6 +74,10 @@ class Observer:
         if sight is not None:
             sight.was_missing = False
 
+    def held(self) -> int:
+        """How many machines there are about which something was decided and is not done."""
+        return sum(bool(sight.held) for sight in list(self._sights.values()))
+
     def forget(self, name: str) -> None:
         """A machine is gone, and nothing is to be remembered of it."""
         self._sights.pop(name, None)

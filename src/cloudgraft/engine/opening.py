@@ -72,7 +72,7 @@ class Opening:
         missing = self._missing() or sorted(self._awaited)  # all were listed, and their groups are not shown yet
         clouds = [f"{cloud} ({why})" if (why := self._why_not_listed(cloud)) else cloud for cloud in missing]
         return (
-            f"waiting for the first list of {_clouds(clouds)}: it is not known yet which machines there are ours. Calls "
+            f"waiting for the first list of {_clouds(clouds)}: which machines there are ours is not known yet. Calls "
             f"are refused for at most {format_duration(self._limit)} (engine.firstListTimeout); then the groups of "
             "clouds that were not listed are left out"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from cloudgraft.engine.decide import failure
@@ -10,8 +10,9 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.intents import wanted
+from cloudgraft.engine.observing import ObserveOnlyError, Orders
 from cloudgraft.engine.prices import node_price, pod_price
-from cloudgraft.engine.states import amend, is_lost, move
+from cloudgraft.engine.states import amend, is_given_up, is_lost, move
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
@@ -27,6 +28,11 @@ class EngineProvider(Provider):
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._orders = Orders(engine.writer)
+
+    async def order(self, plan: Callable[[], Change]) -> None:
+        """Makes a change that the autoscaler orders: one commit, planned when its turn comes."""
+        await self._orders.write(plan, self.engine.clock.now())
 
     async def start(self) -> None:
         """Opens the journal and begins to lead, if no other process does."""
@@ -109,17 +115,17 @@ class EngineProvider(Provider):
     async def increase_size(self, group: str, delta: int) -> None:
         """One commit for all; machines that cannot come now are recorded as failed, and shown as such (R39)."""
         self._group(group)
-        await self.engine.writer.write(lambda: self.plan_increase(group, delta))
+        await self.order(lambda: self.plan_increase(group, delta))
 
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
         """R49-R58: recorded and answered at once; all of the nodes or, when one is not of this group, none."""
         self._group(group)
-        await self.engine.writer.write(lambda: self.plan_delete(group, nodes))
+        await self.order(lambda: self.plan_delete(group, nodes))
 
     async def decrease_target_size(self, group: str, delta: int) -> None:
         """R59-R64: cancels machines for which no call was ever made, newest first; always OK."""
         self._group(group)
-        await self.engine.writer.write(lambda: self.plan_decrease(group, -delta))
+        await self.order(lambda: self.plan_decrease(group, -delta))
 
     # -- what a change is, at the moment when it is its turn ---------------------------------------------------------
 
@@ -128,6 +134,8 @@ class EngineProvider(Provider):
         engine, group, now = self.engine, self._group(group_id), self.engine.clock.now()
         if not group.is_configured:
             raise PreconditionError(f"node group {group_id!r} is no longer configured; it only shrinks")
+        if engine.observes_only(group.spec.cloud):
+            raise ObserveOnlyError(group.spec.cloud, group_id, f"create {delta} more")  # R45: nothing was started
         traits = engine.traits(group.spec.cloud)
         records: list[MachineRecord] = []
         for _ in range(delta):
@@ -163,8 +171,11 @@ class EngineProvider(Provider):
                 )
             found[record.name] = record
         unwanted = [r for r in found.values() if r.state not in (State.DELETING, State.GONE)]
+        self._check_may_delete(group_id, unwanted)
         # Of one that its cloud lost, it must be known that it is not wanted should it turn up again.
         final = [amend(r, error=None) for r in found.values() if is_lost(r)]
+        # One that the engine deletes by itself is ordered from now on, and waits for no guard.
+        final += [amend(r, error=None) for r in found.values() if r.state is State.DELETING and is_given_up(r)]
         if not unwanted:
             return Change(machines=final)
         records = [_given_up(record, now) for record in unwanted]
@@ -173,6 +184,13 @@ class EngineProvider(Provider):
         events = [happened("delete", now, message, cloud=cloud, group=group_id, machines=[r.name for r in records])]
         events += [about(record, now, "the autoscaler deleted it") for record in records]
         return Change(machines=[*records, *final], events=events)
+
+    def _check_may_delete(self, group_id: str, unwanted: Sequence[MachineRecord]) -> None:
+        """What its cloud holds nothing of may go at any time (R38): nothing has to be deleted for that."""
+        there = [r for r in unwanted if r.presence is not Presence.NONE and self.engine.observes_only(r.cloud)]
+        if there:
+            names = ", ".join(record.name for record in there)
+            raise ObserveOnlyError(there[0].cloud, group_id, f"delete {names}")
 
     def plan_decrease(self, group_id: str, count: int) -> Change:
         """Machines that are given up before they were ordered."""

@@ -8,13 +8,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 from cloudgraft.engine.breaker import Breaker, BreakerLimit, Turn
+from cloudgraft.engine.decide import failure
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.intents import wanted
 from cloudgraft.engine.observer import Observer
+from cloudgraft.engine.observing import observed
 from cloudgraft.engine.repair import due_at, plan_repair
 from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import GroupSpec, RepairSettings
-from cloudgraft.engine.states import move
+from cloudgraft.engine.states import REPAIRED, give_up
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
@@ -45,6 +47,10 @@ class Repairer:
                 continue
             if self._around.fleet.groups[spec.id].target - left[spec.id] < spec.min_size:
                 left[spec.id] -= 1
+                if self._around.observes_only(record.cloud):
+                    sight = self._observer.sight(record.name)
+                    events += observed(sight, record, "replace it: its group falls below its minimum", now).events
+                    continue
                 error = self._refusal() or self._ask(spec, is_in_place=True)
                 new = self._replacement(spec, record, now, error)
                 records.append(new)
@@ -120,11 +126,14 @@ class Repairer:
         if at is None or now < at:
             return Change()  # it came right while this waited for its turn
         why = _why(sight, now)
-        error = self._refusal() or self._ask(spec)
+        if self._around.observes_only(current.cloud):
+            return observed(sight, current, f"replace it: {why}", now)
+        refusal = self._around.deletions.refusal(current.cloud, current.machine_id, now)
+        error = failure("guard", refusal) if refusal else self._refusal() or self._ask(spec)
         if error is not None:  # half a machine is better than none
             return self._held_back(current, f"{why}, and it cannot be replaced now: {error.message}", now)
         self._held.discard(dead.name)
-        new, old = self._replacement(spec, dead, now, None), move(current, State.DELETING, now)
+        new, old = self._replacement(spec, dead, now, None), give_up(current, now, REPAIRED, why)
         return Change(
             machines=[old, new],
             events=[

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,7 +68,7 @@ class MachineReport:
     replaces: str
     joined: bool | None = None  # whether its node is in the cluster; None when that cannot be seen
     node: NodeReport | None = None  # as last seen
-    trouble: str = ""  # why it is not there yet: what its cloud said to the latest call to create it
+    trouble: str = ""  # why it is not there yet, as its cloud said, or why something decided about it is not done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +116,7 @@ class GroupReport:
     nodes_joined: int | None = None  # None when the cluster cannot be seen
     nodes_unready: int | None = None
     drift: Sequence[DriftReport] = ()
+    held: int = 0  # machines about which something was decided that a guard, or observeOnly, holds back
     hourly: str = ""
     currency: str = ""
     machines: Sequence[MachineReport] = ()
@@ -140,6 +141,7 @@ class CloudReport:
     blocked: str  # why nothing may be created here although it can be reached
     held_back: str  # what is not believed of the latest list, because it is about too many machines at once
     paused: PauseReport | None
+    observe_only: bool  # nothing is created, deleted or marked there
     calls_under_way: int
 
 
@@ -209,7 +211,7 @@ async def make_report(
         node_problems=[str(problem) for problem in engine.nodes.problems()],
         groups=groups,
         clouds=[cloud for cloud in clouds if not group or cloud.name == groups[0].cloud],
-        guards=[_guard(use) for use in engine.book.use()],
+        guards=[_guard(use) for use in engine.guard_use()],
     )
 
 
@@ -225,7 +227,7 @@ async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines
     group = engine.fleet.groups.get(id_)
     records = list(group.machines.values()) if group is not None else []
     if not with_machines:
-        troubled = (r for r in records if r.state is State.FAILED or _trouble(r, sight_of(engine, r)))
+        troubled = (r for r in records if r.state is State.FAILED or _is_troubled(r, sight_of(engine, r)))
         records = list(itertools.islice(troubled, _MOST_TROUBLED))
     machines: list[MachineReport] = []
     for start in range(0, len(records), SLICE):
@@ -260,6 +262,7 @@ def group_report(
         nodes_joined=nodes.joined if nodes is not None else None,
         nodes_unready=nodes.unready if nodes is not None else None,
         drift=[DriftReport(what=one.what, todo=one.todo) for one in drift],
+        held=sum(bool(sight and sight.held) for sight in _sights(engine, group)),
         hourly=str(spec.price.amount) if spec.price else "",
         currency=spec.price.currency if spec.price else "",
         machines=machines,
@@ -270,6 +273,10 @@ def group_report(
 def _states(group: Group) -> dict[str, int]:
     counted = Counter(record.state for record in list(group.machines.values()))
     return {state.value: counted[state] for state in State if counted[state]}
+
+
+def _sights(engine: Engine, group: Group) -> Iterator[Sight | None]:
+    return (sight_of(engine, record) for record in list(group.machines.values()))
 
 
 def sight_of(engine: Engine, record: MachineRecord) -> Sight | None:
@@ -293,8 +300,12 @@ def machine_report(record: MachineRecord, now: float, sight: Sight | None) -> Ma
         replaces=record.replaces,
         joined=sight.joined if sight is not None else None,
         node=_node(sight, now) if sight is not None else None,
-        trouble=_trouble(record, sight),
+        trouble=_trouble(record, sight) or (sight.held if sight is not None else ""),
     )
+
+
+def _is_troubled(record: MachineRecord, sight: Sight | None) -> bool:
+    return bool(_trouble(record, sight) or (sight is not None and sight.held))
 
 
 def _trouble(record: MachineRecord, sight: Sight | None) -> str:
@@ -338,6 +349,7 @@ def cloud_report(engine: Engine, worker: Worker) -> CloudReport:
         blocked=worker.observer.blocked,
         held_back=worker.observer.held_back,
         paused=_pause(pause),
+        observe_only=engine.observes_only(name),
         calls_under_way=worker.caller.under_way,
     )
 

@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from cloudgraft.engine import backoff
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.decide import Create, Delete, Situation, decide
+from cloudgraft.engine.delete_guard import REMOVAL
 from cloudgraft.engine.events import about
+from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.observer import Observer
 from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, after
 from cloudgraft.engine.sight import Sight
-from cloudgraft.engine.states import amend, move
+from cloudgraft.engine.states import amend, is_given_up, move
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.joining.claims import NewMachine
+from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, InternalError, NotFoundError, PreconditionError, Retry
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
@@ -39,6 +42,7 @@ class Sender:
         self._around = around
         self._situation = situation
         self._on_due = on_due
+        self._told_of_guard: float | None = None  # when a deletion was last held back
         self._sold_out: dict[str, tuple[float, ErrorRecord]] = {}  # by group: when, and what the cloud said
 
     @property
@@ -110,7 +114,9 @@ class Sender:
         events: list[Event] = []
         for name in names:
             record = self._around.fleet.machines.get(name)
-            if record is None or not self._is_still(record, now, Create):
+            if record is None or self._around.observes_only(record.cloud):
+                continue
+            if not self._is_still(record, now, Create):
                 continue
             refusal = self._around.book.order(record.cloud, is_first=record.state is State.REQUESTED)
             if refusal is not None:
@@ -134,27 +140,60 @@ class Sender:
     # -- deleting ----------------------------------------------------------------------------------------------------
 
     async def _delete(self, name: str) -> None:
-        if self._around.may_act():
-            await self._around.writer.write(lambda: self._deletion(name))
+        """The call is made once the journal has what counts for a guard; nobody takes the machine back in between."""
+        if not self._around.may_act():
+            return
+        begun: list[Machine] = []
+        try:
+            await self._around.writer.write(lambda: self._deletion(name, begun))
+        except CloudgraftError:
+            for machine in begun:
+                self._observer.sight(name).is_calling = False
+                self._around.deletions.uncount(self._caller.settings.name, machine.machine_id)
+            raise
+        for machine in begun:
+            self._caller.delete(name, machine)
 
-    def _deletion(self, name: str) -> Change:
-        """Begins the call in turn with all changes: what is just being taken back must not be deleted."""
+    def _deletion(self, name: str, begun: list[Machine]) -> Change:
+        """Decides in turn with all changes: what is just being taken back must not be deleted."""
         now = self._around.clock.now()
         record = self._around.fleet.machines.get(name)
-        if record is None:
+        if record is None or self._around.observes_only(record.cloud):
             return Change()
         sight = self._observer.sight(name)
         decision = decide(record, sight, self._situation(record, now))
         if not isinstance(decision, Delete):
             return Change()
+        events: list[Event] = []
+        if decision.kind or is_given_up(record):
+            why = decision.cause or (record.error.message if record.error else "it failed")
+            refusal = self._around.deletions.refusal(record.cloud, decision.machine.machine_id, now)
+            if refusal:
+                return self._held_back(record, sight, f"its deletion waits ({why}): {refusal}", now)
+            events += self._counted(record, decision.machine, why, now)
         sight.is_calling = True
-        self._caller.delete(name, decision.machine)
-        if not decision.kind or decision.machine.machine_id in sight.told:
+        begun.append(decision.machine)
+        if decision.kind and decision.machine.machine_id not in sight.told:
+            sight.told |= {decision.machine.machine_id}
+            data = {"machine_id": decision.machine.machine_id}
+            events.append(about(record, now, decision.cause, kind=decision.kind, **data))
+        return Change(events=events)
+
+    def _counted(self, record: MachineRecord, machine: Machine, why: str, now: float) -> list[Event]:
+        """Counts a deletion that nobody ordered; the event is what a restart counts."""
+        if self._around.deletions.is_counted(record.cloud, machine.machine_id):
+            return []  # its cloud is asked once more
+        self._around.deletions.count(record.cloud, machine.machine_id, now)
+        message = f"machine {machine.machine_id} is being deleted, and nobody ordered it: {why}"
+        return [about(record, now, message, kind=REMOVAL, machine_id=machine.machine_id)]
+
+    def _held_back(self, record: MachineRecord, sight: Sight, why: str, now: float) -> Change:
+        """It is asked again after the next list. One event tells of the first of many."""
+        sight.held = why
+        was_told, self._told_of_guard = self._told_of_guard, now
+        if was_told is not None and now - was_told < HOUR:
             return Change()
-        sight.told |= {decision.machine.machine_id}
-        return Change(
-            events=(about(record, now, decision.cause, kind=decision.kind, machine_id=decision.machine.machine_id),)
-        )
+        return Change(events=(about(record, now, f"{why}; others may wait too", kind="guard"),))
 
     def _is_still(self, record: MachineRecord, now: float, wanted: type) -> bool:
         sight = self._observer.sight(record.name)

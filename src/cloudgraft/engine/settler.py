@@ -48,6 +48,8 @@ class Settler:
         """Takes note of a machine that needs its credentials no more."""
         if self._around.user_data is None or record.name in self._taken or record.attempt_at is None:
             return
+        if self._around.observes_only(record.cloud):
+            return  # to revoke a token is to write to the cluster; it expires by itself
         is_due = sight.joined is True or (record.state in _OVER and not sight.is_calling)
         if is_due and now - record.attempt_at < _DUE_FOR:
             self._taken.add(record.name)

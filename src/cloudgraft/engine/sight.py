@@ -129,6 +129,7 @@ class Sight:
     unprepared: int = 0  # times in a row that its user data could not be made
     trouble: str = ""  # what kept its cloud from being asked to create it, or what that answered
     told: frozenset[str] = frozenset()  # what was told of it already
+    held: str = ""  # why something that was decided about it is not done: a guard, or observeOnly
 
     @property
     def has_joined(self) -> bool:

@@ -47,6 +47,7 @@ class GuardLimits:
     max_machines: int | None = None
     max_creates_per_hour: int | None = None
     max_spend_per_day: Money | None = None
+    max_deletes_per_hour: int | None = None  # that nobody ordered: see cloudgraft.engine.delete_guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class CloudSettings:
     backoff_initial: timedelta = timedelta(seconds=1)
     backoff_max: timedelta = timedelta(minutes=1)
     guards: GuardLimits = GuardLimits()
+    observe_only: bool = False  # nothing is created, deleted or marked there: see cloudgraft.engine.observing
 
 
 def create_limit(settings: CloudSettings, traits: DriverTraits) -> float:

@@ -9,19 +9,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from cloudgraft.sdk.errors import InternalError
+from cloudgraft.sdk.errors import ErrorClass, InternalError
 from cloudgraft.sdk.types import InstanceState
-from cloudgraft.store.records import MachineRecord, Presence, State
+from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
 __all__ = [
     "BEGINNINGS",
     "COUNTED",
+    "EXPIRED",
     "LOST",
     "RELEASED",
+    "REPAIRED",
     "SHOWN",
     "TRANSITIONS",
     "amend",
     "begin",
+    "give_up",
+    "is_given_up",
     "is_lost",
     "is_moving",
     "is_released",
@@ -90,6 +94,22 @@ LOST: Final = "lost"  # the error code of a machine that ran, vanished from its 
 def is_lost(record: MachineRecord) -> bool:
     """Whether it is gone only because its cloud stopped showing it: should it show up again, it is wanted."""
     return record.state is State.GONE and record.error is not None and record.error.code == LOST
+
+
+EXPIRED: Final = "expired"  # the error code of a failed machine that nobody deleted in time
+REPAIRED: Final = "repaired"  # the error code of a broken machine that another one replaces
+
+
+def give_up(record: MachineRecord, now: float, code: str, why: str) -> MachineRecord:
+    """The record of a machine that the engine deletes by its own decision; the code is one of the two above."""
+    return move(record, State.DELETING, now, error=ErrorRecord(code=code, message=why, error_class=ErrorClass.OTHER))
+
+
+def is_given_up(record: MachineRecord) -> bool:
+    """Whether it is deleted by the engine's own decision, and nobody has ordered it."""
+    if record.state is State.FAILED:
+        return True
+    return record.state is State.DELETING and record.error is not None and record.error.code in (EXPIRED, REPAIRED)
 
 
 def is_released(record: MachineRecord) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.cluster import UserData
+from cloudgraft.engine.delete_guard import DeleteGuard
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.guards import Book
 from cloudgraft.engine.identity import Identity
@@ -31,4 +32,6 @@ class Surroundings:
     is_configured: Callable[[str], bool]  # whether there is a cloud of this name
     is_placed: Callable[[str], bool]  # whether a cloud's groups are known: its machines have no place to go before
     nodes: Nodes
+    deletions: DeleteGuard
+    observes_only: Callable[[str], bool]  # whether nothing may be changed in a cloud
     user_data: UserData | None = None

@@ -7,12 +7,14 @@ import logging
 from typing import Final
 
 from cloudgraft.engine.calls import Caller
+from cloudgraft.engine.delete_guard import REMOVAL
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.observer import Observer
 from cloudgraft.engine.orphans import Orphan, OrphanKind
 from cloudgraft.engine.surroundings import Surroundings
-from cloudgraft.sdk.driver import MachineState
-from cloudgraft.store.records import Change
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.store.records import Change, Event
 
 __all__ = ["Sweeper"]
 
@@ -31,6 +33,7 @@ class Sweeper:
         self._around = around
         self._since: dict[str, float] = {}  # by machine id
         self._tried: dict[str, float] = {}
+        self._held: dict[str, str] = {}  # by machine id: why it is not deleted, as it was told
 
     async def sweep(self) -> None:
         """After a list: remembers what it shows, and begins to delete what has been there for too long.
@@ -43,6 +46,7 @@ class Sweeper:
         orphans = {o.machine.machine_id: o for o in ours if _is_fair_game(o)}
         self._since = {id_: self._since.get(id_, now) for id_ in orphans}
         self._tried = {id_: at for id_, at in self._tried.items() if id_ in orphans}
+        self._held = {id_: why for id_, why in self._held.items() if id_ in orphans}
         if not around.settings.delete_orphans or not self._observer.may_create:
             return
         for id_, orphan in orphans.items():
@@ -52,30 +56,54 @@ class Sweeper:
                 await self._delete(orphan, now)
 
     async def _delete(self, orphan: Orphan, now: float) -> None:
-        machine = orphan.machine
-        if machine.machine_id not in self._tried:
-            message = (
-                f"machine {machine.machine_id} ({machine.name}) has our marks and has not been in the journal for "
-                f"{(now - self._since[machine.machine_id]) / 60:.0f} minutes; engine.orphans.delete says to delete it"
-            )
-            event = happened(
-                "orphan_deleted",
-                now,
-                message,
-                cloud=orphan.cloud,
-                group=orphan.group or "",
-                machine_id=machine.machine_id,
-            )
-            await self._around.writer.write(lambda: Change(events=(event,)))
-        if self._around.fleet.by_machine_id(orphan.cloud, machine.machine_id) is not None:
-            return  # taken into the journal while that was written
-        self._tried[machine.machine_id] = now
-        self._caller.remove(machine).add_done_callback(self._tell)
+        """Deletes it once the journal says so, unless it was taken in, or a guard or observeOnly says not to."""
+        begun: list[Machine] = []
+        id_ = orphan.machine.machine_id
+        try:
+            await self._around.writer.write(lambda: self._deletion(orphan, now, begun))
+        except CloudgraftError:
+            self._around.deletions.uncount(orphan.cloud, id_)
+            raise
+        if begun and self._around.fleet.by_machine_id(orphan.cloud, id_) is None:
+            self._tried[id_] = now
+            self._caller.remove(orphan.machine).add_done_callback(self._tell)
+
+    def _deletion(self, orphan: Orphan, now: float, begun: list[Machine]) -> Change:
+        around, id_ = self._around, orphan.machine.machine_id
+        if around.fleet.by_machine_id(orphan.cloud, id_) is not None:
+            return Change()
+        if around.observes_only(orphan.cloud):
+            return self._withheld(orphan, now, "observed", "observeOnly is set; otherwise cloudgraft would delete it")
+        refusal = around.deletions.refusal(orphan.cloud, id_, now)
+        if refusal:
+            return self._withheld(orphan, now, "guard", f"its deletion waits: {refusal}")
+        begun.append(orphan.machine)
+        if around.deletions.is_counted(orphan.cloud, id_):
+            return Change()
+        around.deletions.count(orphan.cloud, id_, now)
+        message = (
+            f"machine {id_} ({orphan.machine.name}) has our marks and has not been in the journal for "
+            f"{(now - self._since[id_]) / 60:.0f} minutes; engine.orphans.delete says to delete it"
+        )
+        return Change(events=[_event(kind, orphan, now, message) for kind in ("orphan_deleted", REMOVAL)])
+
+    def _withheld(self, orphan: Orphan, now: float, kind: str, why: str) -> Change:
+        """Told once for each reason; it is asked again after the next list."""
+        id_ = orphan.machine.machine_id
+        if self._held.get(id_) == why:
+            return Change()
+        self._held[id_] = why
+        return Change(events=(_event(kind, orphan, now, f"orphan {id_} ({orphan.machine.name}): {why}"),))
 
     def _tell(self, call: asyncio.Task[None]) -> None:
         error = None if call.cancelled() else call.exception()
         if error is not None:
             log.warning("an orphan was not deleted", extra={"cloud": self._observer.name, "error": str(error)})
+
+
+def _event(kind: str, orphan: Orphan, now: float, message: str) -> Event:
+    group, id_ = orphan.group or "", orphan.machine.machine_id
+    return happened(kind, now, message, cloud=orphan.cloud, group=group, machine_id=id_)
 
 
 def _is_fair_game(orphan: Orphan) -> bool:

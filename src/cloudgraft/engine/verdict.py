@@ -75,6 +75,11 @@ def _of_the_cloud(case: Case) -> Iterator[Reason]:
         if name:
             yield Reason(what=f"cloud {name} is not configured any more", todo="add it to `clouds` again")
         return
+    if cloud.observe_only:
+        yield Reason(
+            what=f"observeOnly of cloud {name} is set: nothing is created or deleted there, only reported",
+            todo="remove observeOnly from the configuration once the `observed` events look right",
+        )
     if cloud.blocked:
         yield Reason(what=cloud.blocked)
     elif cloud.error:
@@ -103,6 +108,9 @@ def _of_the_group(case: Case) -> Iterator[Reason]:
     yield from _failures(case.machines)  # they count: a group may be full of them
     if group.is_served and not group.is_draining and group.target >= group.max_size:
         yield Reason(what=f"it is at its maximum of {group.max_size}", todo="raise its maxSize")
+    if group.held:
+        what = f"{group.held} decided about, and held back by a guard or observeOnly"
+        yield Reason(what=what, todo="`cloudgraft status` shows which, and why", is_obstacle=False)
     if group.stale:
         what = f"an older configuration of it is served: {group.stale}"
         yield Reason(what=what, todo="correct the configuration", is_obstacle=False)

@@ -20,6 +20,7 @@ from cloudgraft.engine.decide import JOIN_DEADLINE, Create, Delete, Move, Situat
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.observer import SLICE, Observer
+from cloudgraft.engine.observing import observed, withheld
 from cloudgraft.engine.repairer import Repairer
 from cloudgraft.engine.roll_call import RollCall
 from cloudgraft.engine.sender import Sender
@@ -233,6 +234,10 @@ class Worker:
         self._around.nodes.see(record, sight)
         self._settler.consider(record, sight, now)
         decision = decide(record, sight, self._situation(record, now))
+        sight.held = ""
+        if self._around.observes_only(self.name) and (what := withheld(record, decision)):
+            tell += observed(sight, record, what, now).events
+            return
         match decision:
             case Move():
                 moves.append(decision)

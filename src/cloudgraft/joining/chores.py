@@ -65,7 +65,7 @@ def chores(
     alive = {claim.provider_id for claim in claims if claim.stage is not Stage.GONE and claim.provider_id}
     for claim in claims:
         node = nodes.get(claim.name)
-        if node is None or node.deleting:
+        if node is None or node.deleting or claim.is_observed:
             continue
         if claim.stage is Stage.WANTED:
             if node.provider_id and claim.labels.items() <= node.labels.items():

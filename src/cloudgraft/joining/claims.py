@@ -32,6 +32,7 @@ class Claim:
     machine_id: str = ""  # the cloud's own id; some clouds show it to the machine as its serial number or uuid
     addresses: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)  # what its group promises of its nodes
+    is_observed: bool = False  # observeOnly: its node is matched, and never written to or removed
     sets_provider_id: bool = False  # whether it falls to us to write the providerID on its node
     # Seconds since the epoch: names, ids and addresses are given away again, so that its time is part of what it is.
     ordered_at: float = 0.0

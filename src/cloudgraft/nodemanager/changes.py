@@ -103,7 +103,7 @@ class Changes:
             }
             return self._remembered(change, asked, answer) if asked.key else change
 
-        await self._engine.writer.write(once)
+        await self._provider.order(once)
         return Outcome(target_size=answer["targetSize"], operations=answer["operations"])
 
     def _remembered(self, change: Change, asked: Asked, answer: Mapping[str, Any]) -> Change:

@@ -107,6 +107,13 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         fix="cloudgraft resume",
     ),
     Entry(
+        id="observe-only",
+        severity=_WARNING,
+        title="A cloud is only observed",
+        why="observeOnly is set: the autoscaler's orders are refused, and what would be done is only reported.",
+        fix="remove observeOnly from the configuration once the `observed` events look right",
+    ),
+    Entry(
         id="cloud-credentials-refused",
         severity=_ERROR,
         title="A cloud refuses the credentials",
@@ -159,7 +166,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         id="guard-reached",
         severity=_WARNING,
         title="A guard is used up",
-        why="No more machines are created until there is room under it again.",
+        why="No more machines are created, or deleted without an order, until there is room under it again.",
         fix="raise the guard in the configuration file if this is what you want, else find out who needs so much",
     ),
     Entry(

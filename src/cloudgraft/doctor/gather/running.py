@@ -110,6 +110,7 @@ def _cloud(cloud: _Json) -> Cloud:
         blocked=cloud["blocked"],
         held_back=cloud["heldBack"],
         paused=_paused(cloud["paused"]),
+        observe_only=cloud.get("observeOnly", False),
     )
 
 

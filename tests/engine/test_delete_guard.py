@@ -1,0 +1,161 @@
+"""`guards.maxDeletesPerHour`: deletions that nobody ordered are few, whatever goes wrong, and none is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cloudgraft.engine.delete_guard import DeleteGuard
+from cloudgraft.engine.explain import explain
+from cloudgraft.engine.report import make_report
+from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.types import NodeRef
+from cloudgraft.store.records import Event, State
+from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+
+TWO = EngineSettings(guards=GuardLimits(max_deletes_per_hour=2))
+HOUR = 3600.0
+
+
+def broken(machine: Machine) -> Machine:
+    return replace(machine, state=MachineState.FAILED, reason="no disk")
+
+
+async def failed(case: Case, count: int) -> None:
+    """So many machines that their cloud reports as failed, while they cannot be deleted without its answer."""
+    await case.provider.increase_size("g", count)
+    await case.turns(4)
+    assert len(case.machines(State.FAILED)) == count
+
+
+async def test_failed_machines_are_deleted_no_faster_than_the_guard_allows(tmp_path: Path) -> None:
+    cloud = Cloud()
+    cloud.shown = broken
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+        await failed(case, 5)
+        assert len(cloud.deleted) == 2
+        (told,) = await case.events("guard")
+        assert "no disk" in told
+        assert "guards.maxDeletesPerHour is 2 for all clouds" in told
+        removals = await case.events("removal")
+        assert [text.partition(" is being deleted")[0] for text in removals] == ["machine id-0", "machine id-1"]
+    # Counted from the journal, also by the next process.
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO), clock=case.clock) as case:
+        await case.turns(3)
+        assert len(cloud.deleted) == 2
+        await case.turns(1, HOUR)
+        assert len(cloud.deleted) == 4, "none is lost"
+        await case.turns(2, HOUR)
+        assert len(cloud.deleted) == 5
+
+
+async def test_what_the_autoscaler_orders_neither_waits_nor_counts(tmp_path: Path) -> None:
+    """Also of a machine that failed, and of one whose time as a failed one was up while it waited."""
+    cloud = Cloud()
+    none = EngineSettings(guards=GuardLimits(max_deletes_per_hour=0))
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=none)) as case:
+        (ordered,) = await case.grow()
+        cloud.shown = lambda machine: machine if machine.name == ordered else broken(machine)
+        await failed(case, 2)
+        assert cloud.deleted == []
+        one, two = case.machines(State.FAILED)
+        for record in (next(r for r in case.machines() if r.name == ordered), one):
+            await case.provider.delete_nodes("g", [NodeRef(name="n", provider_id=record.provider_id)])
+        await case.turns(2)
+        assert len(cloud.deleted) == 2
+        await case.turns(2, 1300)
+        assert [record.name for record in case.machines(State.DELETING)] == [two.name]
+        assert len(cloud.deleted) == 2
+        await case.provider.delete_nodes("g", [NodeRef(name="n", provider_id=two.provider_id)])
+        await case.turns(2)
+        assert len(cloud.deleted) == 3
+        assert await case.events("removal") == []
+
+
+async def test_a_broken_machine_is_not_replaced_while_it_may_not_be_deleted(tmp_path: Path) -> None:
+    cloud = Cloud()
+    none = EngineSettings(guards=GuardLimits(max_deletes_per_hour=0))
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(min_size=1), settings=none)) as case:
+        await case.grow()
+        cloud.shown = lambda machine: replace(machine, state=MachineState.STOPPED)
+        await case.turns(5, 200)
+        assert (case.records(State.RUNNING), len(cloud.machines), cloud.deleted) == (1, 1, [])
+        (told,) = await case.events("repair")
+        assert "guards.maxDeletesPerHour is 0" in told
+        case.engine.reconfigure(blueprint({"a": cloud}, group(min_size=1), settings=TWO))
+        await case.provider.refresh()
+        await case.turns(4)
+        assert cloud.deleted == ["id-0"]
+        assert len(await case.events("removal")) == 1
+
+
+async def test_doubles_count(tmp_path: Path) -> None:
+    cloud = Cloud()
+    none = EngineSettings(guards=GuardLimits(max_deletes_per_hour=0))
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=none)) as case:
+        await case.grow()
+        (first,) = cloud.machines.values()
+        cloud.machines["twin"] = replace(first, machine_id="twin")
+        await case.turns(4)
+        assert cloud.deleted == []
+        case.engine.reconfigure(blueprint({"a": cloud}, group(), settings=TWO))
+        await case.provider.refresh()
+        await case.turns(4)
+        assert cloud.deleted == ["twin"]
+        assert len(await case.events("removal")) == len(await case.events("double")) == 1
+
+
+async def test_orphans_that_the_policy_deletes_count(tmp_path: Path) -> None:
+    cloud, policy = Cloud(), replace(TWO, delete_orphans=True)
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=policy)) as case:
+        await case.turns(1)
+        identity = case.engine.identity
+        for number in range(4):
+            name = identity.new_name("g")
+            machine = Machine(name=name, machine_id=f"o-{number}", tags=identity.tags(name, "g"))
+            cloud.machines[machine.machine_id] = machine
+        await case.turns(3, 1900)
+        await case.turns(3)
+        assert len(cloud.deleted) == 2
+        assert len(await case.events("removal")) == len(await case.events("orphan_deleted")) == 2
+        await case.turns(2, HOUR)
+        assert len(cloud.deleted) == 4
+
+
+async def test_status_and_explain_tell_of_deletions_that_wait(tmp_path: Path) -> None:
+    cloud = Cloud()
+    cloud.shown = broken
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+        await failed(case, 3)
+        report = await make_report(case.engine)
+        assert [(g.guard, g.used, g.limit) for g in report.guards] == [("maxDeletesPerHour", 2, 2)]
+        (served,) = report.groups
+        assert served.held == 1
+        (waiting,) = [machine for machine in served.machines if machine.trouble]
+        assert "guards.maxDeletesPerHour is 2 for all clouds" in waiting.trouble
+        assert "its deletion waits" in (await explain(case.engine, waiting.name)).verdict
+        assert any(
+            "1 decided about, and held back" in reason.what for reason in (await explain(case.engine, "g")).reasons
+        )
+
+
+def test_each_cloud_has_its_own_limit_beside_that_of_all() -> None:
+    guard = DeleteGuard()
+    guard.configure(GuardLimits(max_deletes_per_hour=3), {"a": GuardLimits(max_deletes_per_hour=1), "b": GuardLimits()})
+    guard.count("a", "1", 0.0)
+    assert guard.refusal("a", "2", 1.0) == "clouds.a.engine.guards.maxDeletesPerHour is 1"
+    assert guard.refusal("a", "1", 1.0) == "", "asked again, it counts once"
+    guard.count("b", "1", 2.0)
+    guard.count("b", "2", 3.0)
+    assert guard.refusal("b", "3", 4.0) == "guards.maxDeletesPerHour is 3 for all clouds"
+    assert [(use.scope, use.used) for use in guard.use(4.0)] == [("", 3), ("a", 1)]
+    assert guard.refusal("b", "3", HOUR) == ""
+
+
+def test_a_clock_that_was_set_back_holds_a_deletion_for_an_hour_only() -> None:
+    guard = DeleteGuard()
+    guard.configure(GuardLimits(max_deletes_per_hour=1), {})
+    guard.load([Event(at=9 * HOUR, kind="removal", message="", cloud="a", data={"machine_id": "1"})], HOUR)
+    assert guard.refusal("a", "2", 1.9 * HOUR)
+    assert not guard.refusal("a", "2", 2 * HOUR)
