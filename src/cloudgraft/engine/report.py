@@ -141,7 +141,7 @@ class CloudReport:
     blocked: str  # why nothing may be created here although it can be reached
     held_back: str  # what is not believed of the latest list, because it is about too many machines at once
     paused: PauseReport | None
-    observe_only: bool  # nothing is created, deleted or marked there
+    observe_only: bool = False  # nothing is created, deleted or marked there
     calls_under_way: int
 
 
