@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cloudgraft.engine.delete_guard import DeleteGuard
 from cloudgraft.engine.explain import explain
 from cloudgraft.engine.report import make_report
 from cloudgraft.engine.specs import EngineSettings, GuardLimits
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.types import NodeRef
-from cloudgraft.store.records import Event, State
+from cloudgraft.store.journal import JournalUnavailableError
+from cloudgraft.store.records import Change, Event, State
 from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
 
 TWO = EngineSettings(guards=GuardLimits(max_deletes_per_hour=2))
@@ -121,6 +124,31 @@ async def test_orphans_that_the_policy_deletes_count(tmp_path: Path) -> None:
         assert len(await case.events("removal")) == len(await case.events("orphan_deleted")) == 2
         await case.turns(2, HOUR)
         assert len(cloud.deleted) == 4
+
+
+async def test_a_deletion_that_could_not_be_written_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no call is made before it is written: a restart could not count it."""
+    cloud, refused = Cloud(), list[int]()
+    cloud.shown = broken
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+        write = case.engine.journal.write
+
+        async def failing(change: Change) -> None:
+            if any(event.kind == "removal" for event in change.events) and not refused:
+                refused.append(len(cloud.deleted))
+                raise JournalUnavailableError("the disk is full")
+            await write(change)
+
+        monkeypatch.setattr(case.engine.journal, "write", failing)
+        await case.provider.increase_size("g", 1)
+        with pytest.raises(JournalUnavailableError):
+            await case.turns(3)
+        assert (refused, cloud.deleted) == ([0], [])
+        await case.turns(2)
+        assert cloud.deleted == ["id-0"]
+        assert len(await case.events("removal")) == 1
 
 
 async def test_status_and_explain_tell_of_deletions_that_wait(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "released": (logging.WARNING, "an operator took a machine out of the journal and left it in its cloud"),
     "guard": (logging.WARNING, "a guard refused a machine, or holds a deletion back"),
     "removal": (
-        logging.WARNING,
+        logging.INFO,
         "a machine is being deleted that nobody ordered to delete; it counts for guards.maxDeletesPerHour",
     ),
     "observed": (logging.WARNING, "something was not done because of observeOnly"),

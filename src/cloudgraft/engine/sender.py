@@ -146,7 +146,7 @@ class Sender:
         begun: list[Machine] = []
         try:
             await self._around.writer.write(lambda: self._deletion(name, begun))
-        except CloudgraftError:
+        except BaseException:  # whatever it was, no call was made, and the next list has it decided about again
             for machine in begun:
                 self._observer.sight(name).is_calling = False
                 self._around.deletions.uncount(self._caller.settings.name, machine.machine_id)

@@ -13,7 +13,6 @@ from cloudgraft.engine.observer import Observer
 from cloudgraft.engine.orphans import Orphan, OrphanKind
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.sdk.driver import Machine, MachineState
-from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change, Event
 
 __all__ = ["Sweeper"]
@@ -61,7 +60,7 @@ class Sweeper:
         id_ = orphan.machine.machine_id
         try:
             await self._around.writer.write(lambda: self._deletion(orphan, now, begun))
-        except CloudgraftError:
+        except BaseException:
             self._around.deletions.uncount(orphan.cloud, id_)
             raise
         if begun and self._around.fleet.by_machine_id(orphan.cloud, id_) is None:
