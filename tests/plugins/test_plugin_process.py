@@ -14,6 +14,7 @@ import pytest
 
 from cloudgraft.plugins.handshake import HandshakeError, PluginError
 from cloudgraft.plugins.output import Output
+from cloudgraft.plugins.output_log import OutputLog
 from cloudgraft.plugins.process import CannotStartError, Child, launch
 from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
@@ -117,7 +118,7 @@ async def test_a_plugin_may_close_its_stdout_right_after_the_line() -> None:
 
 
 async def test_a_line_and_an_end_that_arrive_together_are_a_line_first() -> None:
-    output, stdout, stderr = Output("p"), asyncio.StreamReader(), asyncio.StreamReader()
+    output, stdout, stderr = Output(OutputLog("p")), asyncio.StreamReader(), asyncio.StreamReader()
     stdout.feed_data(f"{GOOD_LINE}\n".encode())
     for stream in (stdout, stderr):
         stream.feed_eof()

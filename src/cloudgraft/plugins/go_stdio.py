@@ -10,17 +10,18 @@ from typing import Final
 import grpc.aio
 
 from cloudgraft.plugins.lines import LineSplitter
-from cloudgraft.plugins.output import log_output
+from cloudgraft.plugins.output_log import OutputLog
 
 __all__ = ["follow_go_output"]
 
 _METHOD: Final = "/plugin.GRPCStdio/StreamStdio"
 _CHANNEL_TAG: Final = 0x08  # field 1, a number
 _DATA_TAG: Final = 0x12  # field 2, bytes
+_PIECE: Final = 8192  # bytes that are looked at before others get their turn on the event loop
 _STREAMS: Final = {1: "stdout", 2: "stderr"}
 
 
-async def follow_go_output(channel: grpc.aio.Channel, plugin: str) -> None:
+async def follow_go_output(channel: grpc.aio.Channel, log: OutputLog) -> None:
     """Logs what comes through the stream until it ends. Returns at once for a plugin that has none."""
     splitters = {stream: LineSplitter() for stream in _STREAMS.values()}
     method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(_METHOD)
@@ -28,8 +29,8 @@ async def follow_go_output(channel: grpc.aio.Channel, plugin: str) -> None:
     try:
         async for message in call:
             stream, data = _decode(message)
-            for line in splitters[stream].feed(data):
-                log_output(plugin, stream, line)
+            for start in range(0, len(data), _PIECE):
+                await log.write(stream, list(splitters[stream].feed(data[start : start + _PIECE])))
     except (grpc.aio.AioRpcError, IndexError):  # not made with go-plugin, or gone
         return
     finally:

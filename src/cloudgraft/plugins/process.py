@@ -16,6 +16,7 @@ from pathlib import Path
 from cloudgraft.plugins import watchdog
 from cloudgraft.plugins.handshake import Handshake, HandshakeError, PluginError, environment, tls_directory
 from cloudgraft.plugins.output import Output
+from cloudgraft.plugins.output_log import OutputLog
 from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.plugins.throwaway_tls import HostTls
 
@@ -37,14 +38,15 @@ class CannotStartError(PluginError):
 class Child:
     """A plugin that runs and has introduced itself. Made by :func:`launch`."""
 
-    def __init__(self, spec: PluginSpec, timing: Timing) -> None:
+    def __init__(self, spec: PluginSpec, timing: Timing, log: OutputLog | None = None) -> None:
+        """``log`` takes its output; a supervisor has one for all runs of a plugin."""
         self.spec = spec
         self.directory = _private_directory()
         self.tls = HostTls.make()
         self.pid = 0
         self.handshake = Handshake(network="", address="")
         self._timing = timing
-        self._output = Output(spec.name)
+        self._output = Output(log or OutputLog(spec.name))
         self._watchdog: asyncio.subprocess.Process | None = None
         self._control: asyncio.StreamWriter | None = None
         self._answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -189,9 +191,9 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
 
 
-async def launch(spec: PluginSpec, timing: Timing) -> Child:
+async def launch(spec: PluginSpec, timing: Timing, log: OutputLog | None = None) -> Child:
     """Starts a plugin and waits for its handshake. Whatever goes wrong, nothing of it is left running."""
-    child = Child(spec, timing)
+    child = Child(spec, timing, log)
     try:
         await child.start()
         await child.shake_hands()

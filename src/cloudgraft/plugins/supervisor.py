@@ -15,6 +15,7 @@ from cloudgraft.plugins.connection import Connection, connect
 from cloudgraft.plugins.go_stdio import follow_go_output
 from cloudgraft.plugins.handshake import PluginError
 from cloudgraft.plugins.health import HealthProbe
+from cloudgraft.plugins.output_log import OutputLog
 from cloudgraft.plugins.process import CannotStartError, Child, launch
 from cloudgraft.plugins.spec import PluginSpec, Timing
 
@@ -63,6 +64,7 @@ class Supervisor:
             stable_after=self._timing.stable_after,
             jitter=jitter,
         )
+        self._log = OutputLog(spec.name)
         self._status = PluginStatus()
         self._changed = asyncio.Condition()
         self._connection: Connection | None = None
@@ -134,7 +136,7 @@ class Supervisor:
         """One run, from its start to its end; why it ended."""
         await self._set(replace(self._status, state=PluginState.STARTING, pid=None, retry_in=0.0))
         try:
-            child = await launch(self.spec, self._timing)
+            child = await launch(self.spec, self._timing, self._log)
         except PluginError as error:
             return error
         except Exception as error:  # whatever it is (no memory, no descriptors), it may be better next time
@@ -155,7 +157,7 @@ class Supervisor:
     async def _use(self, child: Child, connection: Connection) -> PluginError:
         ended = asyncio.create_task(child.wait())
         watch = asyncio.create_task(self._watch(child, connection))
-        output = asyncio.create_task(follow_go_output(connection.channel, self.spec.name))
+        output = asyncio.create_task(follow_go_output(connection.channel, self._log))
         try:
             await asyncio.wait({ended, watch}, return_when=asyncio.FIRST_COMPLETED)
             return PluginError(f"it {ended.result()}") if ended.done() else watch.result()
