@@ -203,6 +203,8 @@ def _cloud_settings(config: Config, name: str) -> CloudSettings:
         driver=cloud.driver,
         observe_every=engine.observe_every,
         list_timeout=engine.list_timeout,
+        max_list_machines=engine.max_list_machines,
+        max_list_bytes=engine.max_list_bytes,
         create_timeout=engine.create_timeout,
         delete_timeout=engine.delete_timeout,
         max_calls=engine.max_calls,

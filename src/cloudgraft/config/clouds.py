@@ -26,6 +26,7 @@ from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, instal
 from cloudgraft.config.guards import Guards
 from cloudgraft.config.process import Backoff, PluginProcess
 from cloudgraft.config.section import Section
+from cloudgraft.sdk.list_budget import MOST_BYTES, MOST_MACHINES
 
 __all__ = ["CallBackoff", "CloudConfig", "CloudEngine", "EntryPointCloud", "PluginCloud"]
 
@@ -41,6 +42,19 @@ class CloudEngine(Section):
 
     observe_every: PositiveDuration = Field(timedelta(seconds=10), description="How often its machines are listed.")
     list_timeout: PositiveDuration = Field(timedelta(minutes=1), description="The most that a list may take.")
+    max_list_machines: Annotated[StrictInt, Kind("whole number")] = Field(
+        MOST_MACHINES,
+        ge=1,
+        le=10_000_000,
+        description="The most machines that a list may have. A list with more is an error, and changes nothing.",
+    )
+    max_list_bytes: Annotated[StrictInt, Kind("whole number")] = Field(
+        MOST_BYTES,
+        ge=1024,
+        le=1 << 36,
+        description="The most bytes that may be read from the cloud for one list. A list with more is an error, and "
+        "changes nothing.",
+    )
     create_timeout: PositiveDuration | None = Field(
         None,
         description="The most that one call to create a machine may take. Then a list tells what became of it. Without "

@@ -1,13 +1,15 @@
-"""Sessions of the library requests whose timeout is for all of an answer: see :mod:`.urllib3_limits`."""
+"""Limits the answers that sessions of the library requests read: see :mod:`.urllib3_limits`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
 
-from cloudgraft.drivers.urllib3_limits import POOLS
+from cloudgraft.drivers.urllib3_limits import LARGEST_ANSWER, POOLS
+from cloudgraft.sdk.errors import InternalError
 
 __all__ = ["LimitedAdapter", "limit_answers"]
 
@@ -26,8 +28,23 @@ class LimitedAdapter(HTTPAdapter):
         super().init_poolmanager(*args, **more)
         self.poolmanager.pool_classes_by_scheme = POOLS
 
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
+        """With a limit on what comes out when it is unpacked: a few bytes may be packed gigabytes."""
+        stream = resp.stream
+        resp.stream = lambda *args, **more: _unpacked(stream(*args, **more))
+        return super().build_response(req, resp)
+
     def proxy_manager_for(self, *args: Any, **more: Any) -> Any:
         """Through a proxy too."""
         manager = super().proxy_manager_for(*args, **more)
         manager.pool_classes_by_scheme = POOLS
         return manager
+
+
+def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > LARGEST_ANSWER:
+            raise InternalError(f"an answer of the cloud has more than {LARGEST_ANSWER >> 20} MiB, unpacked")
+        yield piece

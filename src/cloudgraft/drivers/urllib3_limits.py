@@ -1,7 +1,8 @@
-"""Answers that must come in time as a whole: a limit that urllib3, and whatever stands on it, does not have.
+"""Limits an answer as a whole, in time and in bytes, as urllib3 and whatever stands on it does not.
 
 Its read timeout is for each piece of an answer. A server, or something on the way, that sends a byte now and then would
 hold a thread for ever; and the driver has few of them. Here the read timeout is for all of an answer, with its headers.
+An answer has a largest size, and counts for the list that it is read for (:mod:`cloudgraft.sdk.list_budget`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import http.client
 import io
 import socket
 import time
-from typing import Any
+from typing import Any, Final
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-__all__ = ["POOLS", "LimitedResponse"]
+from cloudgraft.sdk.errors import InternalError
+from cloudgraft.sdk.list_budget import spend_bytes
+
+__all__ = ["LARGEST_ANSWER", "POOLS", "LimitedResponse"]
+
+LARGEST_ANSWER: Final = 32 * 1024 * 1024  # bytes: a page of a thousand machines has about ten million
 
 
 class LimitedResponse(http.client.HTTPResponse):
@@ -36,6 +42,7 @@ class _Limited(io.RawIOBase):
         self._sock = sock
         self._pieces = sock.makefile("rb", buffering=0)
         self._until = time.monotonic() + seconds
+        self._read = 0
 
     def readable(self) -> bool:
         return True
@@ -45,7 +52,12 @@ class _Limited(io.RawIOBase):
         if left <= 0:
             raise TimeoutError("timed out: the answer came too slowly")
         self._sock.settimeout(left)
-        return self._pieces.readinto(buffer)
+        size = self._pieces.readinto(buffer)
+        self._read += size or 0
+        if self._read > LARGEST_ANSWER:
+            raise InternalError(f"an answer of the cloud has more than {LARGEST_ANSWER >> 20} MiB")
+        spend_bytes(size or 0)
+        return size
 
     def close(self) -> None:
         self._pieces.close()

@@ -23,6 +23,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.list_budget import ListBudget
 from cloudgraft.store.records import MachineRecord
 
 __all__ = ["Caller"]
@@ -127,13 +128,12 @@ class Caller:
         if not self._is_started:
             await self._call("start", seconds, self._driver.start)
             self._is_started = True
-        return await _checked(await self._call("list", seconds, self._driver.list))
+        return await _checked(await self._budgeted("list", self._driver.list))
 
     async def catalog(self) -> Catalog:
         """What the cloud offers; empty for a driver that cannot tell."""
-        seconds = self.settings.list_timeout.total_seconds()
-        shapes = check_shapes(await self._ask("shapes", seconds, self._driver.shapes))
-        prices = check_prices(await self._ask("prices", seconds, self._driver.prices))
+        shapes = check_shapes(await self._ask("shapes", self._driver.shapes))
+        prices = check_prices(await self._ask("prices", self._driver.prices))
         return Catalog(shapes={shape.name: shape for shape in shapes}, prices=tuple(prices))
 
     async def settled(self) -> None:
@@ -157,11 +157,22 @@ class Caller:
         except Exception as error:  # noqa: BLE001 - it is left
             log.warning("a driver did not close", extra={"cloud": self.settings.name, "error": type(error).__name__})
 
-    async def _ask(self, verb: str, seconds: float, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+    async def _ask(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
         try:
-            return await self._call(verb, seconds, call)
+            return await self._budgeted(verb, call)
         except UnsupportedError:
             return ()
+
+    async def _budgeted(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+        """A list of anything, bounded in entries, bytes and time while it is read: see :mod:`sdk.list_budget`."""
+        settings = self.settings
+        seconds = settings.list_timeout.total_seconds()
+        budget = ListBudget(machines=settings.max_list_machines, size=settings.max_list_bytes, seconds=seconds)
+        with budget.applied():
+            answer = await self._call(verb, seconds, call)
+        if isinstance(answer, Sequence):
+            budget.check_count(len(answer))
+        return answer
 
     def _begin(self, name: str, call: Awaitable[Outcome]) -> None:
         self._track(asyncio.create_task(self._end(name, call)))

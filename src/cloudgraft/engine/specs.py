@@ -14,6 +14,7 @@ from typing import Final
 
 from cloudgraft.engine.breaker import BreakerLimit
 from cloudgraft.sdk.driver import DriverTraits
+from cloudgraft.sdk.list_budget import MOST_BYTES, MOST_MACHINES
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate, Taint
 
 __all__ = [
@@ -58,6 +59,8 @@ class CloudSettings:
     driver: str = ""  # its name in the configuration, for people
     observe_every: timedelta = timedelta(seconds=10)
     list_timeout: timedelta = timedelta(seconds=60)
+    max_list_machines: int = MOST_MACHINES
+    max_list_bytes: int = MOST_BYTES
     create_timeout: timedelta | None = None  # None: as long as the driver says that it takes, see create_limit
     delete_timeout: timedelta = timedelta(minutes=2)
     max_calls: int = 8  # creates and deletes at a time

@@ -17,8 +17,9 @@ from cloudgraft.plugins.throwaway_tls import HOSTNAME, HostTls
 from cloudgraft.plugins.tls_relay import TlsRelay, grpc_can_verify
 from cloudgraft.sdk.errors import DeadlineError
 
-__all__ = ["Connection", "connect", "cut_calls_are_errors"]
+__all__ = ["LARGEST_MESSAGE", "Connection", "connect", "cut_calls_are_errors"]
 
+LARGEST_MESSAGE: Final = 16 * 1024 * 1024  # bytes, as of a dock: it is decoded in one go, and a long list has pages
 _OPTIONS: Final = (
     ("grpc.ssl_target_name_override", HOSTNAME),
     ("grpc.default_authority", HOSTNAME),
@@ -27,7 +28,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
 )
 _MOMENT: Final = 1.0  # seconds

@@ -11,6 +11,7 @@ import grpc.aio
 
 from cloudgraft.client import CloudConfig
 from cloudgraft.client.tls import channel_credentials, credentials_stamp
+from cloudgraft.plugins.connection import LARGEST_MESSAGE
 from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.plugins.supervisor import Supervisor
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnavailableError
@@ -112,7 +113,7 @@ class ServerLink(DriverLink):
 
     def _dial(self) -> grpc.aio.Channel:
         options: list[tuple[str, int | str]] = [
-            ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_reconnect_backoff_ms", 10_000),
             ("grpc.enable_http_proxy", int(not self._config.address.is_loopback)),

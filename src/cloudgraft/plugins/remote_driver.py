@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from cloudgraft.plugins.driver_link import DriverLink, PluginLink, ServerLink
 from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
+from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
@@ -29,6 +31,7 @@ log = logging.getLogger("cloudgraft.plugins")
 Answer = TypeVar("Answer", bound=Message)
 
 _MOST_PAGES: Final = 10_000
+_SLICE: Final = 100  # machines that are read in a row
 # What holds for a driver that has not been asked yet: the answers with which the least is created and deleted.
 _UNTIL_DESCRIBED: Final = DriverTraits(complete_list=False, list_delay=timedelta(days=1))
 
@@ -88,10 +91,15 @@ class RemoteDriver(Driver):
     async def list(self) -> Sequence[Machine]:
         """List, page by page; all of it or an error."""
         machines: list[Machine] = []
+        budget = current_budget()
         token, seen = "", set[str]()
         for _ in range(_MOST_PAGES):
             page = await self._ask("List", pb.ListRequest(page_token=token), pb.ListResponse)
-            machines += [wire.machine_from_pb(machine) for machine in page.machines]
+            budget.check_count(len(machines) + len(page.machines))
+            budget.spend(page.ByteSize())
+            for start in range(0, len(page.machines), _SLICE):
+                machines += [wire.machine_from_pb(machine) for machine in page.machines[start : start + _SLICE]]
+                await asyncio.sleep(0)  # a long page must not hold up others
             token = page.next_page_token
             if not token:
                 return machines

@@ -22,6 +22,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.list_budget import ListBudget, current_budget
 
 __all__ = ["Backend", "Cloud"]
 
@@ -137,7 +138,7 @@ class Backend:
         began = self._clock()
         try:
             await self.start()
-            machines = _checked(self.name, await self._limited("list", self._patience(), self.driver.list))
+            machines = _checked(self.name, await self._budgeted("list", self.driver.list))
         except CloudgraftError as error:
             if not self.away:
                 log.warning("a backend is away", extra={"cloud": self.name, "error": error.message})
@@ -180,7 +181,7 @@ class Backend:
     ) -> Mapping[str, T]:
         try:
             await self.start()
-            answer = await self._limited(verb, self._patience(), call)
+            answer = await self._budgeted(verb, call)
         except UnsupportedError:
             return {}
         except CloudgraftError as error:
@@ -190,7 +191,8 @@ class Backend:
         return {key(one): one for one in answer}
 
     def _leave_alone(self, verb: str, error: CloudgraftError) -> None:
-        self._left_alone[verb] = (self._clock() + (hinted(error) or 0.0), error)
+        # Without its traceback: that holds what was read of a list that was too long.
+        self._left_alone[verb] = (self._clock() + (hinted(error) or 0.0), error.with_traceback(None))
 
     def _still(self, verb: str) -> CloudgraftError | None:
         """What it said when it asked to be left alone, if it still wants to be."""
@@ -205,6 +207,16 @@ class Backend:
         if not self.away or self._took is None:
             return self._list_timeout
         return min(self._list_timeout, max(_LEAST_PATIENCE, 2 * self._took))
+
+    async def _budgeted(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+        """A list within bounds of its own: one backend's list without end must not use up those of the others."""
+        whole, seconds = current_budget(), self._patience()
+        budget = ListBudget(machines=whole.machines, size=whole.size, seconds=seconds)
+        with budget.applied():
+            answer = await self._limited(verb, seconds, call)
+        if isinstance(answer, Sequence):
+            budget.check_count(len(answer))
+        return answer
 
     async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result, or a CloudgraftError: an outcome that nobody knows is never taken for a refusal."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import UnsupportedError
@@ -18,6 +19,8 @@ from cloudgraft.sdk.threads import BlockingPool
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
 __all__ = ["BlockingDriver", "BlockingProvider", "as_driver", "as_provider"]
+
+_LISTS: Final = 2  # threads of one driver for lists, shapes and prices
 
 
 class BlockingProvider(ABC):
@@ -197,6 +200,8 @@ class _OffloadedDriver(Driver):
     def __init__(self, inner: BlockingDriver, threads: int) -> None:
         self._inner = inner
         self._pool = BlockingPool(type(inner).__name__, threads=threads)
+        # Apart: a list that hangs keeps its thread long after it was given up, and must take none from a delete.
+        self._lists = BlockingPool(f"{type(inner).__name__} (lists)", threads=_LISTS, waiting=_LISTS)
         self.traits = inner.traits
         self.MachineSettings = inner.MachineSettings
 
@@ -207,22 +212,23 @@ class _OffloadedDriver(Driver):
         await self._pool.run(self._inner.delete, machine)
 
     async def list(self) -> Sequence[Machine]:
-        return await self._pool.run(self._inner.list)
+        return await self._lists.run(self._inner.list)
 
     async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
         await self._pool.run(self._inner.mark, machine, tags)
 
     async def shapes(self) -> Sequence[Shape]:
-        return await self._pool.run(self._inner.shapes)
+        return await self._lists.run(self._inner.shapes)
 
     async def prices(self) -> Sequence[Price]:
-        return await self._pool.run(self._inner.prices)
+        return await self._lists.run(self._inner.prices)
 
     async def start(self) -> None:
         await self._pool.run(self._inner.start)
 
     async def close(self) -> None:
         self._pool.close()
+        self._lists.close()
         await _in_thread_of_its_own(self._inner.close)
 
 

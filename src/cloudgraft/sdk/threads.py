@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import threading
 from collections import deque
@@ -28,7 +29,8 @@ class BlockingPool:
     A call that would have to wait behind a full queue fails at once with :class:`UnavailableError`: better a clear
     error for one cloud than a queue that no caller will live to see the end of. A caller that gives up before a thread
     has taken its call has called nothing; after that the call goes on, since a thread cannot be stopped, and its
-    result is dropped.
+    result is dropped. A call runs in its caller's context: what reads for a list finds its budget there
+    (:mod:`cloudgraft.sdk.list_budget`), and ends when the list was given up.
     """
 
     def __init__(self, label: str, *, threads: int = 8, waiting: int = 64) -> None:
@@ -45,7 +47,8 @@ class BlockingPool:
         """The call's result, or what it raised, without blocking the event loop meanwhile."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        queued = _Call(functools.partial(call, *args, **kwargs), loop, future)
+        context = contextvars.copy_context()  # such as the budget of a list
+        queued = _Call(functools.partial(context.run, functools.partial(call, *args, **kwargs)), loop, future)
         self._submit(queued)
         try:
             return await future

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable, Sequence
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from cloudgraft.dock.messages import MachineClass, Secret
 from cloudgraft.sdk.blocking import BlockingDriver
@@ -13,8 +12,6 @@ from cloudgraft.sdk.threads import BlockingPool
 
 __all__ = ["ThreadedDriver"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _CLASSES: Final = 8  # threads
 
 
@@ -37,33 +34,33 @@ class ThreadedDriver(Driver):
 
     async def create(self, spec: MachineSpec) -> Machine:
         """See :meth:`Driver.create`."""
-        return await _run(self._changes, self._inner.create, spec)
+        return await self._changes.run(self._inner.create, spec)
 
     async def delete(self, machine: Machine) -> None:
         """See :meth:`Driver.delete`."""
-        await _run(self._changes, self._inner.delete, machine)
+        await self._changes.run(self._inner.delete, machine)
 
     async def list(self) -> Sequence[Machine]:
         """See :meth:`Driver.list`."""
-        return await _run(self._reads, self._inner.list)
+        return await self._reads.run(self._inner.list)
 
     async def shapes(self) -> Sequence[Shape]:
         """See :meth:`Driver.shapes`."""
-        return await _run(self._reads, self._inner.shapes)
+        return await self._reads.run(self._inner.shapes)
 
     async def prices(self) -> Sequence[Price]:
         """See :meth:`Driver.prices`."""
-        return await _run(self._reads, self._inner.prices)
+        return await self._reads.run(self._inner.prices)
 
     async def use(
         self, call: Callable[[MachineClass, Secret | None], None], machine_class: MachineClass, secret: Secret | None
     ) -> None:
         """The inner driver's own method of that name, in a thread."""
-        await _run(self._rest, call, machine_class, secret)
+        await self._rest.run(call, machine_class, secret)
 
     async def start(self) -> None:
         """See :meth:`Driver.start`."""
-        await _run(self._rest, self._inner.start)
+        await self._rest.run(self._inner.start)
         self.traits = self._inner.traits  # it may know more of its cloud now
 
     async def close(self) -> None:
@@ -75,12 +72,3 @@ class ThreadedDriver(Driver):
             await last.run(self._inner.close)
         finally:
             last.close()
-
-
-async def _run(pool: BlockingPool, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    context = contextvars.copy_context()
-
-    def in_context() -> T:
-        return context.run(call, *args, **kwargs)
-
-    return await pool.run(in_context)

@@ -36,6 +36,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.list_budget import bounded
 
 __all__ = ["Ec2Driver"]
 
@@ -180,7 +181,7 @@ class Ec2Driver(BlockingDriver):
         """Every instance with a mark of cloudgraft's that is not gone, and those that failed to start."""
         until = time.monotonic() + _LIST_TIME
         with told("list"):
-            instances = [*self._described(LIVING, until), *self._described(FAILED_LAUNCHES, until)]
+            instances = [*bounded(self._described(LIVING, until)), *bounded(self._described(FAILED_LAUNCHES, until))]
         # An instance may have failed between the two; what was read last is true.
         found = {machine.machine_id: machine for machine in map(machine_of, instances)}
         self._failed = frozenset(one.machine_id for one in found.values() if one.state is MachineState.FAILED)

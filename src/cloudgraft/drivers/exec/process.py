@@ -19,7 +19,7 @@ from cloudgraft.drivers.exec import keeper
 
 __all__ = ["STDERR_KEPT", "Finished", "Job", "Process", "Stop"]
 
-_OUTPUT_LIMIT: Final = 16 * 1024 * 1024  # bytes of stdout
+_OUTPUT_LIMIT: Final = 16 * 1024 * 1024  # bytes of stdout, and as many of stderr
 STDERR_KEPT: Final = 4 * 1024  # bytes, the last ones
 _KEEPER_MARGIN: Final = 12.0  # seconds beyond the grace: it kills for ten, then gives up
 _MOMENT: Final = 1.0  # between the end of a process and the end of its pipes
@@ -168,12 +168,17 @@ class _Output(asyncio.SubprocessProtocol):
         self.stderr = bytearray()
         self.is_too_much = False
         self._limit = limit
+        self._stderr_read = 0
         self._on_too_much = on_too_much
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             self.stderr += data
             del self.stderr[:-STDERR_KEPT]
+            self._stderr_read += len(data)
+            if self._stderr_read > self._limit and not self.is_too_much:
+                self.is_too_much = True
+                self._on_too_much()
         elif not self.is_too_much:
             self.stdout += data
             if len(self.stdout) > self._limit:

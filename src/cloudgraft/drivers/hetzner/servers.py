@@ -19,6 +19,7 @@ from cloudgraft.drivers.hetzner.options import MARK
 from cloudgraft.drivers.label_text import HETZNER
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import InternalError, UnavailableError
+from cloudgraft.sdk.list_budget import current_budget
 
 __all__ = ["listed", "machine_of"]
 
@@ -107,11 +108,13 @@ def _pass(
 
     ``turn`` gives for a page its entries, the number of the next one, and how many entries there are on all.
     """
+    budget = current_budget()
     found: dict[int, T] = {}
     totals: list[int] = []
     for number in range(1, _MOST_PAGES + 1):
         entries, following, total = turn(number)
         found |= {int(entry["id"]): read(entry) for entry in entries}
+        budget.check_count(len(found))
         totals.append(0 if total is None else total)  # None: the API does not know
         if following is None:
             return found, totals

@@ -27,6 +27,7 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
+from cloudgraft.sdk.list_budget import spend_bytes
 
 __all__ = ["Call", "Client", "Reply"]
 
@@ -170,6 +171,7 @@ class Client:
         body = bytearray()
         async for chunk in answer.aiter_raw():
             body += chunk
+            spend_bytes(len(chunk))
             if len(body) > most:
                 raise InternalError(
                     f"{call.what}: the receiver's answer has more than {most} bytes (maxBody); let it answer in pages"

@@ -24,6 +24,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.list_budget import current_budget
 
 if TYPE_CHECKING:
     from cloudgraft.drivers.http.client import Client, Reply
@@ -84,7 +85,7 @@ class HttpDriver(Driver):
 
     async def list(self) -> Sequence[Machine]:
         """Every machine, of all pages, within one time limit."""
-        until = self._until()
+        until, budget = self._until(), current_budget()
         found: dict[str, Machine] = {}
         seen = {""}
         token = ""
@@ -96,6 +97,7 @@ class HttpDriver(Driver):
                         f"list: two pages have the machineID {machine.machine_id!r}: the list changed while it was read"
                     )
                 found[machine.machine_id] = machine
+            budget.check_count(len(found))
             if not token:
                 return list(found.values())
             if token in seen:

@@ -22,6 +22,7 @@ from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.list_budget import bounded
 from cloudgraft.sdk.secrecy import hide, unhide
 
 __all__ = ["Azure"]
@@ -167,7 +168,7 @@ class Azure(Adapter):
         """All of the group, to the last page, where libcloud stops after a while without a word. When one that has our
         mark failed, one more pass tells why, and not one call for each.
         """
-        found = list(self._pages(cloud, self._path(), {}))
+        found = list(bounded(self._pages(cloud, self._path(), {})))
         if not any(_word(node) in _FAILED and _MARK in (node.get("tags") or {}) for node in found):
             return found
         told = self._told(cloud)
@@ -177,7 +178,7 @@ class Azure(Adapter):
         """What Azure says of how the subscription's machines are, by their ids. It has no such list of a group."""
         path = f"/subscriptions/{self._subscription}/providers/Microsoft.Compute/virtualMachines"
         try:
-            found = list(self._pages(cloud, path, {"statusOnly": "true"}))
+            found = list(bounded(self._pages(cloud, path, {"statusOnly": "true"})))
         except _exceptions.BaseHTTPError as error:
             if error.code != _FORBIDDEN:
                 raise

@@ -25,6 +25,7 @@ from cloudgraft.drivers.libcloud.tags import from_pairs, from_words, pairs, word
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership, Price, Shape
 from cloudgraft.sdk.errors import ConflictError
+from cloudgraft.sdk.list_budget import current_budget
 
 __all__ = ["Brightbox", "Cloudscale", "DigitalOcean", "Linode", "Vultr"]
 
@@ -283,6 +284,7 @@ def _numbered(read: Callable[[int], tuple[list[Any], int]]) -> list[Any]:
     between two pages, another slips from one to the other. So all are counted; by the most that any page has told, for
     the last one counts no more what went, and would hide what slipped.
     """
+    budget = current_budget()
     found: dict[str, Any] = {}
     page = total = 0
     while True:
@@ -290,6 +292,7 @@ def _numbered(read: Callable[[int], tuple[list[Any], int]]) -> list[Any]:
         entries, told = read(page)
         total = max(total, told)
         found |= {str(entry["id"]): entry for entry in entries}
+        budget.check_count(len(found))
         if len(found) >= total:
             return list(found.values())
         if not entries:

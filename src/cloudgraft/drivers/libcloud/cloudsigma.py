@@ -38,6 +38,7 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
+from cloudgraft.sdk.list_budget import current_budget
 
 __all__ = ["Cloudsigma"]
 
@@ -387,12 +388,14 @@ def _code_of(error: Exception) -> int:
 
 def _listed(cloud: Any, path: str, **filters: str) -> list[Any]:
     """Everything, counted. Libcloud asks for all at once, and does not look whether it got them."""
+    budget = current_budget()
     found: dict[str, Any] = {}
     total = 0
     while True:
         answer = _ask(cloud, "GET", path, offset=len(found), **filters)
         fresh = [one for one in answer["objects"] if one["uuid"] not in found]
         found |= {one["uuid"]: one for one in fresh}
+        budget.check_count(len(found))
         total = max(total, int(answer["meta"]["total_count"]))
         if len(found) >= total:
             return list(found.values())

@@ -32,6 +32,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     UnsupportedError,
 )
+from cloudgraft.sdk.list_budget import bounded
 
 __all__ = ["LibcloudDriver"]
 
@@ -119,7 +120,7 @@ class LibcloudDriver(BlockingDriver):
         machines = self._call(
             "list the machines",
             timedelta(seconds=until - time.monotonic()),
-            lambda mine: [*map(self._adapter.machine, self._adapter.nodes(mine.cloud))],
+            lambda mine: [*map(self._adapter.machine, bounded(self._adapter.nodes(mine.cloud)))],
         )
         return list({machine.machine_id: self._deleted.shown(machine) for machine in machines}.values())
 
@@ -128,7 +129,7 @@ class LibcloudDriver(BlockingDriver):
         found = self._call(
             "list the machine types",
             self._options.list_timeout,
-            lambda mine: [*map(self._adapter.shape, self._adapter.sizes(mine.cloud))],
+            lambda mine: [*map(self._adapter.shape, bounded(self._adapter.sizes(mine.cloud)))],
         )
         return list({shape.name: shape for shape in found}.values())
 

@@ -14,6 +14,7 @@ from cloudgraft.drivers.openstack.session import Call
 from cloudgraft.drivers.openstack.settings import AUTO, NONE, MachineSettings
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.sdk.quantity import Quantity
 
 __all__ = ["Lookups", "flavors", "pages", "shape_of"]
@@ -80,6 +81,7 @@ def pages(call: Call, path: str, key: str, what: str, *, is_changing: bool = Fal
     meantime. Then a page comes out too short, which Nova takes for the last; or it has once more what was seen. So ask
     until a page is empty. An entry that comes twice is there twice, the newer one later.
     """
+    budget = current_budget()
     entries: list[dict[str, Any]] = []
     seen: set[str] = set()
     params: dict[str, str] = {}
@@ -92,6 +94,7 @@ def pages(call: Call, path: str, key: str, what: str, *, is_changing: bool = Fal
         has_next = any(link.get("rel") == "next" for link in answer.get(f"{key}_links", ()))
         ids = [str(entry["id"]) for entry in page]
         entries += page
+        budget.check_count(len(entries))
         if not has_next and not (is_changing and page):
             return entries
         in_vain = 0 if set(ids) - seen else in_vain + 1

@@ -11,6 +11,7 @@ from cloudgraft.drivers.vsphere.api import Data, Reference, vim, vmodl
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.session import Session
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.list_budget import bounded
 
 __all__ = ["Found", "authenticated", "children", "one", "several"]
 
@@ -29,7 +30,7 @@ def children(session: Session, folder: Reference, kind: Data, paths: Sequence[st
     """The objects of that kind that are in a folder itself. Every page, or an error."""
     step = _COLLECTOR.TraversalSpec(type=vim.Folder, path="childEntity", skip=False)
     start = _COLLECTOR.ObjectSpec(obj=folder, skip=True, selectSet=[step])
-    return list(_pages(session, "list of virtual machines", [start], kind, paths, page_size))
+    return list(bounded(_pages(session, "list of virtual machines", [start], kind, paths, page_size)))
 
 
 def several(session: Session, what: str, references: Sequence[Reference], paths: Sequence[str]) -> list[Found]:
