@@ -28,6 +28,7 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
+from cloudgraft.sdk.list_budget import ListBudget
 from tests.conditions import until
 from tests.drivers.http.receiver_process import ReceiverProcess
 from tests.drivers.http.rogue import Rogue, Seen, answers, hangs, machine, makes, says
@@ -418,3 +419,23 @@ async def test_user_data_that_a_receiver_quotes_is_not_shown(bundle: Bundle, sta
 async def test_a_driver_that_was_not_started_says_so() -> None:
     with pytest.raises(PreconditionError, match="not started"):
         await HttpDriver(Options(url="https://machines.example")).list()
+
+
+def endless(connection: socket.socket, request: Seen) -> None:
+    """A page of a hundred machines, and the way to the next."""
+    number = int(request.target.rpartition("=")[2] or 0) if "=" in request.target else 0
+    machines = [machine(f"m{number}-{one}") for one in range(100)]
+    answers(200, {"machines": machines, "nextPageToken": str(number + 1)})(connection, request)
+
+
+@pytest.mark.parametrize(
+    ("limits", "bound"), [({"machines": 1000}, "maxListMachines"), ({"size": 50_000}, "maxListBytes")]
+)
+async def test_a_list_without_end_is_an_error_and_no_shorter_list(
+    limits: dict[str, int], bound: str, bundle: Bundle, started: Started
+) -> None:
+    with Rogue(endless, bundle=bundle) as rogue, ListBudget(**limits).applied():
+        driver = started(rogue.options())
+        with pytest.raises(InternalError, match=bound):
+            await driver.list()
+        assert len(rogue.seen) < 20
