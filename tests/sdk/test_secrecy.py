@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -31,10 +32,57 @@ def test_the_longer_of_two_secrets_goes_first() -> None:
     assert redacted("swordfish-2 and swordfish") == "[secret] and [secret]"
 
 
-@pytest.mark.parametrize("short", ["", "a", "token"])
-def test_what_is_too_short_to_be_a_secret_is_left(short: str) -> None:
-    hide(short)
-    assert redacted("a token of esteem") == "a token of esteem"
+@pytest.fixture
+def hidden() -> Iterator[Callable[[str], None]]:
+    """Hides for one test: short words are also in the messages of others."""
+    values: list[str] = []
+
+    def hide_here(value: str) -> None:
+        values.append(value)
+        hide(value)
+
+    yield hide_here
+    unhide(*values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "login with 5up3r failed",
+        "https://admin:5up3r@lab",
+        '{"password": "5up3r"}',
+        "pw=5up3r&x=1",
+        "('5up3r',)",
+        "5up3r",
+    ],
+)
+def test_a_secret_of_five_characters_is_hidden(text: str, hidden: Callable[[str], None]) -> None:
+    hidden("5up3r")
+    assert redacted(text) == text.replace("5up3r", "[secret]")
+
+
+@pytest.mark.parametrize("secret", ["1234", "a!b?c", "+abc", "p@ss", "aé;b"])
+def test_a_short_secret_is_hidden_where_it_stands_alone(secret: str, hidden: Callable[[str], None]) -> None:
+    hidden(secret)
+    assert redacted(f"sent {secret} to {secret}") == "sent [secret] to [secret]"
+    assert redacted(f"sent {json.dumps(secret)}") == 'sent "[secret]"'
+
+
+def test_a_short_secret_is_left_within_a_longer_word(hidden: Callable[[str], None]) -> None:
+    hidden("1234")
+    assert redacted("machine i-0a1234b2 on port 51234, pod_1234") == "machine i-0a1234b2 on port 51234, pod_1234"
+
+
+@pytest.mark.parametrize("short", ["", "a", "12", "abc"])
+def test_what_is_too_short_to_be_a_secret_is_left(short: str, hidden: Callable[[str], None]) -> None:
+    hidden(short)
+    assert redacted("a token of 12 abc") == "a token of 12 abc"
+
+
+def test_a_short_secret_that_has_expired_is_forgotten() -> None:
+    hide("5up3r")
+    unhide("5up3r")
+    assert redacted("5up3r") == "5up3r"
 
 
 def test_a_secret_that_has_expired_is_forgotten() -> None:
