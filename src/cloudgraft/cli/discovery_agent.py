@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cloudgraft.cli import logs
+from cloudgraft.cli.memory_dumps import forbid_memory_dumps
 from cloudgraft.config.discovery import Reach
 from cloudgraft.config.discovery_agent import AgentConfig, AgentPrices, load_agent
 from cloudgraft.discovery.agent import Agent, AgentSettings, cluster_id_of
@@ -57,6 +58,8 @@ def agent(path: Path, verbosity: int | None, log_format: str | None, *, check: b
       cloudgraft discovery agent --config agent.yaml --check
     """
     given = {"log.level": verbosity, "log.format": log_format}
+    if not check:
+        forbid_memory_dumps()
     config = load_agent(path, overrides={key: value for key, value in given.items() if value is not None})
     if check:
         click.echo(f"{path}: good (announces to {config.server.address})")

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from cloudgraft.cli import logs
 from cloudgraft.cli.discovery_agent import connected
 from cloudgraft.cli.journals import postgres_address
+from cloudgraft.cli.memory_dumps import forbid_memory_dumps
 from cloudgraft.cli.watched_file import signature, watching
 from cloudgraft.config.discovery import DiscoveryConfig, load_discovery
 from cloudgraft.discovery.app import discovery_app
@@ -70,6 +71,8 @@ def serve(path: Path, verbosity: int | None, log_format: str | None, *, check: b
     """
     given = {"log.level": verbosity, "log.format": log_format}
     overrides = {key: value for key, value in given.items() if value is not None}
+    if not check:
+        forbid_memory_dumps()
     seen = signature(path)
     config = load_discovery(path, overrides=overrides)
     server = DiscoveryServer(config)

@@ -17,6 +17,7 @@ from cloudgraft.cli.admin_output import ago, console, print_json, table
 from cloudgraft.cli.dock_alone import DockAlone
 from cloudgraft.cli.dock_connect import command as connect_command
 from cloudgraft.cli.dock_wiring import DockLink
+from cloudgraft.cli.memory_dumps import forbid_memory_dumps
 from cloudgraft.cli.output_option import output_option
 from cloudgraft.cli.watched_file import signature
 from cloudgraft.config import Config, ConfigError, load
@@ -77,6 +78,8 @@ def command(
         _section(config)
         return config
 
+    if not check:
+        forbid_memory_dumps()
     seen = signature(path)
     config = read()
     dock = _section(config)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from cloudgraft.cli import logs
+from cloudgraft.cli.memory_dumps import forbid_memory_dumps
 from cloudgraft.config import ConfigError, Problem, Where, parse_options
 from cloudgraft.config.document import Document, read_yaml
 from cloudgraft.dock.runner import RunnerOptions, RunnerSettings, Speech, Tls, run_until_told
@@ -86,6 +87,8 @@ def command(path: Path, name: str, address: str, verbosity: int | None, log_form
 
     A dock that is away is tried again and again. SIGTERM and SIGINT let operations in flight end.
     """
+    if not check:
+        forbid_memory_dumps()
     document, data = _read(path)
     overrides = {"driver": name, "address": address}
     data |= {key: value for key, value in overrides.items() if value}

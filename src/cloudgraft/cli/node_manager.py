@@ -13,6 +13,7 @@ import click
 
 from cloudgraft.cli import logs
 from cloudgraft.cli.declared import FileComposer
+from cloudgraft.cli.memory_dumps import forbid_memory_dumps
 from cloudgraft.cli.reload import Reloader
 from cloudgraft.cli.serve import Beside
 from cloudgraft.cli.watched_file import signature
@@ -77,6 +78,8 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
         _section(config)
         return config
 
+    if not check:
+        forbid_memory_dumps()
     seen = signature(path)
     config = read()
     metrics = ServiceMetrics()

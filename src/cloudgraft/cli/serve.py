@@ -17,6 +17,7 @@ from cloudgraft.cli.dock_alone import DockAlone
 from cloudgraft.cli.dock_looks import Looks
 from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.cli.joining_wiring import ClusterLink
+from cloudgraft.cli.memory_dumps import forbid_memory_dumps
 from cloudgraft.cli.reload import Reloader
 from cloudgraft.cli.watched_file import signature
 from cloudgraft.cli.wiring import admin_place, assemble, make_webhook, serve_options
@@ -74,6 +75,8 @@ def command(
     def read() -> Config:
         return load(path, overrides={key: value for key, value in given.items() if value is not None})
 
+    if not check:
+        forbid_memory_dumps()
     seen = signature(path)
     config = read()
     metrics = ServiceMetrics()
