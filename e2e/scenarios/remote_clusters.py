@@ -96,6 +96,7 @@ def _cloud(stage: Stage, discovery: Discovery, certificates: Certificates) -> di
         "kubeconfig": str(stage.plane.kubeconfig),
         "sizes": {"S": {"cpu": 2, "memory": "4Gi", "pods": 20}},
         "currency": "EUR",
+        "allowedNetworks": ["127.0.0.0/8"],
         "unpeerAfter": "5s",
         "lookEvery": "2s",
         "engine": {"observeEvery": "1s"},

@@ -292,13 +292,26 @@ async def test_an_answer_of_something_else_is_not_taken_for_a_list(
 
 @pytest.mark.parametrize("code", [200, 500])
 async def test_an_answer_without_end_does_not_fill_the_memory(
-    api: FakeApi, client: KubeClient, monkeypatch: pytest.MonkeyPatch, code: int
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(api_module, "_MOST_BYTES", 1000)
+    client = connect(api.kubeconfig(tmp_path))
     api.refuse(any_call, code, b" " * 1001)
     with pytest.raises(DeadlineError, match="more than") as told:
         await client.list(NODES)
     assert client.raised(told.value)
+    await client.close()
+
+
+async def test_a_list_without_end_does_not_fill_the_memory(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "_MOST_LISTED", 10_000)
+    client = connect(api.kubeconfig(tmp_path))
+    api.refuse(any_call, 200, {"metadata": {"resourceVersion": "1", "continue": "on"}, "items": []}, times=1_000_000)
+    with pytest.raises(DeadlineError, match="the list has more than"):
+        await client.list(NODES)
+    await client.close()
 
 
 async def test_a_watch_that_talks_nonsense_is_trouble(api: FakeApi, client: KubeClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any
 
 import pytest
@@ -99,7 +100,12 @@ async def cut_down(world: World, wanted: MachineSpec, order: Order, patch: pytes
 
 def _watch(here: pytest.MonkeyPatch, module: Any, name: str, blade: Guillotine, side: str) -> None:
     original = getattr(module, name)
-    here.setattr(module, name, lambda *args, **more: blade.watch(original(*args, **more), side))
+
+    async def opened(*args: Any, **more: Any) -> Any:
+        return blade.watch(await original(*args, **more), side)
+
+    watched = opened if iscoroutinefunction(original) else lambda *args: blade.watch(original(*args), side)
+    here.setattr(module, name, watched)
 
 
 def _counted(original: Callable[..., Any], blade: Guillotine, name: str) -> Callable[..., Any]:

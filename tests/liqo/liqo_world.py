@@ -54,6 +54,7 @@ class World:
             "kubeconfig": self.consumer.kubeconfig(self.directory),
             "timeouts": QUICK,
             "currency": "EUR",
+            "allowed_networks": ["127.0.0.0/8"],
             **changes,
         }
         return LiqoOptions(**given)
@@ -108,7 +109,11 @@ class World:
 @contextmanager
 def running(directory: Path, providers: Sequence[str]) -> Iterator[tuple[KubeApi, dict[str, KubeApi]]]:
     consumer = KubeApi()
-    remote = {name: KubeApi() for name in providers}
+    remote: dict[str, KubeApi] = {}
+    for name in providers:
+        home = directory / f"tls-{name}"
+        home.mkdir()
+        remote[name] = KubeApi.secure(home)
     guard_names(consumer)
     for api in (consumer, *remote.values()):
         api.start()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 from cloudgraft.discovery.model import Cluster, ClusterSpec, Network, NetworkMode
 from cloudgraft.discovery.schemas import ClusterBody
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
+from cloudgraft.documents import ForeignDocumentError, parse_json
 from cloudgraft.kube.objects import SECRET_CONTENTS, Change, Kind, Listing, SecretObject, V
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
@@ -37,6 +37,7 @@ _LOG = logging.getLogger("cloudgraft.discovery")
 _ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ORIGIN: Final = "discovery.cloudgraft.dev/imported"  # a label: from which namespace; ours are ours to remove again
 _LEAVING: Final = "discovery.cloudgraft.dev/secret-gone"  # while such a cluster waits for its last reservation
+_MOST_INFO: Final = 256 * 1024  # characters
 _SETTLING: Final = 0.2  # seconds in which several changes become one look
 _RETRY: Final = 5.0
 
@@ -55,8 +56,8 @@ def cluster_in(secret: SecretObject) -> Imported:
         raise InvalidArgumentError("its name is no cluster id: lower-case letters, digits and hyphens, at most 63")
     kubeconfig = _text(secret, "kubeconfig")
     try:
-        info = json.loads(_text(secret, "info"))
-    except (ValueError, RecursionError):
+        info = parse_json(_text(secret, "info"), most_bytes=_MOST_INFO)
+    except (ValueError, RecursionError, ForeignDocumentError):
         raise InvalidArgumentError("its key info is not JSON") from None
     if not isinstance(info, dict):
         raise InvalidArgumentError("its key info is not a JSON object")

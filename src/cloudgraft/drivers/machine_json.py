@@ -13,6 +13,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final, NoReturn, TypeVar
 
+from cloudgraft import documents
 from cloudgraft.drivers.json_fields import Fields, Json, hint, shown
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.duration import parse_duration
@@ -36,6 +37,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_MOST_BYTES: Final = 1 << 30  # transports have limits of their own, below this one
 _LOOKED_AT: Final = 4096  # bytes: more than is shown, so that no secret is cut before it is hidden
 _STATES: Final = ", ".join(state.value for state in MachineState)
 
@@ -85,7 +87,15 @@ def parse_json(raw: bytes, what: str) -> object:
     if not raw.strip():
         raise InternalError(f"{what} is empty: it must be a JSON object")
     try:
-        return json.loads(raw, parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_no_twins)
+        return documents.parse_json(
+            raw,
+            most_bytes=_MOST_BYTES,
+            parse_float=Decimal,
+            parse_constant=_no_number,
+            object_pairs_hook=_no_twins,
+        )
+    except documents.ForeignDocumentError as error:
+        raise InternalError(f"{what} is not used: {error.message}") from None
     except UnicodeDecodeError:
         raise InternalError(f"{what} is not JSON: it is not even UTF-8 text") from None
     except RecursionError:

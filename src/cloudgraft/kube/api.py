@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 from lightkube.config import client_adapter
@@ -18,8 +19,10 @@ from lightkube.exceptions import ConfigError
 from msgspec import MsgspecError
 from msgspec.json import encode
 
+from cloudgraft.kube.checked_transport import CheckedTransport
 from cloudgraft.kube.credentials import Credentials, authority_of, usable
 from cloudgraft.kube.errors import refusal
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import (
     AuthenticationError,
@@ -32,6 +35,9 @@ from cloudgraft.sdk.errors import (
 __all__ = ["Api", "Call"]
 
 _MOST_BYTES = 256 << 20  # of an answer: far more than a page of five hundred objects has
+_MOST_FOREIGN_BYTES = 16 << 20  # the same of somebody else's API, of which little is asked
+_MOST_LISTED = 2 << 30  # bytes of a list with all its pages
+_MOST_FOREIGN_LISTED = 64 << 20
 # Before these, nothing was sent; after any other failure of the connection the outcome is unknown.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
@@ -52,10 +58,18 @@ class Call:
 class Api:
     """A connection to one API. Use it from one event loop."""
 
-    def __init__(self, credentials: Credentials, *, name: str, timeout: float) -> None:
-        """``name`` says where the credentials are from. Raises InvalidArgumentError when they cannot be used."""
+    def __init__(
+        self, credentials: Credentials, *, name: str, timeout: float, networks: AllowedNetworks | None = None
+    ) -> None:
+        """``name`` says where the credentials are from. Raises InvalidArgumentError when they cannot be used.
+
+        ``networks`` are for the API of somebody else: it is reached at no other address, and may say less.
+        """
         self._timeout = timeout
-        self._http = _open(credentials, name, timeout)
+        self._most_bytes = _MOST_BYTES if networks is None else _MOST_FOREIGN_BYTES
+        self.most_listed = _MOST_LISTED if networks is None else _MOST_FOREIGN_LISTED
+        self.credentials = credentials
+        self._http = _open(credentials, name, timeout, networks)
         self.last_failure: CloudgraftError | None = None
         self.server = str(credentials.cluster.server)
         self.authority = authority_of(credentials)  # PEM; empty when none is given
@@ -69,7 +83,7 @@ class Api:
                 async with asyncio.timeout(self._timeout):
                     answer = await self._http.send(self._request(call), stream=True)
                     try:
-                        body = await _body(call, answer)
+                        body = await self._body(call, answer)
                     finally:
                         await answer.aclose()
             _check(call, answer, body)
@@ -92,7 +106,7 @@ class Api:
             try:
                 if answer.is_error:
                     async with asyncio.timeout(self._timeout):
-                        body = await _body(call, answer)
+                        body = await self._body(call, answer)
                     _check(call, answer, body)
                 async for line in answer.aiter_lines():
                     yield line
@@ -102,6 +116,15 @@ class Api:
     async def close(self) -> None:
         """Closes all connections."""
         await self._http.aclose()
+
+    async def _body(self, call: Call, answer: httpx2.Response) -> bytes:
+        """All of it, unless it has no end: a remote cluster is not ours, and could fill our memory."""
+        body = bytearray()
+        async for chunk in answer.aiter_bytes():
+            body += chunk
+            if len(body) > self._most_bytes:
+                raise DeadlineError(f"{call.what}: the answer has more than {self._most_bytes >> 20} MiB")
+        return bytes(body)
 
     def _request(self, call: Call, *, read_timeout: float | None = None) -> httpx2.Request:
         body = None if call.body is None else encode(call.body)
@@ -115,19 +138,17 @@ class Api:
         )
 
 
-def _open(credentials: Credentials, name: str, timeout: float) -> httpx2.AsyncClient:
+def _open(credentials: Credentials, name: str, timeout: float, networks: AllowedNetworks | None) -> httpx2.AsyncClient:
     with usable(name):
-        return client_adapter.AsyncClient(credentials, client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout)))
-
-
-async def _body(call: Call, answer: httpx2.Response) -> bytes:
-    """All of it, unless it has no end: a remote cluster is not ours, and could fill our memory."""
-    body = bytearray()
-    async for chunk in answer.aiter_bytes():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise DeadlineError(f"{call.what}: the answer has more than {_MOST_BYTES >> 20} MiB")
-    return bytes(body)
+        params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout))
+        if networks is not None:
+            user = credentials.user or client_adapter.User()
+            context = client_adapter.verify_cluster(credentials.cluster, user, credentials.abs_file, trust_env=False)
+            transport: Any = CheckedTransport(context, networks)  # lightkube declares the synchronous kind
+            params = client_adapter.ConnectionParams(
+                timeout=httpx2.Timeout(timeout), trust_env=False, transport=transport
+            )
+        return client_adapter.AsyncClient(credentials, params)
 
 
 def _check(call: Call, answer: httpx2.Response, body: bytes) -> None:

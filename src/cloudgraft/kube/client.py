@@ -12,10 +12,11 @@ from urllib.parse import quote
 from msgspec import MsgspecError
 
 from cloudgraft.kube.api import Api, Call
+from cloudgraft.kube.credentials import plain_text
 from cloudgraft.kube.decode import decode_change, decode_object, decode_page, decode_review, decode_version
 from cloudgraft.kube.objects import Change, Kind, Listing, Manifest, PatchStyle, V
 from cloudgraft.kube.rights import Right
-from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
 __all__ = ["KubeClient"]
 
@@ -38,6 +39,11 @@ class KubeClient:
     def server(self) -> str:
         """The address of the API, as a URL."""
         return self._api.server
+
+    @property
+    def kubeconfig(self) -> str:
+        """With what this client gets in, when that came from somebody else: what was checked, and nothing else."""
+        return plain_text(self._api.credentials)
 
     @property
     def authority(self) -> str:
@@ -82,6 +88,7 @@ class KubeClient:
         """All objects of a kind. Raises ExpiredError when the list became too old between two pages: begin again."""
         what = f"cannot list {kind.plural}"
         items: list[V] = []
+        size = 0
         query = {"limit": str(_PAGE)} | _selected(kind)
         path, right = _path(kind, namespace), _right(kind, "list", namespace)
         while True:
@@ -89,6 +96,9 @@ class KubeClient:
             with self._understood(what):
                 page, version, more = decode_page(kind, data)
             items += page
+            size += len(data)
+            if size > self._api.most_listed:
+                raise DeadlineError(f"{what}: the list has more than {self._api.most_listed >> 20} MiB")
             if not more:
                 return Listing(items=tuple(items), version=version)
             query = query | {"continue": more}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.sdk.errors import PreconditionError
 
 if TYPE_CHECKING:
@@ -30,17 +32,26 @@ def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
     return KubeClient(Api(from_kubeconfig(kubeconfig), name=f"the kubeconfig {kubeconfig}", timeout=timeout))
 
 
-def connect_foreign(text: str, *, name: str, timeout: float = 15.0) -> KubeClient:
+async def connect_foreign(
+    text: str,
+    *,
+    name: str,
+    networks: AllowedNetworks | None = None,
+    timeout: float = 15.0,  # noqa: ASYNC109 - of later calls
+) -> KubeClient:
     """A client for a kubeconfig that somebody else wrote; ``name`` says whose it is, for messages.
 
-    Raises InvalidArgumentError when it cannot be used, or would have us run or read something here.
+    Raises InvalidArgumentError when it cannot be used, would have us run or read something here, or leads to an address
+    outside the networks; without those, to one that no API server of somebody else has.
     """
     _need_the_extra()
     from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
     from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
     from cloudgraft.kube.credentials import from_foreign_text  # noqa: PLC0415
 
-    return KubeClient(Api(from_foreign_text(text, name), name=name, timeout=timeout))
+    allowed = networks or AllowedNetworks()
+    credentials = await asyncio.to_thread(from_foreign_text, text, name, allowed)
+    return KubeClient(Api(credentials, name=name, timeout=timeout, networks=allowed))
 
 
 def connect_in_cluster(

@@ -7,7 +7,9 @@ for a kubeconfig that names a ``tokenFile``.
 from __future__ import annotations
 
 import base64
+import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +22,12 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, Context, User
 from lightkube.exceptions import ConfigError
 from msgspec import ValidationError
+from msgspec.structs import fields
 
+from cloudgraft.documents import ForeignDocumentError, parse_yaml
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.files import is_file
-from cloudgraft.sdk.hosts import is_loopback_host
 
 __all__ = [
     "SERVICE_ACCOUNT",
@@ -32,30 +36,34 @@ __all__ = [
     "from_foreign_text",
     "from_kubeconfig",
     "from_service_account",
+    "plain_text",
     "usable",
 ]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Credentials = SingleConfig
+# Nothing; or what Rancher has in front of each cluster's API.
+_SERVER_PATH: Final = re.compile(r"/?|/k8s/clusters/[A-Za-z0-9][-A-Za-z0-9]*/?")
+_USER_DATA: Final = ("token", "username", "password", "client_cert_data", "client_key_data")
 
 
 def from_kubeconfig(path: Path) -> Credentials:
     """The current context of a file. One without a user is an anonymous one. Raises InvalidArgumentError."""
     with usable(f"the kubeconfig {path}"):
-        config, user = _chosen(path.read_text(), path)
+        config, user = _chosen(yaml.safe_load(path.read_text()), path)
         if user.token_file is not None:
             user.token_file = str(config.abs_file(user.token_file))
         return config
 
 
-def from_foreign_text(text: str, name: str) -> Credentials:
+def from_foreign_text(text: str, name: str, networks: AllowedNetworks) -> Credentials:
     """The current context of a kubeconfig that somebody else wrote. Raises InvalidArgumentError.
 
     It must hold all that it needs: what names a program or a file would have us run or read what its author chooses. It
-    must lead to an API that can be known, by https, or by http on this very host.
+    must lead by https to an API in an allowed network. Takes up to a second: call it in a thread.
     """
     with usable(name):
-        config, user = _chosen(text, None)
+        config, user = _chosen(parse_yaml(text), None)
         cluster = config.cluster
         reaching = {
             "exec": user.exec,
@@ -69,16 +77,50 @@ def from_foreign_text(text: str, name: str) -> Credentials:
             raise ConfigError(f"it has {found}, which would reach into this computer; put the data itself into it")
         if cluster.insecure:
             raise ConfigError("it says insecure-skip-tls-verify; give it certificate-authority-data")
-        parts = urlsplit(str(cluster.server))
-        if not parts.hostname or (parts.scheme != "https" and not is_loopback_host(parts.hostname)):
-            raise ConfigError("its server is no https address")
-        if parts.port == 0:  # one that is too large is refused by looking at it
-            raise ConfigError("its server has no port that can be")
+        _check_foreign_server(str(cluster.server), networks)
         return config
 
 
-def _chosen(text: str, path: Path | None) -> tuple[Credentials, User]:
-    content = yaml.safe_load(text)
+def _check_foreign_server(server: str, networks: AllowedNetworks) -> None:
+    parts = urlsplit(server)
+    if parts.scheme != "https" or not parts.hostname:
+        raise ConfigError("its server is no https address")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("its server holds a user or a password; put them under users")
+    if parts.query or parts.fragment or not _SERVER_PATH.fullmatch(parts.path):
+        raise ConfigError("its server is more than an address: leave out what comes after the port")
+    if parts.port == 0:  # one that is too large is refused by looking at it
+        raise ConfigError("its server has no port that can be")
+    if _is_address(parts.hostname) and not networks.allows(parts.hostname):
+        raise ConfigError(networks.refusal(f"its server {parts.hostname}"))
+
+
+def _is_address(host: str) -> bool:
+    """Also in the forms that only the system's resolver knows, such as 127.1 and 2130706433."""
+    return ":" in host or host.rpartition(".")[2].isdigit() or host.lower().startswith("0x")
+
+
+def plain_text(credentials: Credentials) -> str:
+    """A kubeconfig of what was checked of a foreign one, and of nothing else."""
+    cluster, user = credentials.cluster, credentials.user or User()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "remote", "cluster": _given(cluster, "server", "certificate_auth_data")}],
+        "users": [{"name": "remote", "user": _given(user, *_USER_DATA)}],
+        "contexts": [{"name": "remote", "context": {"cluster": "remote", "user": "remote"}}],
+        "current-context": "remote",
+    }
+    return json.dumps(config)  # JSON is YAML
+
+
+def _given(section: Cluster | User, *names: str) -> dict[str, str]:
+    keys = {field.name: field.encode_name for field in fields(type(section))}
+    found = {keys[name]: getattr(section, name) for name in names}
+    return {key: value for key, value in found.items() if value}
+
+
+def _chosen(content: object, path: Path | None) -> tuple[Credentials, User]:
     if not isinstance(content, dict):
         raise ConfigError("it is not a mapping")
     config = KubeConfig.from_dict(content, fname=path).get()
@@ -122,6 +164,8 @@ def usable(name: str) -> Iterator[None]:
     """Turns whatever is wrong with a file, or with one that it names, into one of our errors, without its secrets."""
     try:
         yield
+    except ForeignDocumentError as error:
+        raise InvalidArgumentError(f"{name} cannot be used: {error.message}") from error
     except yaml.YAMLError as error:
         # Without its own message, which quotes the line: that may be the one with the token.
         raise InvalidArgumentError(f"{name} is not valid YAML") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.discovery.model import Resources, Strategy
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
@@ -106,10 +107,15 @@ class LiqoOptions:
     currency: str = ""
     weights: Mapping[str, Decimal] = field(default_factory=dict)  # cluster id -> factor on its price
     exclude: Sequence[str] = ()
+    # Where the API servers of remote clusters may be, such as [10.0.0.0/8]. Empty: anywhere but on this host, its
+    # links, and where clouds give out credentials.
+    allowed_networks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
         flaws = Flaws()
+        with flaws.at("allowedNetworks"):
+            AllowedNetworks.of(self.allowed_networks)
         flaws.expect(self.sizes, "sizes", "is empty; write at least one, like sizes: {S: {cpu: 2, memory: 4Gi}}")
         for name, given in self.sizes.items():
             is_name = _SIZE.fullmatch(name) and name != ALL

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Market, NetworkMode
 from cloudgraft.kube.connect import connect_foreign
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import CustomObject
 from cloudgraft.liqo.failures import ClusterError, at_cluster
 from cloudgraft.liqo.foreign import forget_credentials, is_consumer
@@ -138,7 +139,7 @@ class Peering:
             with at_cluster(f"cannot peer with {cluster}", client):
                 remote_space = await ensure_namespace(client, consumer_id, consumer_id)
                 provider = Side(client=client, cluster=cluster, peer=consumer_id, space=remote_space)
-                config = await let_in(provider, given)
+                config = await let_in(provider, client.kubeconfig)
                 gateway = self._options.networking
                 if gateway.enabled and candidate.network.mode is not NetworkMode.DISABLED:
                     liqo = self._options.liqo_namespace
@@ -172,7 +173,8 @@ class Peering:
         """A client of the remote cluster, surely of that one."""
         timeout = self._options.timeouts.api.total_seconds()
         try:
-            client = connect_foreign(given, name="its kubeconfig", timeout=timeout)
+            networks = AllowedNetworks.of(self._options.allowed_networks)
+            client = await connect_foreign(given, name="its kubeconfig", networks=networks, timeout=timeout)
         except InvalidArgumentError as error:
             raise ClusterError(f"{error.message}: correct it in discovery") from None
         try:

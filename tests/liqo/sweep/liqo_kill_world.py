@@ -219,6 +219,7 @@ def _cloud(directory: Path, discovery: Discovery, certificates: Certificates) ->
         "kubeconfig": str(directory / HOME / "kubeconfig"),
         "sizes": {"S": {"cpu": 2, "memory": "4Gi", "pods": 20}},
         "currency": "EUR",
+        "allowedNetworks": ["127.0.0.0/8"],
         "unpeerAfter": "500ms",
         "lookEvery": "300ms",
         "coolDown": "1s",

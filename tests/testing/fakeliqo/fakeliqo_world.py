@@ -81,7 +81,8 @@ async def liqo_world(directory: Path, *providers: str, script_file: Path | None 
     async with AsyncExitStack() as stack:
         apis, clients = dict[str, KubeApi](), dict[str, KubeClient]()
         for name in (HOME, *providers):
-            apis[name] = KubeApi()
+            (directory / f"tls-{name}").mkdir()
+            apis[name] = KubeApi.secure(directory / f"tls-{name}")
             apis[name].start()
             stack.callback(apis[name].stop)
             clients[name] = connect(apis[name].kubeconfig(directory, name=f"{name}.kubeconfig"))

@@ -14,6 +14,7 @@ import pytest
 
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect, connect_foreign
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import SECRET_CONTENTS, ChangeType, Manifest, PatchStyle, custom_kind
 from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import (
@@ -217,12 +218,16 @@ async def test_users_differ_in_what_they_may_do(api: KubeApi, tmp_path: Path) ->
     await client.close()
 
 
-async def test_an_account_gets_in_by_its_token_where_a_binding_lets_it(api: KubeApi, client: KubeClient) -> None:
+async def test_an_account_gets_in_by_its_token_where_a_binding_lets_it(
+    api: KubeApi, client: KubeClient, tmp_path: Path
+) -> None:
     api.store.create("serviceaccounts", "default", {"metadata": {"name": "guest"}})
     tokens = custom_kind("api/v1", "serviceaccounts/guest/token")
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
     made: Json = dict((await client.create(tokens, request, namespace="default")).content)
-    guest = connect_foreign(api.kubeconfig_text(User("guest", made["status"]["token"])), name="the guest's")
+    config = tmp_path / "guest.kubeconfig"
+    config.write_text(api.kubeconfig_text(User("guest", made["status"]["token"])))
+    guest = connect(config)
     with pytest.raises(PermissionDeniedError):
         await names(guest, namespace="default")
     subject = {"kind": "ServiceAccount", "name": "guest", "namespace": "default"}
@@ -243,7 +248,8 @@ async def test_several_servers_with_tls_of_their_own_run_at_a_time(tmp_path: Pat
         directory.mkdir()
         servers.append(KubeApi.secure(directory))
         servers[-1].start()
-    first, second = (connect_foreign(server.kubeconfig_text(), name="it") for server in servers)
+    networks = AllowedNetworks.of(["127.0.0.0/8"])
+    first, second = [await connect_foreign(one.kubeconfig_text(), name="it", networks=networks) for one in servers]
     await first.create(SPACES, {"metadata": {"name": "only-here"}})
     assert len((await first.list(SPACES)).items) == len((await second.list(SPACES)).items) + 1
     for client, server in ((first, servers[0]), (second, servers[1])):

@@ -122,6 +122,7 @@ def _engine(directory: Path, market: DemoMarket, kubeconfig: Path) -> Engine:
         sizes={"S": {"cpu": 2, "memory": "4Gi", "pods": 20}},
         kubeconfig=kubeconfig,
         currency=CURRENCY,
+        allowed_networks=["127.0.0.0/8"],
         timeouts=Timeouts(api=10 * seconds, peering=30 * seconds, slice=20 * seconds, removal=20 * seconds),
         unpeer_after=seconds,
         look_every=seconds,

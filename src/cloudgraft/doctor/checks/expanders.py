@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import yaml
-
 from cloudgraft.doctor.catalog import found
 from cloudgraft.doctor.findings import Finding
 from cloudgraft.doctor.picture import Autoscaler, Picture
+from cloudgraft.documents import ForeignDocumentError, parse_yaml
 
 __all__ = ["check"]
 
@@ -74,9 +73,9 @@ def _priority(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
 def _patterns(text: str) -> list[re.Pattern[str]] | None:
     """The patterns, as far as Go's and Python's are the same; None when the text makes no sense."""
     try:
-        read = yaml.safe_load(text)
+        read = parse_yaml(text)
         return [_pattern(pattern) for patterns in read.values() for pattern in patterns]
-    except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError):
+    except (ForeignDocumentError, AttributeError, TypeError):
         return None
 
 

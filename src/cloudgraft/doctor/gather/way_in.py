@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from cloudgraft.client import CloudConfig, RemoteProvider
 from cloudgraft.doctor.gather.certificates import are_here
 from cloudgraft.doctor.picture import CloudConfigSeen
+from cloudgraft.documents import ForeignDocumentError, parse_yaml
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.types import NodeTemplate
 
@@ -72,7 +71,7 @@ async def _templates(provider: RemoteProvider) -> dict[str, NodeTemplate]:
 def _has_timeout(text: str) -> bool:
     """Of a text that was read already, in which a plain reader may still stumble over a value."""
     try:
-        document = next(yaml.safe_load_all(text), None)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        document = parse_yaml(text)
+    except ForeignDocumentError:
         return False
     return isinstance(document, dict) and any(str(key).casefold() == "grpc_timeout" for key in document)

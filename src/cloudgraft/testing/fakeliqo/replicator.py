@@ -10,12 +10,13 @@ import hashlib
 import logging
 import time
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect_foreign
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import Change, CustomObject, Kind, Listing, PatchStyle, V
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, NotFoundError, PermissionDeniedError
@@ -44,6 +45,7 @@ __all__ = ["Reflector", "Replicator"]
 
 _LOG = logging.getLogger("cloudgraft.fakeliqo")
 _TIMEOUT: Final = 3.0
+_LOOPBACK = AllowedNetworks.of(["127.0.0.0/8"])  # where all clusters of tests are
 _BETWEEN_LOOKS: Final = 0.5
 _CARRIED: Final = {
     SLICES: ("authentication.liqo.io/v1beta1", "ResourceSlice"),
@@ -149,8 +151,8 @@ class Replicator:
         script: Script,
         *,
         dead_after: float,
-        open_way: Callable[[str, str], KubeClient] = lambda text, name: connect_foreign(
-            text, name=name, timeout=_TIMEOUT
+        open_way: Callable[[str, str], Awaitable[KubeClient]] = lambda text, name: connect_foreign(
+            text, name=name, networks=_LOOPBACK, timeout=_TIMEOUT
         ),
     ) -> None:
         """A peer that is silent for ``dead_after`` seconds is taken for dead."""
@@ -197,12 +199,12 @@ class Replicator:
         if self._marks.get(peer) != mark:
             await self._close(peer)
             self._marks[peer] = mark
-            self._ways[peer] = self._way(peer, text, namespace)
+            self._ways[peer] = await self._way(peer, text, namespace)
 
-    def _way(self, peer: str, encoded: str, namespace: str) -> Reflector | None:
+    async def _way(self, peer: str, encoded: str, namespace: str) -> Reflector | None:
         try:
             text = b64decode(encoded).decode()
-            client = self._open_way(text, f"the kubeconfig for {peer}")
+            client = await self._open_way(text, f"the kubeconfig for {peer}")
         except (CloudgraftError, ValueError) as error:
             _LOG.warning("no slices go to %s: %s", peer, error)
             return None
