@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import yaml
@@ -38,7 +37,8 @@ def parse_yaml(text: str, *, most_bytes: int = MOST_YAML_BYTES, most_depth: int 
     try:
         loader = _ForeignLoader(text, most_depth)
         try:
-            return loader.get_data() if loader.check_data() else None
+            node = loader.get_node() if loader.check_node() else None
+            return None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
     except ForeignDocumentError:
@@ -50,9 +50,7 @@ def parse_yaml(text: str, *, most_bytes: int = MOST_YAML_BYTES, most_depth: int 
         raise ForeignDocumentError("it is nested too deeply") from None
 
 
-def parse_json(
-    data: bytes | str, *, most_bytes: int, most_values: int = _MOST_JSON_VALUES, **options: Callable[[Any], Any]
-) -> Any:
+def parse_json(data: bytes | str, *, most_bytes: int, most_values: int = _MOST_JSON_VALUES, **options: Any) -> Any:
     """One JSON value; ``options`` are those of :func:`json.loads`. Raises ForeignDocumentError for one beyond limits.
 
     What is not JSON raises as :func:`json.loads` does: ValueError, or RecursionError when it is nested too deeply.
@@ -60,8 +58,8 @@ def parse_json(
     if len(data) > most_bytes:
         raise ForeignDocumentError(f"it has more than {most_bytes} bytes")
     # Every value but the first comes after one of these. Commas in texts count too, which does no harm.
-    count = sum(data.count(mark) for mark in ((b",", b"[", b"{") if isinstance(data, bytes) else (",", "[", "{")))  # type: ignore[arg-type]  # each with its kind
-    if count > most_values:
+    text = data if isinstance(data, bytes) else data.encode("utf-8", "replace")
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > most_values:
         raise ForeignDocumentError(f"it has more than {most_values} values")
     return json.loads(data, **options)
 
@@ -77,7 +75,7 @@ class _ForeignLoader(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise ForeignDocumentError("it has anchors or aliases (& or *): write out what they stand for")
         if getattr(event, "tag", None) is not None:

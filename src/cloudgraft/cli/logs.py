@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import click
 import structlog
 
+from cloudgraft.cli.log_limits import LogFlood, cut_values
 from cloudgraft.sdk.secrecy import redacted
 
 FORMATS = ("console", "json")
@@ -45,8 +46,9 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
     )
     final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     final += [structlog.processors.format_exc_info] if log_format == "json" else [_printable]
-    final += [renderer]
+    final += [cut_values, renderer]
     handler = logging.StreamHandler(stream)
+    handler.addFilter(LogFlood())
     handler.setFormatter(_WithoutSecrets(foreign_pre_chain=shared, processors=final))
     logging.captureWarnings(capture=True)  # else a library's would stand beside the log, with whatever secrets it has
     root = logging.getLogger()

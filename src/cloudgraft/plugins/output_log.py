@@ -13,6 +13,7 @@ from typing import Final
 
 from cloudgraft.plugins.lines import printable
 from cloudgraft.sdk.ratelimit import LogLimit
+from cloudgraft.sdk.secrecy import redacted
 
 __all__ = ["OutputLog"]
 
@@ -20,7 +21,7 @@ log = logging.getLogger("cloudgraft.plugins")
 
 _LINES: Final = 50  # a second, on average; twenty seconds' worth at once
 _BYTES: Final = 16 * 1024  # likewise
-_LONGEST: Final = 4096  # bytes of one line
+_LONGEST: Final = 4096  # characters of one line
 _REPORT_EVERY: Final = 10.0  # seconds
 _PAUSE: Final = 0.01  # seconds between two reads of a plugin that prints too much: at most 800 KiB a second
 
@@ -44,7 +45,7 @@ class OutputLog:
                 await asyncio.sleep(_PAUSE)
                 return
             if line:
-                log.info("%s", printable(line, _LONGEST), extra={"plugin": self._plugin, "stream": stream})
+                log.info("%s", _shown(line), extra={"plugin": self._plugin, "stream": stream})
         await asyncio.sleep(0)  # a stream that has more to read would not wait
 
     def report(self) -> None:
@@ -63,3 +64,9 @@ class OutputLog:
     def _report_later(self) -> None:
         if self._report is None:
             self._report = asyncio.get_running_loop().call_later(self._report_every, self.report)
+
+
+def _shown(line: bytes) -> str:
+    """Without secrets before it is cut: half of one is not known as such."""
+    text = redacted(printable(line))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} […]"
