@@ -57,9 +57,7 @@ async def _run(kind: str, given: argparse.Namespace, directory: Path) -> None:
         address, ops = line["address"], line["ops"]
         await probe(address, setting, 1.0)
         before = memory(server.pid)
-        cert, key = (
-            (setting.bundle.client_cert, setting.bundle.client_key) if given.allowed else setting.stranger
-        )
+        cert, key = (setting.bundle.client_cert, setting.bundle.client_key) if given.allowed else setting.stranger
         target = Target(
             host="127.0.0.1",
             port=int(address.rpartition(":")[2]),
@@ -83,7 +81,9 @@ async def _run(kind: str, given: argparse.Namespace, directory: Path) -> None:
         peak = memory(server.pid, "VmHWM")
         await asyncio.sleep(2)
         _print(kind, before, peak, memory(server.pid), probes, most, ready, toll)
-        refused = [text for text in get(f"http://{ops}/metrics")[1].splitlines() if "refused" in text and text[0] != "#"]
+        refused = [
+            text for text in get(f"http://{ops}/metrics")[1].splitlines() if "refused" in text and text[0] != "#"
+        ]
         print("   ", *refused, sep="\n    ", flush=True)
 
 

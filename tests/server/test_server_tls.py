@@ -104,7 +104,8 @@ async def test_a_client_of_our_authority_that_is_not_allowed_reaches_no_handler_
             error = await failure(config(served, *cert, served.certificates.ca_cert))
             assert isinstance(error, PermissionDeniedError)
             assert "somebody-else" in error.message
-        refused = served.service.metrics.registry.get_sample_value("cloudgraft_refused_clients_total")
+        labels = {"listener": "autoscaler", "reason": "not_allowed"}
+        refused = served.service.metrics.registry.get_sample_value("cloudgraft_refused_clients_total", labels)
         assert refused == 3
     assert not provider.log.calls
     told = [record for record in caplog.records if "allowedClients: somebody-else" in record.getMessage()]

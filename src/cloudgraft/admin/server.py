@@ -8,17 +8,20 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from cloudgraft.admin.sockets import check_path, grpc_address, make_way
 from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, SERVICE, decode, encode_in_slices
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
 from cloudgraft.server.clients import client_names
+from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listen import has_port
 from cloudgraft.server.listener import Access, Listener, abort
 
@@ -28,6 +31,7 @@ log = logging.getLogger("cloudgraft.admin")
 
 Method = Callable[[Mapping[str, object]], Awaitable[Mapping[str, object]]]
 Context = grpc.aio.ServicerContext[bytes, bytes]
+_LIMITS: Final = ListenerLimits(connections=64, streams=32, calls=100, message_bytes=LONGEST_REQUEST)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -38,7 +42,7 @@ class AdminServer:
     """
 
     def __init__(
-        self, methods: Mapping[str, Method], where: Access | Path, *, refused_clients: Counter | None = None
+        self, methods: Mapping[str, Method], where: Access | Path, *, metrics: ListenerMetrics | None = None
     ) -> None:
         """``where`` is the path of a unix socket, or a TLS port whose ``allowed_clients`` are the operators."""
         for name in methods:
@@ -46,6 +50,7 @@ class AdminServer:
                 raise InvalidArgumentError(f"{name!r} cannot be the name of a method")
         self.path = check_path(where) if isinstance(where, Path) else None
         access = _closed(where) if isinstance(where, Access) else Access(listen=grpc_address(check_path(where)))
+        access = replace(access, limits=_LIMITS)
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             name: grpc.unary_unary_rpc_method_handler(self._responder(name, method)) for name, method in methods.items()
         }
@@ -53,8 +58,8 @@ class AdminServer:
             grpc.method_handlers_generic_handler(SERVICE, handlers),
             access,
             service_name=SERVICE,
-            refused_clients=refused_clients or _own_counter(),
-            longest_message=LONGEST_REQUEST,
+            name="admin",
+            metrics=metrics or ListenerMetrics(CollectorRegistry()),
             only_for_owner=True,
         )
         self._unfinished: set[asyncio.Task[Mapping[str, object]]] = set()
@@ -136,7 +141,3 @@ def _closed(access: Access) -> Access:
             "name the operators in allowedClients"
         )
     return access
-
-
-def _own_counter() -> Counter:
-    return Counter("cloudgraft_refused_clients", "Calls refused by allowed clients", registry=CollectorRegistry())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.plugins.driver_service import DriverService
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.server.listener import Access, Listener
@@ -22,15 +24,12 @@ class DriverServer:
     def __init__(self, driver: Driver, access: Access) -> None:
         """Prepares a listener; :meth:`start` opens it."""
         self._service = DriverService(driver)
-        refused = Counter(
-            "cloudgraft_refused_clients", "Calls refused by allowed clients", registry=CollectorRegistry()
-        )
         self._listener = Listener(
             self._service.handler(),
-            access,
+            replace(access, limits=replace(access.limits, message_bytes=_LONGEST_MESSAGE)),
             service_name=SERVICE,
-            refused_clients=refused,
-            longest_message=_LONGEST_MESSAGE,
+            name="driver",
+            metrics=ListenerMetrics(CollectorRegistry()),
         )
 
     @property

@@ -33,7 +33,8 @@ class GrpcServer:
             grpc.method_handlers_generic_handler(SERVICE, handlers),
             access,
             service_name=SERVICE,
-            refused_clients=service.metrics.refused_clients,
+            name="autoscaler",
+            metrics=service.metrics.listeners,
             trouble=trouble,
         )
 

@@ -14,11 +14,13 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
-from prometheus_client import Counter
 
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.server.clients import AllowedClients, GuardedServer
+from cloudgraft.server.connection_watch import ConnectionWatch
 from cloudgraft.server.health import Health
+from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listen import check_exposure, has_port
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 
@@ -36,7 +38,7 @@ class Access:
 
     ``tls`` turns mTLS on, and ``allowed_clients`` names who may call (empty: everyone with a certificate of the client
     authority). Without TLS only a loopback address is accepted, unless ``insecure`` says otherwise. ``credentials``
-    are ready-made ones instead of ``tls``.
+    are ready-made ones instead of ``tls``. ``limits`` say how much of the server its clients may take.
     """
 
     listen: str
@@ -44,6 +46,7 @@ class Access:
     credentials: grpc.ServerCredentials | None = None
     allowed_clients: Collection[str] = ()
     insecure: bool = False
+    limits: ListenerLimits = ListenerLimits()
 
     def __post_init__(self) -> None:
         """Refuses what would be open by accident."""
@@ -64,14 +67,14 @@ class Listener:
         access: Access,
         *,
         service_name: str,
-        refused_clients: Counter,
-        longest_message: int = 4 * 1024 * 1024,
+        name: str,
+        metrics: ListenerMetrics,
         trouble: Callable[[], str] | None = None,
         only_for_owner: bool = False,
     ) -> None:
         """Prepares a listener; :meth:`start` opens it.
 
-        ``trouble`` gives the reason why not to send calls here, for the health service; an empty string for none.
+        ``name`` is the listener's in the metrics. ``trouble`` gives the reason why not to send calls here, for the health service; an empty string for none.
         ``only_for_owner`` keeps other users of this host away from a unix socket.
         """
         self._handler = handler
@@ -80,15 +83,15 @@ class Listener:
         self._port = 0
         self.tls = ReloadingCredentials(access.tls) if access.tls else None
         self._credentials = access.credentials
-        allowed = access.allowed_clients
-        self._allowed = AllowedClients(allowed, refused_clients) if allowed else None
-        self._options = (
-            # Without this a second server on the same port would start, and each would get a part of the calls.
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", longest_message),
-            # Clients may idle for minutes between calls; do not take their pings for an attack.
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-        )
+        limits = access.limits
+        refuse = metrics.refusals(name)
+        self._watch = ConnectionWatch(limits.allowed_connections, refuse) if has_port(self._listen) else None
+        if self._watch is not None:
+            metrics.watch(name, self._watch.count, limits.allowed_connections)
+        trust = self._watch.trust if self._watch is not None else None
+        self._allowed = AllowedClients(access.allowed_clients, refuse, trust=trust)
+        self._options = limits.grpc_options()
+        self._calls = limits.calls
         # "plugin" is what go-plugin's hosts ask for.
         self._health = Health(("", "plugin", service_name), trouble)
         self._mask = 0o177 if only_for_owner and not has_port(self._listen) else None
@@ -106,6 +109,8 @@ class Listener:
     async def start(self) -> None:
         """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
         await self._open()
+        if self._watch is not None:
+            self._watch.start(self._port)
         await self._health.start()
 
     async def drop_connections(self) -> None:
@@ -122,6 +127,8 @@ class Listener:
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
         self._stopping.set()
+        if self._watch is not None:
+            self._watch.stop()
         await self._health.stop()
         async with self._turn:
             if self._server is not None:
@@ -153,8 +160,8 @@ class Listener:
                 return
 
     async def _open(self) -> None:
-        server = grpc.aio.server(options=self._options)
-        registry: Any = server if self._allowed is None else GuardedServer(server, self._allowed)
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._calls)
+        registry: Any = GuardedServer(server, self._allowed)
         registry.add_generic_rpc_handlers((self._handler,))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registry)
         names: Sequence[str] = (self._service_name, health.SERVICE_NAME, reflection.SERVICE_NAME)

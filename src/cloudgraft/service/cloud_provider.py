@@ -120,6 +120,7 @@ class CloudProviderService:
 
     async def handle(self, rpc: str, request: Message, call: Call) -> Message:
         """Answers one call; every failure is a CloudgraftError."""
+        self.metrics.last_call = time.time()
         started = time.perf_counter()
         code = StatusCode.OK
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import StatusCode
 from cloudgraft.wire.externalgrpc import RPCS
 
@@ -38,11 +39,13 @@ class ServiceMetrics:
             name: RpcMeter(seconds.labels(name), {code: total.labels(name, code.name) for code in StatusCode})
             for name in RPCS
         }
-        self.refused_clients = Counter(
-            "cloudgraft_refused_clients",
-            "Calls refused because the client's certificate is not an allowed one",
+        self.listeners = ListenerMetrics(self.registry)
+        self.last_call = 0.0  # of a client that may call, in seconds since the epoch
+        Gauge(
+            "cloudgraft_last_allowed_call_timestamp_seconds",
+            "When the last call of an allowed client came; 0 before the first",
             registry=self.registry,
-        )
+        ).set_function(lambda: self.last_call)
         self.certificate_expiry = Gauge(
             "cloudgraft_tls_certificate_expiry_timestamp_seconds",
             "When the server's certificate ends; 0 without TLS",

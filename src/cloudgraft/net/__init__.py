@@ -1,0 +1,1 @@
+"""Limits that every listener shares: descriptors, connections, refusals, log lines."""
