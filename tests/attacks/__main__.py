@@ -82,7 +82,9 @@ async def _run(kind: str, given: argparse.Namespace, directory: Path) -> None:
         await asyncio.sleep(2)
         _print(kind, before, peak, memory(server.pid), probes, most, ready, toll)
         refused = [
-            text for text in get(f"http://{ops}/metrics")[1].splitlines() if "refused" in text and text[0] != "#"
+            text
+            for text in get(f"http://{ops}/metrics")[1].splitlines()
+            if "refused_clients_total" in text and text[0] != "#" and not text.endswith(" 0.0")
         ]
         print("   ", *refused, sep="\n    ", flush=True)
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-__all__ = ["NOT_ALLOWED", "TOO_MANY", "UNKNOWN", "ListenerMetrics", "Refuse"]
+__all__ = ["FLOOD", "NOT_ALLOWED", "TOO_MANY", "UNKNOWN", "ListenerMetrics", "Refuse"]
 
 NOT_ALLOWED = "not_allowed"  # a call of a client whose certificate is not an allowed one
 UNKNOWN = "unknown"  # a call without a certificate or token that the listener knows
 TOO_MANY = "too_many"  # a connection that was closed because the listener had too many
+FLOOD = "flood"  # a connection that was closed because many of its calls were refused
 
 Refuse = Callable[[str], None]  # counts a refusal by its reason
 
@@ -21,7 +22,7 @@ class ListenerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._refused = Counter(
             "cloudgraft_refused_clients",
-            "Calls and connections refused, by listener and reason: not_allowed, unknown, too_many",
+            "Calls and connections refused, by listener and reason: not_allowed, unknown, too_many, flood",
             ["listener", "reason"],
             registry=registry,
         )
@@ -37,7 +38,7 @@ class ListenerMetrics:
 
     def refusals(self, listener: str) -> Refuse:
         """Counts refusals of that listener."""
-        for reason in (NOT_ALLOWED, UNKNOWN, TOO_MANY):
+        for reason in (NOT_ALLOWED, UNKNOWN, TOO_MANY, FLOOD):
             self._refused.labels(listener, reason)
 
         def refuse(reason: str) -> None:

@@ -12,6 +12,8 @@ import grpc.aio
 from cloudgraft.certs.client_names import names_in_pem
 from cloudgraft.net.metrics import NOT_ALLOWED, Refuse
 from cloudgraft.net.rate_limited_log import RateLimitedLog
+from cloudgraft.server.connection_watch import ConnectionWatch
+
 
 log = logging.getLogger("cloudgraft.server")
 
@@ -35,11 +37,11 @@ class AllowedClients:
     Not an interceptor: gRPC would build the guarded method anew for each call, which takes a tenth of a call's time.
     """
 
-    def __init__(self, allowed: Collection[str], refuse: Refuse, *, trust: Callable[[str], None] | None = None) -> None:
-        """No names mean that every client may call. ``trust`` is told the peer of each call that is let through."""
+    def __init__(self, allowed: Collection[str], refuse: Refuse, *, watch: ConnectionWatch | None = None) -> None:
+        """No names mean that every client may call. ``watch`` is told where each call came from."""
         self._allowed = frozenset(allowed)
         self._refuse = refuse
-        self._trust = trust
+        self._watch = watch
         self._logs: dict[tuple[str, ...], RateLimitedLog] = {}
 
     def guarded(self, service: grpc.GenericRpcHandler) -> grpc.GenericRpcHandler:
@@ -49,7 +51,8 @@ class AllowedClients:
     def _guard(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
         # One of the four is set; gRPC's types describe only the one with threads, not the asyncio one.
         inner: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-        allowed, trust, refused, is_stream = self._allowed, self._trust, self._refused, handler.request_streaming
+        allowed, refused, is_stream = self._allowed, self._refused, handler.request_streaming
+        trust = self._watch.trust if self._watch is not None else None
 
         async def admitted(requests: Any, context: Context) -> Any:
             """The call's only message, or its stream of them; raises for a client that may not call."""
@@ -77,12 +80,15 @@ class AllowedClients:
         return grpc.stream_unary_rpc_method_handler(single, handler.request_deserializer, handler.response_serializer)
 
     async def _refused(self, names: tuple[str, ...], context: Context, method: str) -> None:
+        peer = context.peer()
         self._refuse(NOT_ALLOWED)
+        if self._watch is not None:
+            self._watch.refused(peer)
         told = ", ".join(names)
         self._log_of(names).warning(
             "refused a client that is not in allowedClients: %s",
             told or "a certificate without a name",
-            extra={"peer": context.peer(), "certificate": names, "rpc": method},
+            extra={"peer": peer, "certificate": names, "rpc": method},
         )
         await context.abort(
             grpc.StatusCode.PERMISSION_DENIED,

@@ -1,72 +1,105 @@
-"""Keeps room on a gRPC listener: closes connections that have proved nothing before gRPC refuses new ones."""
+"""Keeps room on a gRPC listener: closes connections that flood it, and those that have proved nothing when it is full.
+
+gRPC can do neither. It counts the calls of all connections together, and accepts connections until none is left for the
+autoscaler.
+"""
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import time
 from typing import Final
 from urllib.parse import unquote
 
 from cloudgraft.net import own_sockets
 from cloudgraft.net.connections import choose
-from cloudgraft.net.metrics import TOO_MANY, Refuse
+from cloudgraft.net.metrics import FLOOD, TOO_MANY, Refuse
 
 __all__ = ["ConnectionWatch"]
 
-_EVERY: Final = 0.2  # seconds
-_ROOM: Final = 4  # this part of the places is kept free
+_EVERY: Final = 0.2  # seconds between two counts
+_EVERY_WHEN_FULL: Final = 0.05
+_LOOK_EVERY: Final = 5.0  # seconds at most between two looks at all descriptors, when there are many
+_PAUSE: Final = 0.02  # seconds at least between two looks at all descriptors
+_ROOM: Final = 2  # this part of the places is kept free for those that come between two counts
+_PATIENCE: Final = 20  # refused calls between two counts that make a flood; a wrongly configured client makes fewer
 
 
 class ConnectionWatch:
-    """Watches one port, in a thread of its own: it must work also when the event loop is busy."""
+    """Watches the connections to one port. It runs in the event loop of the listener."""
 
     def __init__(self, limit: int, refuse: Refuse) -> None:
         """``limit`` is how many connections gRPC accepts."""
-        self._limit = limit
+        self._most = limit - limit // _ROOM
         self._refuse = refuse
         self._port = 0
-        self._trusted: set[str] = set()
-        self._ages: dict[own_sockets.Peer, int] = {}  # in the order in which they were first seen
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._trusted: set[str] = set()  # as gRPC names peers
+        self._refused: dict[str, int] = {}  # calls since the last count, by peer
+        self._found: dict[own_sockets.Peer, int] = {}  # their descriptors, in the order in which they were first seen
+        self._looked = 0.0
+        self._enough = self._most  # descriptors of the process with which this port may have too many
+        self._task: asyncio.Task[None] | None = None
 
     def trust(self, peer: str) -> None:
-        """An allowed call came from there, by gRPC's name for it. Called for every call, so it does little."""
+        """An allowed call came from there. Called for every call, so it does little."""
         self._trusted.add(peer)
+
+    def refused(self, peer: str) -> None:
+        """A call from there was refused; after many the connection is closed, with all that it has in the queue."""
+        count = self._refused[peer] = self._refused.get(peer, 0) + 1
+        if count >= _PATIENCE and self._hang_up(_parsed(peer)):
+            self._refuse(FLOOD)
 
     def start(self, port: int) -> None:
         """Begins to watch."""
         self._port = port
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="connection watch", daemon=True)
-        self._thread.start()
+        self._task = asyncio.create_task(self._run(), name="connection watch")
 
     def stop(self) -> None:
-        """Ends it; the thread goes by itself."""
-        self._stop.set()
+        """Ends it."""
+        if self._task is not None:
+            self._task.cancel()
 
     def count(self) -> int:
-        """How many connections there are."""
+        """How many connections there are. May be asked from any thread."""
         return len(own_sockets.accepted(self._port)) if self._port else 0
 
-    def _run(self) -> None:
-        while not self._stop.wait(_EVERY):
-            # All descriptors are counted, which is quick, before any is looked at.
-            if own_sockets.count_descriptors() > self._most:
-                self._make_room()
+    async def _run(self) -> None:
+        pause = _EVERY
+        while True:
+            await asyncio.sleep(pause)
+            self._refused.clear()
+            # All descriptors are counted, which is quick. They are looked at only when this port may have too many.
+            total = own_sockets.count_descriptors()
+            is_old = time.monotonic() - self._looked > _LOOK_EVERY and total > self._most
+            closed = self._make_room() if total > self._enough or is_old else 0
+            pause = _EVERY_WHEN_FULL if closed else _EVERY
+            if total > self._enough or is_old:
+                self._enough = total - closed + max(0, self._most - len(self._found))
 
-    @property
-    def _most(self) -> int:
-        return self._limit - self._limit // _ROOM
+    def _make_room(self) -> int:
+        """Closes as many connections as there are too many, if so many have proved nothing; gives their number."""
+        self._look()
+        trusted = {peer for peer in map(_parsed, self._trusted) if peer in self._found}
+        self._trusted = {name for name in self._trusted if _parsed(name) in trusted}
+        untrusted = {peer: peer[0] for peer in self._found if peer not in trusted}
+        doomed = choose(untrusted, len(self._found) - self._most)
+        closed = sum(self._hang_up(peer) for peer in doomed)
+        for _ in range(closed):
+            self._refuse(TOO_MANY)
+        return closed
 
-    def _make_room(self) -> None:
+    def _hang_up(self, peer: own_sockets.Peer) -> bool:
+        """True when it is done; a connection that is already gone, or was not found yet, is left."""
+        if peer not in self._found and time.monotonic() - self._looked > _PAUSE:
+            self._look()
+        descriptor = self._found.pop(peer, None)
+        return descriptor is not None and own_sockets.hang_up(descriptor, peer, self._port)
+
+    def _look(self) -> None:
         found = own_sockets.accepted(self._port)
-        self._ages = {peer: found[peer] for peer in [*(old for old in self._ages if old in found), *found]}
-        trusted = {peer for peer in map(_parsed, tuple(self._trusted)) if peer in found}
-        self._trusted = {name for name in tuple(self._trusted) if _parsed(name) in trusted}
-        untrusted = {peer: peer[0] for peer in self._ages if peer not in trusted}
-        for peer in choose(untrusted, len(found) - self._most):
-            if own_sockets.hang_up(found[peer], peer, self._port):
-                self._refuse(TOO_MANY)
+        self._found = {peer: found[peer] for peer in [*(old for old in self._found if old in found), *found]}
+        self._looked = time.monotonic()
 
 
 def _parsed(name: str) -> own_sockets.Peer:

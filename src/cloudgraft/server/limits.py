@@ -14,7 +14,7 @@ class ListenerLimits:
     """The defaults fit an autoscaler with several replicas: one connection each, tens of calls at once."""
 
     connections: int = 512  # at most the listener's share of the descriptors
-    streams: int = 100  # calls under way on one connection
+    streams: int = 50  # calls under way on one connection
     calls: int = 1000  # calls under way on all of them
     handshake: float = 10.0  # seconds from the connection to its first HTTP/2 frame
     idle: float = 600.0  # seconds without a call after which a connection is closed, in an orderly way
@@ -35,6 +35,9 @@ class ListenerLimits:
             ("grpc.max_allowed_incoming_connections", self.allowed_connections),
             # Streams that were reset count until gRPC has freed them: that bounds rapid resets too.
             ("grpc.max_concurrent_streams", self.streams),
+            # gRPC drops calls of all connections at random when too many wait: more than all can have do not.
+            ("grpc.server.max_pending_requests", self.allowed_connections * self.streams),
+            ("grpc.server.max_pending_requests_hard_limit", self.allowed_connections * self.streams + 1),
             ("grpc.server_handshake_timeout_ms", handshake),
             ("grpc.http2.settings_timeout", handshake),
             ("grpc.max_connection_idle_ms", max(1, round(self.idle * 1000))),

@@ -88,8 +88,7 @@ class Listener:
         self._watch = ConnectionWatch(limits.allowed_connections, refuse) if has_port(self._listen) else None
         if self._watch is not None:
             metrics.watch(name, self._watch.count, limits.allowed_connections)
-        trust = self._watch.trust if self._watch is not None else None
-        self._allowed = AllowedClients(access.allowed_clients, refuse, trust=trust)
+        self._allowed = AllowedClients(access.allowed_clients, refuse, watch=self._watch)
         self._options = limits.grpc_options()
         self._calls = limits.calls
         # "plugin" is what go-plugin's hosts ask for.
