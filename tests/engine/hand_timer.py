@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 
+from cloudgraft.store.database_clock import DatabaseClock
 from cloudgraft.store.journal import JournalUnavailableError
+from cloudgraft.store.lease_watch import LeaseRow, LeaseWatch
 
 
 class HandTimer:
-    """Time stands still until :meth:`advance`."""
+    """Time stands still until :meth:`advance`. ``rate``: how fast this clock runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: float = 1.0) -> None:
+        self._rate = rate
         self._time = 1000.0
         self._sleepers: dict[asyncio.Future[None], float] = {}
 
@@ -28,14 +32,14 @@ class HandTimer:
 
     def advance(self, seconds: float) -> None:
         """Time passes, and nobody has run meanwhile: as if the process had been stopped."""
-        self._time += seconds
+        self._time += seconds * self._rate
         for waker, when in self._sleepers.items():
             if when <= self._time and not waker.done():
                 waker.set_result(None)
 
     def next_waking(self) -> float:
         """In how many seconds the next sleeper wakes."""
-        return min(self._sleepers.values()) - self._time
+        return max(0.0, min(self._sleepers.values(), default=math.inf) - self._time) / self._rate
 
 
 async def pump() -> None:
@@ -44,38 +48,56 @@ async def pump() -> None:
         await asyncio.sleep(0)
 
 
-async def pass_time(timer: HandTimer, seconds: float) -> None:
+async def pass_time(timer: HandTimer, seconds: float, *others: HandTimer) -> None:
     """Time passes as it does for a process that runs: nobody wakes late."""
-    end = timer.now() + seconds
+    timers, left = (timer, *others), seconds
     await pump()
-    while timer._sleepers and timer.now() + timer.next_waking() < end:
-        timer.advance(max(0.0, timer.next_waking()))
+    while (step := min(each.next_waking() for each in timers)) < left:
+        for each in timers:
+            each.advance(step)
+        left -= step
         await pump()
-    timer.advance(end - timer.now())
+    for each in timers:
+        each.advance(left)
     await pump()
 
 
 @dataclass(slots=True)
 class LeaseTable:
-    """What the database holds."""
+    """What the database holds: a counter, and no time."""
 
-    timer: HandTimer
     ttl: float = 10.0
     holder: str = ""
     epoch: int = 0
-    ends: float = 0.0
+    renewals: int = 0
+    server: str = "primary"
+    taken_on: str = ""
 
     def is_taken(self) -> bool:
-        return bool(self.holder) and self.timer.now() < self.ends
+        return bool(self.holder)
+
+    def row(self) -> LeaseRow:
+        return LeaseRow(
+            server=self.server,
+            taken_on=self.taken_on,
+            holder=self.holder,
+            epoch=self.epoch,
+            renewals=self.renewals,
+            seconds=self.ttl,
+        )
 
 
 class TableLease:
-    """One replica's lease. It can be made to fail, or to hang: before the database acts, or after."""
+    """One replica's lease, by a clock of its own. It can be made to fail, or to hang: before the database acts, or
+    after."""
 
-    def __init__(self, table: LeaseTable, name: str) -> None:
+    def __init__(self, table: LeaseTable, name: str, timer: HandTimer) -> None:
         self._table = table
-        self._name = name
-        self._epoch = 0
+        self.holder = name
+        self._timer = timer
+        self._watch = LeaseWatch(table.ttl)
+        self._claim = (0, "")  # epoch and server
+        self.clock = DatabaseClock(bound=60.0)
         self.seconds = table.ttl
         self.log: list[str] = []
         self.error: Exception | None = None
@@ -83,30 +105,43 @@ class TableLease:
         self.after: asyncio.Event | None = None  # an answer waits for it on its way back
 
     async def acquire(self) -> int | None:
+        sent = self._timer.now()
         await self._there("acquire")
         table = self._table
-        won = not table.is_taken() or table.holder == self._name
+        self._watch.see(table.row(), self._timer.now())
+        now = self._timer.now()
+        won = self._watch.is_still_ours(now) or self._watch.seconds_left(now) <= 0
         if won:
-            table.holder, table.epoch, table.ends = self._name, table.epoch + 1, table.timer.now() + table.ttl
-            self._epoch = table.epoch
+            table.holder, table.epoch, table.renewals = self.holder, table.epoch + 1, 0
+            table.taken_on = table.server
+            self._claim = (table.epoch, table.server)
+            self._watch.ask(self.holder, *self._claim)
         epoch = table.epoch
         await self._back()
-        return epoch if won else None
+        if not won:
+            return None
+        self._watch.confirm(sent)
+        return epoch
 
     async def renew(self) -> bool:
+        sent = self._timer.now()
         await self._there("renew")
-        table = self._table
-        kept = table.is_taken() and (table.holder, table.epoch) == (self._name, self._epoch)
+        kept = self._is_ours()
         if kept:
-            table.ends = table.timer.now() + table.ttl
+            self._table.renewals += 1
         await self._back()
+        if kept:
+            self._watch.confirm(sent)
         return kept
 
     async def release(self) -> None:
         await self._there("release")
-        if (self._table.holder, self._table.epoch) == (self._name, self._epoch):
+        if self._is_ours():
             self._table.holder = ""
         await self._back()
+
+    def _is_ours(self) -> bool:
+        return (self._table.holder, self._table.epoch, self._table.server) == (self.holder, *self._claim)
 
     async def find_leader(self) -> LeaseTable | None:
         if self.error is not None:

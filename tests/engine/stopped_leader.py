@@ -13,6 +13,7 @@ import sys
 
 from cloudgraft.engine.leadership import Leadership, LeaseLike
 from cloudgraft.engine.timer import SystemTimer
+from cloudgraft.store.database_clock import DatabaseClock
 from cloudgraft.store.lease import Lease
 
 
@@ -21,6 +22,7 @@ class OwnLease:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.clock = DatabaseClock()
         self.epoch = 0
 
     async def acquire(self) -> int | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -77,6 +80,21 @@ class PostgresPlace(Place):
         journal = SqlJournal.postgresql(self.url, cluster_id=cluster_id, lease=lease or self.lease())
         self._journals.append(journal)
         return journal
+
+
+@asynccontextmanager
+async def renewed(journal: SqlJournal) -> AsyncIterator[None]:
+    """The journal's leader goes on renewing its lease, if it has one."""
+
+    async def renew(lease: Lease) -> None:
+        while await lease.renew():
+            await asyncio.sleep(0.05)
+
+    renewing = asyncio.ensure_future(renew(journal._lease)) if journal._lease else None
+    yield
+    if renewing is not None:
+        renewing.cancel()
+        await asyncio.wait({renewing})
 
 
 def machine(name: str, *, version: int = 1, **changes: object) -> MachineRecord:

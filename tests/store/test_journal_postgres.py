@@ -15,7 +15,7 @@ import pytest
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store.address import PostgresAddress
-from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
+from cloudgraft.store.journal import FencedError, JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
@@ -57,6 +57,11 @@ async def test_a_server_that_was_restarted_is_found_again_without_help(
             await journal.load()
         with pytest.raises(JournalUnavailableError):
             await own_place.journal().open()
+    with pytest.raises(FencedError, match="restarted or has failed over"):
+        await journal.write(change(machine("blind")))  # what it knows may not be what this server has
+    assert journal._lease is not None
+    assert await journal._lease.acquire() == 2
+    await journal.load()
     await journal.write(change(machine("after")))
     assert [found.name for found in (await journal.load()).machines] == ["after", "before"]
 

@@ -20,7 +20,7 @@ from cloudgraft.store.migrate import Schema, SchemaState
 from cloudgraft.store.rows import machine_row
 from cloudgraft.store.schema import HEAD, metadata, version
 from cloudgraft.store.statements import write_cluster_id
-from tests.store.places import Place, PostgresPlace, SqlitePlace, change, machine
+from tests.store.places import Place, PostgresPlace, SqlitePlace, change, machine, renewed
 
 _FIRST = "0001"
 
@@ -117,12 +117,26 @@ async def test_an_older_postgresql_journal_waits_for_an_explicit_upgrade(postgre
 
 
 async def test_postgresql_is_not_upgraded_while_a_replica_leads(postgres_place: PostgresPlace) -> None:
-    await postgres_place.opened()
+    journal = await postgres_place.opened()
     _pretend(postgres_place, _FIRST)
     database = postgres_place.database()
-    with pytest.raises(JournalLockedError, match=r"in use by process \d+ on .*stop all replicas"):
-        database.open(Access.UPGRADE)
+    async with renewed(journal):
+        with pytest.raises(JournalLockedError, match=r"in use by process \d+ on .*stop all replicas"):
+            await asyncio.to_thread(database.open, Access.UPGRADE)
     database.close()
+
+
+async def test_a_lease_by_the_databases_clock_becomes_a_counter(postgres_place: PostgresPlace) -> None:
+    """Up to schema 0006, a lease had an end by the database's clock."""
+    _fill_old(postgres_place, "0004")
+    database = postgres_place.database()
+    _execute(database, "INSERT INTO lease VALUES (1, 'the old leader', 7, 1e12)")
+    with pytest.raises(JournalLockedError, match="in use by the old leader: stop all replicas first"):
+        database.open(Access.UPGRADE)
+    _execute(database, "UPDATE lease SET expires_at = 0")
+    assert database.open(Access.UPGRADE).schema is Schema.OLDER
+    database.close()
+    assert await postgres_place.lease().acquire() == 8  # epochs go on growing
 
 
 async def test_a_replica_does_not_lead_on_a_schema_that_was_changed_meanwhile(postgres_place: PostgresPlace) -> None:
@@ -163,12 +177,12 @@ async def test_two_replicas_may_start_on_an_empty_postgresql_at_once(postgres_pl
     assert len({(await journal.load()).cluster_id for journal in journals}) == 1
 
 
-def _fill_old(place: Place) -> None:
-    """A journal of the first release, with a machine in it."""
+def _fill_old(place: Place, revision: str = _FIRST) -> None:
+    """A journal of an old release, with a machine in it."""
     _empty_file(place)
     database = place.database()
     with database.transaction(Mode.WRITE) as connection:
-        migrate.upgrade(connection, _FIRST)
+        migrate.upgrade(connection, revision)
         write_cluster_id(connection, "old-id", 0.0)
         old = Table("machines", MetaData(), autoload_with=connection)
         row = {name: value for name, value in machine_row(machine("m-1")).items() if name in old.c}
@@ -181,3 +195,8 @@ def _pretend(place: Place, revision: str) -> None:
     with database.transaction(Mode.WRITE) as connection:
         connection.execute(version.update().values(version_num=revision))
     database.close()
+
+
+def _execute(database: Database, statement: str) -> None:
+    with database.transaction(Mode.WRITE) as connection:
+        connection.execute(text(statement))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from cloudgraft.store.records import (
 from cloudgraft.store.schema import HEAD
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.store.transfer import export_lines, import_lines
-from tests.store.places import Place, PostgresPlace, SqlitePlace, event, machine, machines
+from tests.store.places import Place, PostgresPlace, SqlitePlace, event, machine, machines, renewed
 
 
 async def _fill(journal: SqlJournal) -> None:
@@ -110,10 +111,11 @@ async def test_an_empty_journal_takes_on_the_identity_of_what_is_imported(place:
 
 
 async def test_nothing_is_imported_while_a_server_has_the_journal(place: Place) -> None:
-    await place.opened()
+    journal = await place.opened()
     lines = _exported(place)
-    with pytest.raises(JournalLockedError, match=r"in use by process \d+"):
-        _imported(place, lines)
+    async with renewed(journal):
+        with pytest.raises(JournalLockedError, match=r"in use by process \d+"):
+            await asyncio.to_thread(_imported, place, lines)
 
 
 async def test_nobody_leads_during_an_import_and_anybody_can_afterwards(postgres_place: PostgresPlace) -> None:

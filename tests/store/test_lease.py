@@ -1,8 +1,9 @@
-"""One leader at a time, by the database's word; and whoever was leader writes nothing any more."""
+"""One leader at a time, without asking any clock but one's own; a former leader writes nothing any more."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 import psycopg
 import pytest
@@ -12,7 +13,7 @@ from cloudgraft.store.lease import Lease
 from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, shift_database_clock
 from tests.store.places import PostgresPlace, change, machine
 
 
@@ -30,10 +31,10 @@ async def _replica(place: PostgresPlace) -> tuple[SqlJournal, Lease]:
     return journal, lease
 
 
-def _let_it_end(place: PostgresPlace) -> None:
-    """As if the time of the lease had passed."""
+def _release_for(place: PostgresPlace) -> None:
+    """As if the lease had ended, and its holder did not know."""
     with psycopg.connect(place.url) as connection:
-        connection.execute(b"UPDATE lease SET expires_at = 0")
+        connection.execute(b"UPDATE lease SET holder = ''")
 
 
 async def test_of_several_replicas_one_leads_and_all_know_which(place: PostgresPlace) -> None:
@@ -50,30 +51,72 @@ async def test_of_several_replicas_one_leads_and_all_know_which(place: PostgresP
         assert (lease.seconds_left() > 0) == (lease is leader)
 
 
-async def test_a_lease_is_renewed_by_its_holder_only_and_only_in_time(place: PostgresPlace) -> None:
+async def test_a_lease_is_renewed_by_its_holder_only(place: PostgresPlace) -> None:
     first, second = place.lease(), place.lease()
     assert await first.renew() is False  # it never had it
     assert await first.acquire() == 1
     assert await second.renew() is False
     assert await first.renew() is True
     assert 0 < first.seconds_left() <= 15
-    _let_it_end(place)
+    _release_for(place)
     assert await first.renew() is False
     assert (first.claim, first.seconds_left()) == (None, 0.0)
     assert await second.acquire() == 2
     assert await first.renew() is False
 
 
-async def test_a_lease_ends_by_itself(place: PostgresPlace) -> None:
+async def test_a_lease_ends_when_it_was_not_renewed_for_its_length(place: PostgresPlace) -> None:
     first, second = place.lease(seconds=1.5), place.lease()
     assert await first.acquire() == 1
 
     async def taken_over() -> bool:
         return await second.acquire() is not None
 
+    assert not await taken_over()
+    began = time.monotonic()
     await until(taken_over)
-    assert first.seconds_left() == 0.0  # it knows by its own clock, no later than the database
+    assert time.monotonic() - began > 1.2  # it waits for the holder's lease, not for its own
+    assert first.seconds_left() == 0.0  # it knows by its own clock, before anybody else can have it
     assert await first.renew() is False
+
+
+async def test_each_renewal_makes_others_wait_again(place: PostgresPlace) -> None:
+    first, second = place.lease(seconds=1.0), place.lease()
+    assert await first.acquire() == 1
+    for _ in range(10):
+        assert await second.acquire() is None
+        await asyncio.sleep(0.2)  # longer than the lease in all
+        assert await first.renew() is True
+
+
+@pytest.mark.parametrize("jump", [-600, 600])
+async def test_no_clock_of_the_database_that_jumps_stops_or_hastens_a_takeover(place: PostgresPlace, jump: int) -> None:
+    """Ten minutes back once stopped the take-over for as long; forward, it elected a second leader early."""
+    first, second = place.lease(seconds=1.5), place.lease()
+    assert await first.acquire() == 1
+    assert await second.acquire() is None
+    shift_database_clock(place.url, jump)
+    await first.close()  # so that the next connection sees the new clock
+    await second.close()
+    began = time.monotonic()
+    assert await second.acquire() is None  # not early
+
+    async def taken_over() -> bool:
+        return await second.acquire() is not None
+
+    await until(taken_over)  # nor late
+    assert time.monotonic() - began < 10
+    assert second.clock.offset == pytest.approx(jump, abs=5)
+
+
+async def test_a_restarted_process_of_the_same_name_is_another_holder(place: PostgresPlace) -> None:
+    first, second = (Lease(place.url, holder="replica-0", seconds=60) for _ in range(2))
+    assert await first.acquire() == 1
+    assert await second.acquire() is None
+    assert await first.renew() is True
+    await first.release()
+    await first.close()
+    await second.close()
 
 
 async def test_a_released_lease_can_be_taken_at_once_in_a_higher_epoch(place: PostgresPlace) -> None:
@@ -105,9 +148,9 @@ async def test_the_late_writes_of_a_former_leader_are_refused_by_the_database(pl
     await old_lease.acquire()
     await old.load()
     await old.write(change(machine("m-1")))
-    _let_it_end(place)
+    _release_for(place)
     with pytest.raises(FencedError, match="does not lead any more"):
-        await old.write(change(machine("m-2")))  # even before anybody else leads
+        await old.write(change(machine("m-2")))
     assert await new_lease.acquire() == 2
     contents = await new.load()
     assert [found.name for found in contents.machines] == ["m-1"]
@@ -156,7 +199,9 @@ async def test_who_does_not_lead_can_read_but_not_write(place: PostgresPlace) ->
 
 async def test_nobody_takes_over_in_the_middle_of_a_write(place: PostgresPlace, postgres: PostgresServer) -> None:
     """The write holds the lease row: whoever wants the lease waits for it, and then finds what was written."""
-    old, old_lease = await _replica(place)
+    old_lease = place.lease(seconds=1.0)
+    old = place.journal(lease=old_lease)
+    await old.open()
     new, new_lease = await _replica(place)
     await old_lease.acquire()
     await old.load()
@@ -164,13 +209,11 @@ async def test_nobody_takes_over_in_the_middle_of_a_write(place: PostgresPlace, 
         stranger.execute(b"LOCK TABLE machines IN EXCLUSIVE MODE")
         writing = asyncio.ensure_future(old.write(change(machine("m-1"))))
         await until(lambda: _waits(postgres, "relation"))
-        acquiring = asyncio.ensure_future(new_lease.acquire())
+        acquiring = asyncio.ensure_future(_acquired(new_lease))
         await until(lambda: _waits(postgres, "transactionid"))
         stranger.rollback()
     await writing
-    await acquiring
-    _let_it_end(place)
-    assert await new_lease.acquire() == 2
+    assert await acquiring == 2
     assert [found.name for found in (await new.load()).machines] == ["m-1"]
 
 
@@ -196,6 +239,8 @@ async def test_without_the_database_a_lease_is_neither_renewed_nor_lost_before_i
             with pytest.raises(JournalUnavailableError):
                 await lease.renew()
             assert lease.seconds_left() > 0
+        assert await lease.renew() is False  # the server was restarted: what it holds must be read again
+        assert await lease.acquire() == 2  # but nobody else can have led meanwhile
         assert await lease.renew() is True
         with server.frozen():
             lease.seconds = 3.0  # a call has a third of it
@@ -209,6 +254,12 @@ async def test_without_the_database_a_lease_is_neither_renewed_nor_lost_before_i
 async def test_a_lease_needs_a_journal_that_was_opened_before(postgres_place: PostgresPlace) -> None:
     with pytest.raises(JournalBrokenError, match="lacks a table"):
         await postgres_place.lease().acquire()
+
+
+async def _acquired(lease: Lease) -> int:
+    while (epoch := await lease.acquire()) is None:
+        await asyncio.sleep(0.02)
+    return epoch
 
 
 def _waits(server: PostgresServer, kind: str) -> bool:

@@ -25,7 +25,11 @@ def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
     if database is None:
         return SqlJournal.sqlite(_path(config), cluster_id=config.cluster_id), None
     address = postgres_address(database)
-    lease = Lease(address, seconds=config.store.lease_duration.total_seconds())
+    lease = Lease(
+        address,
+        seconds=config.store.lease_duration.total_seconds(),
+        max_clock_offset=config.store.max_clock_offset.total_seconds(),
+    )
     return SqlJournal.postgresql(address, cluster_id=config.cluster_id, lease=lease), lease
 
 

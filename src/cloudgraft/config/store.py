@@ -89,7 +89,7 @@ class DatabasePlace(Section):
             raise refuse("is missing", "for example user: cloudgraft")
         return value
 
-    @field_validator("user", "password_file", "sslmode", "ca", "lease_duration", check_fields=False)
+    @field_validator("user", "password_file", "sslmode", "ca", "lease_duration", "max_clock_offset", check_fields=False)
     @classmethod
     def _check_belongs(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("address", "") is None:
@@ -125,6 +125,10 @@ class Store(DatabasePlace):
     lease_duration: PositiveDuration = Field(
         timedelta(seconds=15),
         description="How long a leader that is not heard of stays the leader: another replica waits that long.",
+    )
+    max_clock_offset: PositiveDuration = Field(
+        timedelta(minutes=1),
+        description="How far a replica's clock may be from the database's. One that is further off lets another lead.",
     )
     keep_gone: Duration = Field(
         timedelta(days=2),

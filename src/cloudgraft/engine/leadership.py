@@ -1,12 +1,13 @@
-"""Which of several replicas leads, and that one which no longer does finds out before it does harm.
+"""Leader election with self-fencing: a deposed leader stops before it can act.
 
 A leader renews its lease every third of its length. It counts itself out some time before the lease ends, by a clock of
 its own and from the moment *before* it asked for the last renewal: so at no time do two processes take themselves for
 the leader, whatever hangs in between. :meth:`Leadership.is_leader` is that check. It asks nobody, so a process that was
-stopped or suspended and wakes up after hours gets the right answer at the first call.
+stopped or suspended and wakes up after hours gets the right answer at the first call. The other half of the proof, how
+long the others wait, is in :mod:`cloudgraft.store.lease_watch`.
 
     follower ──acquired──▶ elected ──on_elected──▶ leading ──▶ fenced ──on_fenced──▶ follower
-                              └────────── lost, late, failed, stopping ──▲
+                              └── lost, late, failed, stepped back, stopping ──▲
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import Any, Final, Protocol
 
 from cloudgraft.engine.timer import Patience, SystemTimer, Timer
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
+from cloudgraft.store.database_clock import DatabaseClock
 from cloudgraft.store.journal import FencedError
+from cloudgraft.store.lease_watch import USABLE
 
 __all__ = ["Holder", "Leadership", "LeaseLike", "SoleLease"]
 
@@ -47,8 +50,12 @@ class LeaseLike(Protocol):
     def seconds(self) -> float:
         """How long it lasts unless it is renewed."""
 
+    @property
+    def clock(self) -> DatabaseClock:
+        """How far this host's clock is from that of the place where the lease is kept."""
+
     async def acquire(self) -> int | None:
-        """Takes it if it is free, or was ours: a new epoch, higher than any before. None when another has it."""
+        """Takes it if it is free, or was ours: a new epoch. None when another has it, or may have."""
 
     async def renew(self) -> bool:
         """Makes it last longer; False when it is no longer ours."""
@@ -57,13 +64,14 @@ class LeaseLike(Protocol):
         """Lets go of it, if it is ours, so that another need not wait for its end."""
 
     async def find_leader(self) -> Holder | None:
-        """Who has it now; None when nobody has."""
+        """Who has it now; None when nobody has, as far as is known."""
 
 
 class SoleLease:
     """The lease of a process that shares its journal with nobody: it never ends."""
 
     seconds = math.inf
+    clock = DatabaseClock()
 
     async def acquire(self) -> int | None:
         """Always ours."""
@@ -94,7 +102,7 @@ class _Times:
     @property
     def usable(self) -> float:
         """For how long it is trusted; the rest is a margin for clocks that differ and checks that have just passed."""
-        return self.lease * 0.8
+        return self.lease * USABLE
 
     @property
     def renew_every(self) -> float:
@@ -144,6 +152,7 @@ class Leadership:
         self._trouble = "not the leader: it has not been tried yet"
         self._reason = ""  # why the last reign ended
         self._failure: BaseException | None = None  # of on_elected
+        self._gives_way = False  # to another replica, which should lead instead
         self._is_stopping = False
         self._is_patient = False
         self._first: asyncio.Future[None] | None = None
@@ -225,22 +234,24 @@ class Leadership:
             return None
         if epoch is None:
             self._may_hold = False
-            self._tell(f"not the leader: {await self._leader()} leads")
+            self._tell(f"not the leader: {await self._why_not()}")
             return None
         if self._is_stopping or self._timer.now() >= sent + self._times.usable:
             return None  # too late: what is left of it is not worth having
-        self._epoch, self._is_settled, self._reason, self._failure = epoch, False, "", None
+        self._epoch, self._is_settled, self._reason, self._failure, self._gives_way = epoch, False, "", None, False
         self._extend(sent)
         log.info("elected leader", extra={"epoch": epoch})
         return epoch
 
-    async def _leader(self) -> str:
-        """Its name, as far as it can be had."""
+    async def _why_not(self) -> str:
+        """Who leads, as far as that is known, or why the lease is left alone."""
         try:
             leader = await self._patience.answer(self._lease.find_leader(), self._times.attempt)
         except Exception:  # noqa: BLE001 - it is only for people
-            leader = None
-        return leader.holder if leader else "another process"
+            return "another process leads"
+        if leader is not None:
+            return f"{leader.holder} leads"
+        return self._lease.clock.trouble() or "no process leads; the lease is taken once it is certain that none does"
 
     def _elected(self, electing: asyncio.Task[None]) -> None:
         """When ``on_elected`` has ended."""
@@ -278,7 +289,7 @@ class Leadership:
             await self._on_fenced(self._reason)
         except Exception:
             log.exception("what follows the end of leadership failed")
-        if self._failure is not None:
+        if self._failure is not None or self._gives_way:
             await self._release()  # another replica may be able to
         if not self._is_stopping:
             self._patience.begin()
@@ -308,6 +319,9 @@ class Leadership:
                 return _LOST
             if self.is_leader():  # what comes too late does not bring back what has ended
                 self._extend(sent)
+            if reason := self._lease.clock.why_step_back():
+                self._gives_way = True
+                return f"another replica should lead: {reason}"
 
     def _extend(self, sent: float) -> None:
         self._renew_at = sent + self._times.renew_every

@@ -117,7 +117,7 @@ def _refusal(database: Database, known: str, given: str) -> JournalBrokenError:
 def _exchange(database: Database, stored: str, given: str) -> None:
     """Gives a journal without machines another identity. A leader that does not know of it is fenced by that."""
     with database.transaction(Mode.WRITE) as connection:
-        connection.execute(update(schema.lease).values(holder="", expires_at=0.0))  # first: it locks the row
+        connection.execute(update(schema.lease).values(holder=""))  # first: it locks the row
         if connection.execute(select(schema.machines.c.name).limit(1)).first() is not None:
             raise _refusal(database, stored, given)
         write_cluster_id(connection, given, time.time())

@@ -1,84 +1,122 @@
-"""The row of the `lease` table: who leads, until when, in which epoch. All times are the database's own.
+"""Reads and writes the row of the `lease` table: who leads, in which epoch, and how often it has renewed.
 
-Whoever writes locks the row for the length of the transaction, so nobody else can become leader in the middle of it;
-whoever is no longer leader finds a row that is not its own, and writes nothing.
+Every write of a leader locks the row for the length of its transaction, so no other replica can become leader in the
+middle of it. A replica that no longer leads finds a row that is not its own, and writes nothing. No clock is asked:
+:mod:`cloudgraft.store.lease_watch` decides when a lease has ended.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Double, cast, extract, func, select, update
+from sqlalchemy import ColumnElement, Connection, Double, Text, cast, extract, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudgraft.store.journal import FencedError
+from cloudgraft.store.lease_watch import LeaseRow
 from cloudgraft.store.schema import lease
 
-__all__ = ["Claim", "Leader", "extend", "fence", "find_leader", "give_up", "take"]
+__all__ = ["Claim", "Leader", "SeenRow", "extend", "fence", "give_up", "look", "take"]
 
 _NOW = cast(extract("epoch", func.clock_timestamp()), Double)  # not now(): that is when the transaction began
+# A name for this run of this server: a restart, a standby and a restored copy each have another. Only compared.
+_SERVER = cast(extract("epoch", func.pg_postmaster_start_time()), Text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Somebody's word that it leads, in a certain epoch. Epochs only grow."""
+    """The right to lead in a certain epoch, as one run of the database's server gave it.
+
+    ``holder`` is part of it: after a failover without the last commits, the same epoch may be given once more.
+    """
 
     holder: str
     epoch: int
+    server: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leader(Claim):
-    """Who leads now, and for how many seconds unless it renews."""
+class Leader:
+    """Who leads now. In ``seconds_left`` another replica may take over, unless it is heard of."""
 
+    holder: str
+    epoch: int
     seconds_left: float
 
 
-def take(connection: Connection, holder: str, seconds: float) -> int | None:
-    """Becomes leader if nobody is, in a new epoch; None when somebody else leads."""
+@dataclass(frozen=True, slots=True)
+class SeenRow:
+    """The row, and the time by the database's wall clock when it was read."""
+
+    row: LeaseRow
+    database_time: float
+
+
+def look(connection: Connection, *, lock: bool = False) -> SeenRow:
+    """The row, which is made when there is none. ``lock``: it stays as it is until the transaction ends."""
+    columns = (lease.c.server, lease.c.holder, lease.c.epoch, lease.c.renewals, lease.c.seconds)
+    statement = select(_SERVER, *columns, _NOW).where(lease.c.id == 1)
+    if lock:
+        statement = statement.with_for_update()
+    found = connection.execute(statement).one_or_none()
+    if found is None:
+        new = insert(lease).values(id=1, holder="", epoch=0, renewals=0, seconds=0.0, server="")
+        connection.execute(new.on_conflict_do_nothing())
+        found = connection.execute(statement).one()
+    server, taken_on, holder, epoch, renewals, seconds, now = found
+    row = LeaseRow(server=server, taken_on=taken_on, holder=holder, epoch=epoch, renewals=renewals, seconds=seconds)
+    return SeenRow(row, now)
+
+
+def take(connection: Connection, seen: LeaseRow, holder: str, seconds: float) -> Claim | None:
+    """Becomes leader in a new epoch, if the row is still as it was seen; None when it has changed."""
     statement = (
-        insert(lease)
-        .values(id=1, holder=holder, epoch=1, expires_at=_NOW + seconds)
-        .on_conflict_do_update(
-            index_elements=["id"],
-            set_={"holder": holder, "epoch": lease.c.epoch + 1, "expires_at": _NOW + seconds},
-            where=(lease.c.expires_at <= _NOW) | (lease.c.holder == holder),
+        update(lease)
+        .where(
+            lease.c.id == 1,
+            lease.c.holder == seen.holder,
+            lease.c.epoch == seen.epoch,
+            lease.c.renewals == seen.renewals,
         )
-        .returning(lease.c.epoch)
+        .values(holder=holder, epoch=seen.epoch + 1, renewals=0, seconds=seconds, server=seen.server)
     )
-    return connection.execute(statement).scalar()
+    if connection.execute(statement).rowcount != 1:
+        return None
+    return Claim(holder=holder, epoch=seen.epoch + 1, server=seen.server)
 
 
-def extend(connection: Connection, claim: Claim, seconds: float) -> bool:
-    """Leads for longer. False: it is too late, or somebody else leads."""
-    statement = update(lease).where(*_is_ours(claim), lease.c.expires_at > _NOW).values(expires_at=_NOW + seconds)
-    return connection.execute(statement).rowcount == 1
+def extend(connection: Connection, claim: Claim, seconds: float) -> float | None:
+    """Leads for longer: the database's time. None: another replica leads, or the database is another one."""
+    renewed = update(lease).where(*_is_ours(claim)).values(renewals=lease.c.renewals + 1, seconds=seconds)
+    return connection.execute(renewed.returning(_NOW)).scalar()
 
 
 def give_up(connection: Connection, claim: Claim) -> None:
-    """Lets somebody else lead at once. The epoch stays, so that the next one is higher."""
-    connection.execute(update(lease).where(*_is_ours(claim)).values(expires_at=0.0))
+    """Lets another replica lead at once. The epoch stays, so that the next one is higher."""
+    connection.execute(update(lease).where(*_is_ours(claim)).values(holder=""))
 
 
 def fence(connection: Connection, claim: Claim) -> None:
-    """Keeps everybody else from becoming leader until the transaction ends; FencedError when we are not.
+    """Keeps every other replica from becoming leader until the transaction ends; FencedError when we are not leader.
 
-    It also waits for an earlier transaction of our own whose connection broke: it may still be about to commit. So
-    whoever reads behind this fence after an ambiguous write knows what came of it.
+    It also waits for an earlier transaction of our own whose connection broke: it may still be about to commit. So a
+    read behind this fence after an ambiguous write shows its outcome.
+
+    A lease that nobody has taken since is still ours, even if we woke up late: nothing was written in between. On
+    another server, what we built on may be missing: a standby may lack the last commits.
     """
-    statement = select(lease.c.epoch).where(*_is_ours(claim), lease.c.expires_at > _NOW).with_for_update()
+    statement = select(lease.c.epoch).where(*_is_ours(claim)).with_for_update()
     if connection.execute(statement).scalar() is None:
-        raise FencedError("this replica does not lead any more: its lease has ended, or another replica has taken over")
-
-
-def find_leader(connection: Connection, *, lock: bool = False) -> Leader | None:
-    """Who leads now; None when nobody does. ``lock``: and nobody begins to until the transaction ends."""
-    statement = select(lease.c.holder, lease.c.epoch, (lease.c.expires_at - _NOW)).where(lease.c.id == 1)
-    row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
-    if row is None or row[2] <= 0:
-        return None
-    return Leader(holder=row[0], epoch=row[1], seconds_left=row[2])
+        raise FencedError(
+            "this replica does not lead any more: another replica has taken over, or the database was restarted or "
+            "has failed over"
+        )
 
 
 def _is_ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    return (lease.c.id == 1, lease.c.holder == claim.holder, lease.c.epoch == claim.epoch)
+    return (
+        lease.c.id == 1,
+        lease.c.holder == claim.holder,
+        lease.c.epoch == claim.epoch,
+        _SERVER == claim.server,
+    )

@@ -10,18 +10,19 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, QueuePool, RootTransaction, create_engine, inspect, text
+from sqlalchemy import Connection, QueuePool, RootTransaction, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, PreconditionError
 from cloudgraft.store import migrate
 from cloudgraft.store.address import PostgresAddress
 from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.journal import JournalBrokenError, JournalLockedError, JournalUnavailableError
+from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.layout import Layout
-from cloudgraft.store.leader import find_leader
+from cloudgraft.store.lease_watch import LeaseRow
 from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 from cloudgraft.store.schema import lease
+from cloudgraft.store.unled import dismiss_leader, has_counter, wait_until_unled
 
 if TYPE_CHECKING:
     import psycopg
@@ -102,6 +103,7 @@ class PostgresDatabase(Database):
 
     def open(self, access: Access) -> SchemaState:
         """See :class:`Database`."""
+        unled = self._wait_until_unled() if access is Access.UPGRADE else None
         with self.transaction(Mode.WRITE) as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             self._check_server(connection)
@@ -109,6 +111,8 @@ class PostgresDatabase(Database):
                 return migrate.look(connection, self.layout)
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": self.layout.lock})
             found = migrate.look(connection, self.layout)
+            if found.schema is Schema.OLDER and access is Access.UPGRADE and self._has_lease:
+                dismiss_leader(connection, unled)
             self._make_current(connection, found, access)
             return found
 
@@ -182,7 +186,6 @@ class PostgresDatabase(Database):
                 "upgrade this replica"
             )
         elif found.schema is Schema.OLDER and access is Access.UPGRADE:
-            self._refuse_while_led(connection)
             migrate.upgrade(connection, layout=self.layout)
         elif found.schema is Schema.OLDER:
             raise JournalBrokenError(
@@ -190,12 +193,17 @@ class PostgresDatabase(Database):
                 f"{self.layout.upgrade}"
             )
 
-    def _refuse_while_led(self, connection: Connection) -> None:
-        if lease.name not in self.layout.metadata.tables or not inspect(connection).has_table(lease.name):
-            return
-        leader = find_leader(connection, lock=True)
-        if leader is not None:
-            raise JournalLockedError(f"{self.label} is in use by {leader.holder}: stop all replicas first")
+    @property
+    def _has_lease(self) -> bool:
+        return lease.name in self.layout.metadata.tables
+
+    def _wait_until_unled(self) -> LeaseRow | None:
+        """Before an upgrade: the row of the free lease; None where there is no lease of this release to watch."""
+        with self.transaction() as connection:
+            is_older = migrate.look(connection, self.layout).schema is Schema.OLDER
+            if not (is_older and self._has_lease and has_counter(connection)):
+                return None
+        return wait_until_unled(self)
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg  # noqa: PLC0415 - an extra; see __init__

@@ -40,7 +40,7 @@ __all__ = [
     "version",
 ]
 
-HEAD: Final = "0006"  # the newest migration: what this release of cloudgraft reads and writes
+HEAD: Final = "0007"  # the newest migration: what this release of cloudgraft reads and writes
 
 metadata = MetaData()
 
@@ -168,7 +168,9 @@ lease = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),  # there is at most one row, number 1
     Column("holder", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
-    Column("expires_at", Double, nullable=False),  # by the database's own clock
+    Column("renewals", BigInteger, nullable=False),
+    Column("seconds", Double, nullable=False),  # how long others wait for the next renewal, each by its own clock
+    Column("server", Text, nullable=False),  # the run of the database's server that gave the lease
 )
 
 # Alembic's own table, made by it with these very columns. The name leaves "alembic_version" to others.

@@ -20,10 +20,12 @@ from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store import leader, schema, statements
 from cloudgraft.store.database import Access, Database, Mode
 from cloudgraft.store.identity import check_cluster_id
-from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
+from cloudgraft.store.journal import JournalBrokenError
+from cloudgraft.store.lease_watch import LeaseRow
 from cloudgraft.store.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.rows import IllegalRowError
+from cloudgraft.store.unled import in_use, wait_until_unled
 
 __all__ = ["export_lines", "import_lines"]
 
@@ -90,8 +92,10 @@ def import_lines(database: Database, lines: Iterable[str]) -> int:
     cluster_id = _head(numbered)
     database.open(Access.SERVE)
     beside = database.stored_cluster_id()
+    # In PostgreSQL: makes sure that nobody leads, nor will until we are done.
+    unled = wait_until_unled(database) if database.engine.dialect.name == "postgresql" else None
     with database.transaction(Mode.WRITE) as connection:
-        claim = _lead(connection)
+        claim = _lead(connection, unled) if unled else None
         _refuse_unless_empty(connection, database)
         statements.write_cluster_id(connection, cluster_id, time.time())
         rows = _fill(connection, numbered)
@@ -115,17 +119,12 @@ def _head(numbered: Iterator[tuple[int, str]]) -> str:
     return check_cluster_id(str(head.get("clusterId", "")))
 
 
-def _lead(connection: Connection) -> leader.Claim | None:
-    """In PostgreSQL: makes sure that nobody leads, nor will until we are done."""
-    if connection.dialect.name != "postgresql":
-        return None
+def _lead(connection: Connection, unled: LeaseRow) -> leader.Claim:
     holder = f"an import, process {os.getpid()} on {socket.gethostname()} ({secrets.token_hex(4)})"
-    epoch = leader.take(connection, holder, _LEASE_SECONDS)
-    if epoch is None:
-        found = leader.find_leader(connection)
-        name = found.holder if found else "another process"
-        raise JournalLockedError(f"the journal is in use by {name}: stop all replicas first")
-    return leader.Claim(holder=holder, epoch=epoch)
+    claim = leader.take(connection, unled, holder, _LEASE_SECONDS)
+    if claim is None:
+        raise in_use(leader.look(connection).row.holder)
+    return claim
 
 
 def _refuse_unless_empty(connection: Connection, database: Database) -> None:

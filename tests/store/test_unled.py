@@ -1,0 +1,32 @@
+"""Commands that change a whole journal: they make sure that no replica leads, and that none goes on leading."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cloudgraft.store.database import Mode
+from cloudgraft.store.journal import FencedError, JournalLockedError
+from cloudgraft.store.records import Change
+from cloudgraft.store.unled import dismiss_leader, wait_until_unled
+from tests.store.places import PostgresPlace
+
+
+async def test_a_leader_that_crashed_is_waited_for_and_a_frozen_one_is_fenced(postgres_place: PostgresPlace) -> None:
+    lease = postgres_place.lease(seconds=1.0)
+    journal = postgres_place.journal(lease=lease)
+    await journal.open()
+    await lease.acquire()
+    await journal.load()
+    database = postgres_place.database()
+    row = await asyncio.to_thread(wait_until_unled, database)
+    assert lease.seconds_left() == 0.0
+    with database.transaction(Mode.WRITE) as connection:
+        dismiss_leader(connection, row)
+    with pytest.raises(FencedError):
+        await journal.write(Change())
+    assert await postgres_place.lease().acquire() == 2
+    with pytest.raises(JournalLockedError, match="in use by process"), database.transaction(Mode.WRITE) as connection:
+        dismiss_leader(connection, row)  # it is another row by now
+    database.close()
