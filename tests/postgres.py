@@ -136,7 +136,8 @@ class PostgresServer:
         name = url.split("/")[3].split("?")[0]
         self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
         self.execute(f'ALTER DATABASE "{name}" RESET ALL')
-        self.execute("DROP SCHEMA IF EXISTS clocks CASCADE", database=name)
+        self.execute(f'ALTER ROLE {_SUPERUSER} IN DATABASE "{name}" RESET ALL')
+        self.execute(f"DROP SCHEMA IF EXISTS clocks_{_SUPERUSER} CASCADE", database=name)
         self.execute("DROP SCHEMA public CASCADE", database=name)
         self.execute("CREATE SCHEMA public", database=name)
         self.execute("GRANT USAGE ON SCHEMA public TO PUBLIC", database=name)
@@ -189,20 +190,20 @@ class PostgresServer:
                 os.kill(process.pid, number)
 
 
-def shift_database_clock(url: str, seconds: float) -> None:
-    """Sets the clock of one database, for connections made from now on, without touching the host's.
+def shift_database_clock(url: str, seconds: float, *, role: str = _SUPERUSER) -> None:
+    """Sets a database's clock as one role sees it, without touching the host's: for connections made from now on.
 
-    A function in a schema that comes before PostgreSQL's own takes the place of clock_timestamp().
+    After a first call the clock jumps for open connections too. A function in a schema that comes before PostgreSQL's
+    own takes the place of clock_timestamp().
     """
-    name = url.split("/")[3].split("?")[0]
-    shifted = f"pg_catalog.clock_timestamp() + interval '{seconds} seconds'"
+    name = url.split("/")[3].split("?", maxsplit=1)[0]
+    shifted = f"SELECT pg_catalog.clock_timestamp() + {seconds:f} * interval ''1 second''"
+    function = f"clocks_{role}.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS '{shifted}'"
+    path = f"clocks_{role}, pg_catalog, public"
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(b"CREATE SCHEMA IF NOT EXISTS clocks")
-        connection.execute(
-            f"CREATE OR REPLACE FUNCTION clocks.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT "
-            f"{shifted.replace(chr(39), chr(39) * 2)}'".encode()
-        )
-        connection.execute(f'ALTER DATABASE "{name}" SET search_path = clocks, pg_catalog, public'.encode())
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS clocks_{role}".encode())
+        connection.execute(f"CREATE OR REPLACE FUNCTION {function}".encode())
+        connection.execute(f'ALTER ROLE {role} IN DATABASE "{name}" SET search_path = {path}'.encode())
 
 
 @pytest.fixture(scope="session")

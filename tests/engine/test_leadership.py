@@ -301,6 +301,32 @@ async def test_a_write_that_the_journal_refuses_fences_at_once(a: Replica, timer
     assert a.told[-1] == "elected 2"
 
 
+async def test_a_leader_whose_clock_is_off_lets_another_lead(
+    a: Replica, b: Replica, lease: TableLease, timer: HandTimer
+) -> None:
+    await a.leadership.start()
+    await b.leadership.start()
+    a.aftermath = asyncio.Event()
+    lease.clock.measure(0.0, 0.0, database=600.0)
+    await pass_time(timer, TTL / 3 + 0.1)
+    assert a.told[-1].startswith("fenced: another replica should lead: this host's clock is 600 s behind")
+    assert "600 s behind" in a.leadership.trouble()
+    assert "release" not in lease.log  # its work is not over yet
+    a.aftermath.set()
+    await pass_time(timer, 1.5)
+    assert b.told == ["elected 2"]
+
+
+async def test_a_leader_whose_clock_is_off_stays_if_no_other_wanted_to_lead(
+    a: Replica, lease: TableLease, timer: HandTimer
+) -> None:
+    lease.clock.measure(0.0, 0.0, database=600.0)
+    lease.clock.allow()
+    await a.leadership.start()
+    await pass_time(timer, 3 * TTL)
+    assert a.told == ["elected 1"]
+
+
 async def test_a_follower_cannot_be_fenced(a: Replica, b: Replica) -> None:
     await a.leadership.start()
     await b.leadership.start()

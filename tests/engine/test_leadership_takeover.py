@@ -16,7 +16,7 @@ from cloudgraft.store.lease import Lease
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.engine.leader_process import leader_process
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, shift_database_clock
 
 SHORT = 1.0  # seconds; of a lease that is to end while the test waits
 LONG = 600.0  # of one that is not
@@ -41,7 +41,7 @@ async def replica(url: str, name: str, seconds: float, told: list[str]) -> Async
     async def fenced(reason: str) -> None:
         told.append(f"fenced: {reason}")
 
-    lease = Lease(url, seconds=seconds, holder=name)
+    lease = Lease(url, seconds=seconds, holder=name, max_clock_offset=60.0)
     leadership = Leadership(lease, on_elected=elected, on_fenced=fenced)
     await leadership.start()
     try:
@@ -107,6 +107,41 @@ async def test_a_clean_stop_hands_over_long_before_the_lease_ends(url: str) -> N
             await first.stop()
             await until(second.is_leader)
     assert told == ["elected 2", "fenced: stopping"]
+
+
+async def test_a_replica_whose_clock_is_off_steps_back_for_another(postgres: PostgresServer, url: str) -> None:
+    postgres.execute("DROP ROLE IF EXISTS skewed")
+    postgres.execute("CREATE ROLE skewed SUPERUSER LOGIN")  # whose sessions see another time
+    shift_database_clock(url, 0, role="skewed")
+    skewed = url.replace("postgres@", "skewed@")
+    one: list[str] = []
+    other: list[str] = []
+    async with replica(skewed, "a", 6.0, one) as first, replica(url, "b", 6.0, other) as second:
+        assert first.is_leader()
+        shift_database_clock(url, -600, role="skewed")
+        await until(second.is_leader)
+        assert "another replica should lead: this host's clock is 600 s ahead of the database's" in one[-1]
+        assert first.clock.offset == pytest.approx(-600, abs=5)
+        assert second.clock.trouble() == ""
+        await second.stop()
+        await until(first.is_leader, what="it leads if nobody else does")
+        assert first.clock.trouble()
+    postgres.execute("DROP OWNED BY skewed", database=url.split("/")[3].split("?", maxsplit=1)[0])
+    postgres.execute("DROP ROLE skewed")
+
+
+async def test_a_clock_of_the_database_that_is_wrong_stops_nobody_for_long(url: str) -> None:
+    """Every replica differs from it then: none of them is better than another."""
+    shift_database_clock(url, 0)
+    told: list[str] = []
+    async with replica(url, "a", 3.0, told) as sole:
+        shift_database_clock(url, 600)
+        await until(lambda: len(told) == 3)
+        assert told[1].startswith("fenced: another replica should lead")
+        renewed = CLOCK.now()
+        await until(lambda: CLOCK.now() > renewed + 3.0)  # for several renewals
+        assert sole.is_leader()
+        assert told[2:] == ["elected 2"]
 
 
 @pytest.mark.parametrize("trouble", ["frozen", "stopped"])

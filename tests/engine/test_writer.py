@@ -18,7 +18,7 @@ from cloudgraft.sdk.errors import ConflictError, InternalError
 from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
 from cloudgraft.store.sql import SqlJournal
-from tests.conditions import until
+from tests.conditions import no_error_is_lost, until
 from tests.engine.makers import NOW, a_record, a_spec
 from tests.engine.rig import HandClock
 
@@ -296,6 +296,39 @@ async def test_a_write_that_is_refused_because_another_leads_ends_our_reign(desk
         await desk.write(a_new())
     assert desk.fenced == ["replica-2 leads"]
     assert desk.fleet.machines == {}
+
+
+@pytest.mark.parametrize("error", [FencedError("another replica leads"), RuntimeError("bug")])
+async def test_a_write_that_fails_after_its_caller_has_left_loses_no_error(
+    desk: Desk, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a leader is fenced: its workers are cancelled while they write."""
+    with no_error_is_lost():
+        desk.journal.gate.clear()
+        desk.journal.fail(error)
+        writing = asyncio.ensure_future(desk.write(a_new()))
+        await until(lambda: desk.journal.writes == 1)
+        writing.cancel()
+        await asyncio.wait({writing})
+        desk.journal.gate.set()
+        await desk.writer.drain()
+        await asyncio.sleep(0)
+    assert desk.fenced == (["another replica leads"] if isinstance(error, FencedError) else [])
+    assert ("after its caller had given up" in caplog.text) == isinstance(error, RuntimeError)
+
+
+async def test_a_doubt_that_another_leader_settles_ends_our_reign(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.journal.fail(AMBIGUOUS)
+    with pytest.raises(JournalUnavailableError):
+        await desk.write(a_new())
+
+    async def refuse() -> Contents:
+        raise FencedError("another replica leads")
+
+    monkeypatch.setattr(desk.journal, "load", refuse)
+    with pytest.raises(FencedError):
+        await desk.write(a_new("m-2"))
+    assert desk.fenced == ["another replica leads"]
 
 
 async def test_a_probe_writes_only_when_there_was_trouble(desk: Desk) -> None:

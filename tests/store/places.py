@@ -87,7 +87,8 @@ async def renewed(journal: SqlJournal) -> AsyncIterator[None]:
     """The journal's leader goes on renewing its lease, if it has one."""
 
     async def renew(lease: Lease) -> None:
-        while await lease.renew():
+        while True:
+            assert await lease.renew()
             await asyncio.sleep(0.05)
 
     renewing = asyncio.ensure_future(renew(journal._lease)) if journal._lease else None

@@ -256,10 +256,12 @@ async def test_a_lease_needs_a_journal_that_was_opened_before(postgres_place: Po
         await postgres_place.lease().acquire()
 
 
-async def _acquired(lease: Lease) -> int:
-    while (epoch := await lease.acquire()) is None:
-        await asyncio.sleep(0.02)
-    return epoch
+async def _acquired(lease: Lease) -> int | None:
+    async def is_taken() -> bool:
+        return await lease.acquire() is not None
+
+    await until(is_taken)
+    return lease.claim.epoch if lease.claim else None
 
 
 def _waits(server: PostgresServer, kind: str) -> bool:

@@ -33,6 +33,7 @@ def _head(report: Report) -> Iterator[RenderableType]:
         if report["configTrouble"]
         else "",
         report.get("clusterTrouble", ""),
+        report.get("clockTrouble", ""),  # which a server of an earlier release does not tell
     ]
     for trouble in filter(None, troubles):
         yield text(trouble, "red")

@@ -33,6 +33,7 @@ from cloudgraft.engine.workforce import Workforce
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+from cloudgraft.store.database_clock import DatabaseClock
 from cloudgraft.store.journal import EventQuery, Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
 
@@ -132,6 +133,11 @@ class Engine:
     def book(self) -> Book:
         """What counts against the guards."""
         return self._around.book
+
+    @property
+    def database_clock(self) -> DatabaseClock:
+        """How far this host's clock is from that of the database that replicas share."""
+        return self._leadership.clock
 
     def check_leader(self) -> None:
         """Raises UnavailableError when this process may not act, because it does not lead."""

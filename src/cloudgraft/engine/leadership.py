@@ -169,6 +169,11 @@ class Leadership:
         """The number of this reign; None when it does not lead."""
         return self._epoch if self.is_leader() else None
 
+    @property
+    def clock(self) -> DatabaseClock:
+        """How far this host's clock is from the database's."""
+        return self._lease.clock
+
     def trouble(self) -> str:
         """Why not to send calls here; an empty string when it leads and ``on_elected`` is through."""
         deadline = self._deadline

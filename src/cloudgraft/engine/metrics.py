@@ -68,6 +68,10 @@ _FAMILIES: Final = {
     "cloudgraft_clock_offset_seconds": ("How far the wall clock is ahead of the engine's, which takes no jumps", ()),
     "cloudgraft_journal_up": ("1 while the journal can be written", ()),
     "cloudgraft_leader": ("1 while this process leads", ()),
+    "cloudgraft_database_clock_offset_seconds": (
+        "How far the clock of the journal's PostgreSQL is ahead of this host's",
+        (),
+    ),
     "cloudgraft_webhook_events": ("Events for the webhook, by what became of them", ("result",)),
 }
 _COUNTERS: Final = frozenset({"cloudgraft_cloud_calls", "cloudgraft_events", "cloudgraft_webhook_events"})
@@ -171,6 +175,9 @@ class EngineMetrics(Collector):
             yield "cloudgraft_clock_offset_seconds", (), self._engine.clock.offset
         yield "cloudgraft_journal_up", (), not self._engine.writer.trouble
         yield "cloudgraft_leader", (), self._is_leader()
+        offset = self._engine.database_clock.offset
+        if offset is not None:
+            yield "cloudgraft_database_clock_offset_seconds", (), offset
         if self._engine.nodes.cluster is not None:
             yield "cloudgraft_cluster_known", (), self._engine.nodes.is_known
         if self._webhook is not None:

@@ -169,6 +169,7 @@ class Report:
     leader_trouble: str
     opening_trouble: str  # why calls are refused since the start: clouds whose first list is waited for
     journal_trouble: str
+    clock_trouble: str  # how far this host's clock is from the database's, if that is too far
     config_trouble: str
     is_config_pending: bool  # a changed configuration waits for the next Refresh
     cluster_trouble: str  # why the nodes cannot be seen; empty when they can, and where there is no cluster to see
@@ -205,6 +206,7 @@ async def make_report(
         leader_trouble=leader_trouble,
         opening_trouble=engine.opening_trouble(),
         journal_trouble=engine.writer.trouble,
+        clock_trouble=engine.database_clock.trouble(),
         config_trouble=config_trouble,
         is_config_pending=engine.is_config_pending,
         cluster_trouble=_cluster_trouble(engine),

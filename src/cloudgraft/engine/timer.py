@@ -75,9 +75,8 @@ class Patience:
             await asyncio.wait({*tasks, over}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (*tasks, over):
-                if not task.done():
-                    task.add_done_callback(_look_at)
-                    task.cancel()
+                task.add_done_callback(_look_at)
+                task.cancel()
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:

@@ -91,7 +91,11 @@ class Writer:
         task = asyncio.create_task(self._in_turn(plan))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_tell_for_its_caller)
+            raise
 
     async def probe(self) -> None:
         """When the journal could not be written: tries whether it can be again."""
@@ -108,7 +112,11 @@ class Writer:
 
     async def _in_turn(self, plan: Callable[[], Change]) -> Change:
         async with self._lock:
-            await self._settle_doubts()
+            try:
+                await self._settle_doubts()
+            except FencedError as error:
+                self._on_fenced(error.message)
+                raise
             if caller_has_left():  # while this waited for its turn
                 raise UnavailableError("nothing was changed: the caller gave up before the journal was free")
             change = plan()
@@ -210,6 +218,13 @@ class Writer:
         )
         for subscriber in self._subscribers:
             subscriber(event)
+
+
+def _tell_for_its_caller(task: asyncio.Task[Change]) -> None:
+    """Looks at the end of a change whose caller is gone. An error of the journal was told when it came up."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, CloudgraftError):
+        log.error("a change failed after its caller had given up", exc_info=error)
 
 
 def _undone(doubt: _Doubt, now: float) -> MachineRecord:

@@ -118,5 +118,5 @@ def _is_ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
         lease.c.id == 1,
         lease.c.holder == claim.holder,
         lease.c.epoch == claim.epoch,
-        _SERVER == claim.server,
+        claim.server == _SERVER,
     )
