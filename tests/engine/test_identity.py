@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -92,8 +92,7 @@ ADOPTED = a_record("web-1", state=State.RUNNING, machine_id="m-1", is_adopted=Tr
 def test_an_adopted_machine_is_proven_by_its_id_with_its_creation_time(ownership: Ownership) -> None:
     """Ids are reused: somebody's machine may have the id, and even the name, of one that was adopted."""
     same = web_1()
-    later = web_1(created_at=same.created_at + timedelta(seconds=2))
-    rounded = web_1(created_at=same.created_at + timedelta(seconds=0.9))
+    later, rounded = web_1(created_at=moment(NOW - 58)), web_1(created_at=moment(NOW - 59.1))
     for state in (State.RUNNING, State.GONE):
         record = replace(ADOPTED, state=state)
         assert IDENTITY.is_proven(same, ownership, record)
