@@ -18,7 +18,7 @@ from cloudgraft.store.database import Access, Mode
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.records import Contents, MachineRecord, Presence, State
 from cloudgraft.store.sqlite import SqliteDatabase
-from cloudgraft.store.statements import read_cluster_id, read_contents
+from cloudgraft.store.statements import read_contents, read_owner
 from tests.crash.setting import Variant
 from tests.crash.sky import Sky
 
@@ -112,7 +112,7 @@ def _on_disk(journal: Path) -> Sequence[MachineRecord]:
             if path.exists():
                 shutil.copy(path, directory)
         with open_to_look(Path(directory) / journal.name) as connection:
-            return read_contents(connection).machines if connection and read_cluster_id(connection) else ()
+            return read_contents(connection).machines if connection and read_owner(connection) else ()
 
 
 @contextmanager

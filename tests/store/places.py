@@ -30,7 +30,7 @@ class Place(ABC):
         """A way to it that goes past the journal."""
 
     @abstractmethod
-    def journal(self, *, cluster_id: str | None = None) -> SqlJournal:
+    def journal(self, *, cluster: str = "", cluster_id: str | None = None) -> SqlJournal:
         """A journal that is not open yet; on PostgreSQL with a lease that is not taken yet."""
 
     async def opened(self, *, cluster_id: str | None = None) -> SqlJournal:
@@ -59,8 +59,8 @@ class SqlitePlace(Place):
     def database(self) -> Database:
         return SqliteDatabase(self.path)
 
-    def journal(self, *, cluster_id: str | None = None) -> SqlJournal:
-        self._journals.append(SqlJournal.sqlite(self.path, cluster_id=cluster_id))
+    def journal(self, *, cluster: str = "", cluster_id: str | None = None) -> SqlJournal:
+        self._journals.append(SqlJournal.sqlite(self.path, cluster=cluster, cluster_id=cluster_id))
         return self._journals[-1]
 
 
@@ -76,8 +76,8 @@ class PostgresPlace(Place):
         self._leases.append(Lease(self.url, seconds=seconds))
         return self._leases[-1]
 
-    def journal(self, *, cluster_id: str | None = None, lease: Lease | None = None) -> SqlJournal:
-        journal = SqlJournal.postgresql(self.url, cluster_id=cluster_id, lease=lease or self.lease())
+    def journal(self, *, cluster: str = "", cluster_id: str | None = None, lease: Lease | None = None) -> SqlJournal:
+        journal = SqlJournal.postgresql(self.url, cluster=cluster, cluster_id=cluster_id, lease=lease or self.lease())
         self._journals.append(journal)
         return journal
 

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError
+from cloudgraft.store.checksums import seal_all
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import (
     Change,
@@ -30,6 +31,7 @@ from cloudgraft.store.records import (
     Scope,
     State,
 )
+from cloudgraft.store.schema import machines as machines_table
 from cloudgraft.store.sql import SqlJournal
 from tests.store.places import Place, change, event, machine, machines
 
@@ -114,6 +116,15 @@ async def test_the_latest_time_comes_from_any_record_or_event(journal: SqlJourna
     assert (await journal.load()).latest_at == 60.0
     await journal.write(Change(progress=Progress(at=70.0, boot_id="b", boot_time=1.0)))
     assert (await journal.load()).latest_at == 70.0
+
+
+async def test_a_damaged_event_does_not_send_the_clock_astray(journal: SqlJournal) -> None:
+    await journal.write(Change(events=[event(at=50.0), event(at=40.0)]))
+    with journal._database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE events SET at = 9e99 WHERE at = 40.0")
+    assert (await journal.load()).latest_at == 50.0
+    with pytest.raises(JournalBrokenError, match="events 2: the row does not match its checksum"):
+        await journal.events(EventQuery())
 
 
 async def test_what_was_learned_of_a_group_goes_with_the_group(journal: SqlJournal) -> None:
@@ -344,6 +355,10 @@ async def test_rows_that_cannot_be_read_are_told_by_name(journal: SqlJournal, pl
     await journal.write(change(machine("m-1")))
     with journal._database.transaction() as connection:
         connection.exec_driver_sql("UPDATE machines SET state = 'asleep'")
+    with pytest.raises(JournalBrokenError, match=r"machines m-1: .*its checksum.*cloudgraft db repair"):
+        await journal.load()
+    with journal._database.transaction() as connection:
+        seal_all(connection, machines_table)
     with pytest.raises(JournalBrokenError, match=r"m-1.*asleep.*cloudgraft db check"):
         await journal.load()
 

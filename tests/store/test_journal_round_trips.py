@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
+from cloudgraft.store.checksums import columns
 from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.identity import settle_cluster_id
+from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.legality import RowJudge
 from cloudgraft.store.records import (
@@ -116,7 +117,7 @@ def _undone(database: Database) -> Iterator[Connection]:
 def database(place: Place) -> Iterator[Database]:
     found = place.database()
     found.open(Access.SERVE)
-    settle_cluster_id(found, None)
+    settle_owner(found, Configured())
     yield found
     found.close()
 
@@ -156,7 +157,7 @@ def test_a_machine_that_is_written_again_keeps_nothing_of_what_it_was(
 @given(record=_MACHINE)
 def test_no_row_of_ours_has_a_value_of_a_wrong_type(record: MachineRecord) -> None:
     row = machine_row(record)
-    problem = RowJudge().problem(machines, [row[column.name] for column in machines.c])
+    problem = RowJudge().problem(machines, [row[name] for name in columns(machines)])
     assert "cannot be" not in problem
 
 
@@ -164,7 +165,8 @@ def _times(change: Change) -> Iterator[float]:
     for record in change.machines:
         times = (record.requested_at, record.state_since, record.ordered_at, record.attempt_at, record.gone_at)
         yield from (time for time in times if time is not None)
-    yield from (record.since for record in (*change.learned, *change.pauses))
+    yield from (record.since for record in change.learned)
+    yield from (record.since for record in change.pauses)
     yield from (record.adopted_at for record in change.clouds)
     yield from (event.at for event in change.events)
     yield 0.0 if change.progress is None else change.progress.at

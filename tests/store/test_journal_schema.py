@@ -15,11 +15,10 @@ from sqlalchemy import MetaData, Table, text
 
 from cloudgraft.store import migrate
 from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
+from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalLockedError
 from cloudgraft.store.migrate import Schema, SchemaState
 from cloudgraft.store.rows import machine_row
 from cloudgraft.store.schema import HEAD, metadata, version
-from cloudgraft.store.statements import write_cluster_id
 from tests.store.places import Place, PostgresPlace, SqlitePlace, change, machine, renewed
 
 _FIRST = "0001"
@@ -91,7 +90,8 @@ async def test_an_older_sqlite_journal_is_brought_up_to_date_after_a_copy_was_ma
         journal = await sqlite_place.opened()
     contents = await journal.load()
     assert [found.name for found in contents.machines] == ["m-1"]
-    assert contents.cluster_id == "old-id"
+    assert (contents.cluster_id, contents.latest_at) == ("old-id", machine("m-1").state_since)
+    assert [found.at for found in await journal.events(EventQuery())] == [7.0]
     await journal.write(change(machine("m-2")))
     (copy,) = sqlite_place.path.parent.glob("journal.db.backup-0001-*")
     assert copy.stat().st_mode & 0o777 == 0o600
@@ -183,10 +183,16 @@ def _fill_old(place: Place, revision: str = _FIRST) -> None:
     database = place.database()
     with database.transaction(Mode.WRITE) as connection:
         migrate.upgrade(connection, revision)
-        write_cluster_id(connection, "old-id", 0.0)
+        connection.execute(text("INSERT INTO journal (id, cluster_id, created_at) VALUES (1, 'old-id', 0.0)"))
         old = Table("machines", MetaData(), autoload_with=connection)
         row = {name: value for name, value in machine_row(machine("m-1")).items() if name in old.c}
         connection.execute(old.insert().values(row))
+        connection.execute(
+            text(
+                "INSERT INTO events (at, kind, message, cloud, group_id, machine, data) "
+                "VALUES (7.0, 'told', 'because', '', '', 'm-1', '{}')"
+            )
+        )
     database.close()
 
 

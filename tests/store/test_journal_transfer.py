@@ -11,6 +11,7 @@ import pytest
 
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.database import Database, Mode
+from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalLockedError
 from cloudgraft.store.records import (
     Change,
@@ -51,10 +52,10 @@ def _exported(place: Place) -> list[str]:
         database.close()
 
 
-def _imported(place: Place, lines: list[str]) -> int:
+def _imported(place: Place, lines: list[str], configured: Configured | None = None) -> int:
     database = place.database()
     try:
-        return import_lines(database, lines)
+        return import_lines(database, lines, configured)
     finally:
         database.close()
 
@@ -102,11 +103,14 @@ async def test_a_journal_that_is_not_empty_is_not_imported_into(place: Place) ->
         _imported(place, lines)
 
 
-async def test_an_empty_journal_takes_on_the_identity_of_what_is_imported(place: Place) -> None:
+async def test_an_empty_journal_takes_on_another_identity_by_an_explicit_word_only(place: Place) -> None:
     await place.opened(cluster_id="first-id")
     lines = [line.replace("first-id", "second-id") for line in _exported(place)]
     await place.let_go()
-    _imported(place, lines)
+    for configured in (None, Configured("prod"), Configured("prod", "third-id")):
+        with pytest.raises(PreconditionError, match="say so with --config and clusterId: second-id"):
+            _imported(place, lines, configured)
+    _imported(place, lines, Configured("prod", "second-id"))
     assert (await (await place.opened(cluster_id="second-id")).load()).cluster_id == "second-id"
 
 
@@ -215,7 +219,7 @@ async def test_a_row_that_cannot_be_read_is_not_exported_as_if_it_could(place: P
     await journal.write(Change(machines=[machine("m-1")]))
     with _direct(place) as database, database.transaction(Mode.WRITE) as connection:
         connection.exec_driver_sql("UPDATE machines SET settings = 'nonsense'")
-    with pytest.raises(JournalBrokenError, match="cannot be exported"):
+    with pytest.raises(JournalBrokenError, match=r"machines m-1: the row does not match its checksum"):
         _exported(place)
 
 

@@ -21,7 +21,7 @@ from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
 from cloudgraft.sdk.files import exists
 from cloudgraft.store.check import Report, check_journal
 from cloudgraft.store.database import Access, Database
-from cloudgraft.store.identity import settle_cluster_id
+from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.schema import HEAD
 from cloudgraft.store.transfer import export_lines, import_lines
@@ -79,8 +79,8 @@ def _check(context: click.Context, store: str, config_file: Path | None, output:
 
     Changes nothing, and may run beside a server. Exit code 1 when something is wrong, with what to do about it.
     """
-    with _database(store, config_file) as database:
-        report = check_journal(database)
+    with _database(store, config_file) as (database, configured):
+        report = check_journal(database, configured)
     if output == "json":
         click.echo(json.dumps(_as_json(report), indent=2))
     else:
@@ -98,9 +98,9 @@ def _upgrade(store: str, config_file: Path | None, output: str) -> None:
     A server does this to a SQLite journal by itself when it starts, and keeps a copy of the old one; so does this
     command. In PostgreSQL stop all replicas and make a backup first. A journal that does not exist is made.
     """
-    with _database(store, config_file) as database:
+    with _database(store, config_file) as (database, configured):
         found = database.open(Access.UPGRADE)
-        settle_cluster_id(database, None)  # a new journal has an identity from the beginning
+        settle_owner(database, configured)  # a new journal has an identity from the beginning
     before = found.revision or None
     if output == "json":
         click.echo(json.dumps({"journal": database.label, "before": before, "after": HEAD}))
@@ -120,7 +120,7 @@ def _export(store: str, config_file: Path | None, target: str) -> None:
     every group's `machine` section is, as the file has it: a secret belongs into a file that is named there. A file
     appears only when it is complete, and none is overwritten.
     """
-    with _database(store, config_file) as database, _target(target) as stream:
+    with _database(store, config_file) as (database, _), _target(target) as stream:
         for line in export_lines(database):
             stream.write(f"{line}\n")
 
@@ -135,8 +135,8 @@ def _import(source: IO[str], store: str, config_file: Path | None, output: str) 
     FILE is what `cloudgraft db export` wrote; - for standard input. This is the way from SQLite to PostgreSQL. The
     cluster id comes along, so all machines stay known as ours. Refused while a server uses the journal.
     """
-    with _database(store, config_file) as database:
-        rows = import_lines(database, source)
+    with _database(store, config_file) as (database, configured):
+        rows = import_lines(database, source, configured)
     if output == "json":
         click.echo(json.dumps({"journal": database.label, "rows": rows}))
     else:
@@ -144,12 +144,14 @@ def _import(source: IO[str], store: str, config_file: Path | None, output: str) 
 
 
 @contextlib.contextmanager
-def _database(store: str, config_file: Path | None) -> Iterator[Database]:
+def _database(store: str, config_file: Path | None) -> Iterator[tuple[Database, Configured]]:
+    """The journal, and what the configuration says of its cluster."""
     if bool(store) == (config_file is not None):
         raise click.UsageError("say which journal, with one of --store and --config")
-    database = database_from(load(config_file)) if config_file is not None else database_at(store)
+    config = load(config_file) if config_file is not None else None
+    database = database_from(config) if config is not None else database_at(store)
     try:
-        yield database
+        yield database, Configured(config.cluster, config.cluster_id or "") if config is not None else Configured()
     finally:
         database.close()
 
@@ -176,7 +178,8 @@ def _target(target: str) -> Iterator[IO[str]]:
 
 
 def _print(report: Report) -> None:
-    click.echo(f"{report.label}: schema {report.revision or 'none'}, cluster id {report.cluster_id or 'none'}")
+    cluster = f"cluster {report.cluster or 'unknown'}, cluster id {report.cluster_id or 'none'}"
+    click.echo(f"{report.label}: schema {report.revision or 'none'}, {cluster}")
     if report.rows:
         rows = [(f"machines {state}", count) for state, count in report.machines.items()]
         rows += [(name.replace("_", " "), count) for name, count in report.rows.items()]
@@ -194,6 +197,7 @@ def _as_json(report: Report) -> dict[str, object]:
         "ok": report.is_sound,
         "schema": report.schema.value,
         "revision": report.revision or None,
+        "cluster": report.cluster or None,
         "clusterId": report.cluster_id or None,
         "machines": report.machines,
         "rows": report.rows,

@@ -23,14 +23,15 @@ def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
     """
     database = config.store.postgresql
     if database is None:
-        return SqlJournal.sqlite(_path(config), cluster_id=config.cluster_id), None
+        return SqlJournal.sqlite(_path(config), cluster=config.cluster, cluster_id=config.cluster_id), None
     address = postgres_address(database)
     lease = Lease(
         address,
         seconds=config.store.lease_duration.total_seconds(),
         max_clock_offset=config.store.max_clock_offset.total_seconds(),
     )
-    return SqlJournal.postgresql(address, cluster_id=config.cluster_id, lease=lease), lease
+    journal = SqlJournal.postgresql(address, cluster=config.cluster, cluster_id=config.cluster_id, lease=lease)
+    return journal, lease
 
 
 def database_from(config: Config) -> Database:

@@ -73,7 +73,8 @@ class Engine:
         self.clock = clock or SystemClock()
         self.fleet = Fleet()
         self.journal = journal
-        self._leadership = Leadership(lease or SoleLease(), on_elected=self._lead, on_fenced=self._follow)
+        sole = SoleLease(lambda: journal.fenced_by)
+        self._leadership = Leadership(lease or sole, on_elected=self._lead, on_fenced=self._follow)
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
         self.groups = Groups(self.fleet, self.writer, self.clock, blueprint)
         self._around = Surroundings(

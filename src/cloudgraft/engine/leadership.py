@@ -67,26 +67,37 @@ class LeaseLike(Protocol):
         """Who has it now; None when nobody has, as far as is known."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Somebody of whom only the name is known."""
+
+    holder: str
+
+
 class SoleLease:
-    """The lease of a process that shares its journal with nobody: it never ends."""
+    """The lease of a process that shares its journal with nobody: it ends when another process opens the journal."""
 
     seconds = math.inf
     clock = DatabaseClock()
 
+    def __init__(self, fenced_by: Callable[[], str] = lambda: "") -> None:
+        """``fenced_by`` tells who has opened the journal meanwhile; an empty string when nobody has."""
+        self._fenced_by = fenced_by
+
     async def acquire(self) -> int | None:
-        """Always ours."""
-        return 1
+        """Ours, for as long as the journal is."""
+        return None if self._fenced_by() else 1
 
     async def renew(self) -> bool:
-        """Still ours."""
-        return True
+        """Whether it is still ours."""
+        return not self._fenced_by()
 
     async def release(self) -> None:
         """Nobody waits for it."""
 
     async def find_leader(self) -> Holder | None:
-        """Nobody else can have it."""
-        return None
+        """Whoever has opened the journal."""
+        return _Named(self._fenced_by()) if self._fenced_by() else None
 
 
 @dataclass(frozen=True, slots=True)

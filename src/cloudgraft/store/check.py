@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Table, func, select
 
 from cloudgraft.store import schema
+from cloudgraft.store.checksums import IllegalRowError, Seal
 from cloudgraft.store.database import Access, Database, Mode
+from cloudgraft.store.identity import Configured, owner_of
+from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.legality import RowJudge
 from cloudgraft.store.migrate import Schema, SchemaState
 from cloudgraft.store.records import State
-from cloudgraft.store.statements import read_cluster_id
+from cloudgraft.store.statements import Owner, read_owner
 
 __all__ = ["Problem", "Report", "check_journal"]
 
@@ -39,8 +42,8 @@ _DAMAGE_FIX = (
     "cloudgraft then takes in its machines from the clouds before it creates anything"
 )
 _ROW_FIX = (
-    "stop cloudgraft; put a backup in its place, or delete the row with an SQL shell: a machine that its cloud still "
-    "has is then reported as an orphan"
+    "stop cloudgraft; put a backup in its place, or run `cloudgraft db repair`: it shows what it would restore or "
+    "remove, and what follows"
 )
 
 
@@ -60,6 +63,7 @@ class Report:
     schema: Schema
     revision: str
     cluster_id: str = ""
+    cluster: str = ""
     machines: dict[str, int] = field(default_factory=dict)  # by state
     rows: dict[str, int] = field(default_factory=dict)  # by table, without the machines
     problems: list[Problem] = field(default_factory=list)
@@ -71,7 +75,7 @@ class Report:
         return not self.problems
 
 
-def check_journal(database: Database) -> Report:
+def check_journal(database: Database, configured: Configured | None = None) -> Report:
     """Reads all of it, also while a server is using it; changes nothing."""
     found = database.open(Access.LOOK)
     if found.schema is not Schema.CURRENT:
@@ -79,14 +83,13 @@ def check_journal(database: Database) -> Report:
         problem = Problem(what=what, fix=_SCHEMA_FIXES[found.schema])
         return Report(label=database.label, schema=found.schema, revision=found.revision, problems=[problem])
     with database.transaction(Mode.SNAPSHOT) as connection:
-        return _report(database, connection, found)
+        return _report(database, connection, found, configured or Configured())
 
 
-def _report(database: Database, connection: Connection, found: SchemaState) -> Report:
+def _report(database: Database, connection: Connection, found: SchemaState, configured: Configured) -> Report:
     problems = [Problem(what=what, fix=_DAMAGE_FIX) for what in database.integrity(connection)[:_MOST]]
-    cluster_id = read_cluster_id(connection)
-    if cluster_id is None:
-        problems.append(Problem(what="it has no cluster id", fix="run `cloudgraft db upgrade`: it gives it one"))
+    owner, wrong = _owner(database, connection, configured)
+    problems += wrong
     illegal = _illegal_rows(connection) + _doubles(connection)
     if len(illegal) > _MOST:
         illegal[_MOST:] = [f"and {len(illegal) - _MOST} more rows"]
@@ -98,7 +101,8 @@ def _report(database: Database, connection: Connection, found: SchemaState) -> R
         label=database.label,
         schema=found.schema,
         revision=found.revision,
-        cluster_id=cluster_id or "",
+        cluster_id=owner.cluster_id,
+        cluster=owner.cluster,
         machines={state.value: states[state.value] for state in State},
         rows={table.name: _count(connection, table) for table in _TABLES},
         problems=problems,
@@ -106,11 +110,31 @@ def _report(database: Database, connection: Connection, found: SchemaState) -> R
     )
 
 
+def _owner(database: Database, connection: Connection, configured: Configured) -> tuple[Owner, list[Problem]]:
+    """The cluster that the journal belongs to, and what is wrong with that."""
+    nobody = Owner("", "")
+    try:
+        owner = read_owner(connection)
+    except IllegalRowError as error:
+        return nobody, [Problem(what=error.problem, fix=_ROW_FIX)]
+    if owner is None:
+        return nobody, [Problem(what="it has no cluster id", fix="run `cloudgraft db upgrade`: it gives it one")]
+    try:
+        owner_of(database.label, owner, database.stored_cluster_id(), configured)
+    except JournalBrokenError as error:
+        return owner, [Problem(what=error.message, fix="a server does not start on it until they agree")]
+    return owner, []
+
+
 def _illegal_rows(connection: Connection) -> list[str]:
     judge, found = RowJudge(), []
     for table in (schema.machines, *_TABLES):
+        seal = Seal.of(table)
         for page in connection.execute(select(table)).partitions(_AT_ONCE):
-            found += [problem for row in page if (problem := judge.problem(table, row))]
+            for row in page:
+                problem = judge.problem(table, seal.opened(row))
+                if problem or not seal.is_sound(row):
+                    found.append(problem or seal.problem(row))
     return found
 
 

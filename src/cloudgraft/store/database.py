@@ -22,6 +22,7 @@ class Access(enum.Enum):
 
     SERVE = "serve"  # it is made when it is not there; what is older may be brought up to date
     UPGRADE = "upgrade"  # as SERVE, and what is older is brought up to date in any case
+    REPAIR = "repair"  # nothing is made, damage is let through, and others are kept out
     LOOK = "look"  # nothing is made or changed, and nobody is kept out
 
 
@@ -60,6 +61,10 @@ class Database(ABC):
         """What the database's error means. ``committing``: it came in answer to a COMMIT."""
 
     @abstractmethod
+    def damaged(self, reason: object) -> CloudgraftError:
+        """What to do when the database's files are damaged."""
+
+    @abstractmethod
     def integrity(self, connection: Connection) -> list[str]:
         """What the database itself finds wrong with its files."""
 
@@ -74,6 +79,9 @@ class Database(ABC):
     @abstractmethod
     def keep_cluster_id(self, cluster_id: str) -> None:
         """Keeps the identity beside the database, so that it outlives it. Does nothing where there is no such place."""
+
+    def back_up(self, why: str) -> None:
+        """Keeps a copy of the database as it is, where it is a file of ours; ``why`` goes into its name."""
 
     def cut(self) -> None:
         """Makes a call that hangs fail, if there is a way. From any thread."""
@@ -92,6 +100,8 @@ class Database(ABC):
                 self._commit(connection, transaction)
         except DBAPIError as error:
             raise self.failure(error, committing=False) from error
+        except UnicodeDecodeError as error:  # text of a damaged file, or of an error that quotes it
+            raise self.damaged(error) from error
 
     @abstractmethod
     def _begin(self, connection: Connection, mode: Mode) -> RootTransaction:

@@ -7,13 +7,14 @@ import fcntl
 import os
 import socket
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
 
-__all__ = ["FileLock"]
+__all__ = ["FileLock", "InodeLock", "myself"]
 
 _HELD: Final = (errno.EAGAIN, errno.EACCES)
 _MAKING_SECONDS: Final = 30.0  # a database is made in milliseconds, but an old one is copied first
@@ -54,7 +55,7 @@ class FileLock:
             raise self._refusal(error) from None
         if self._is_alone:
             os.ftruncate(handle, 0)
-            os.pwrite(handle, _myself().encode(), 0)
+            os.pwrite(handle, f"{myself()}\n".encode(), 0)
         self._handle = handle
 
     def _lock(self, handle: int) -> bool:
@@ -85,7 +86,7 @@ class FileLock:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise JournalLockedError(
-                f"{self._what} is in use by {self._holder()}: stop all that use it first"
+                f"{self._what} is in use by {self._shown_holder()}: stop all that use it first"
             ) from None
         self._is_alone = True
 
@@ -110,16 +111,92 @@ class FileLock:
                 "locks, best on a local disk"
             )
         return JournalLockedError(
-            f"{self._what} is in use by {self._holder()}: stop that one first, or give this one a "
+            f"{self._what} is in use by {self._shown_holder()}: stop that one first, or give this one a "
             f"{self._noun} of its own"
         )
 
-    def _holder(self) -> str:
+    def _shown_holder(self) -> str:
+        return self.holder() or "another process"
+
+    def holder(self) -> str:
+        """What the file says of whoever holds it; "" when it says nothing."""
         try:
-            return self._path.read_text(encoding="utf-8", errors="replace").strip() or "another process"
+            return self._path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            return "another process"
+            return ""
 
 
-def _myself() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n"
+class InodeLock:
+    """A lock on the database file itself. It holds under every name of the file, and when the lock file is removed.
+
+    SQLite has POSIX locks on the same file, and a process loses those when it closes any descriptor of the file. So
+    this one is opened before SQLite opens the file, and closed after SQLite has closed it.
+    """
+
+    _ours: ClassVar[set[tuple[int, int]]] = set()  # what this process holds: opening it a second time would do harm
+
+    def __init__(self, path: Path, holder: Callable[[], str]) -> None:
+        """``holder`` tells who may have the file, for messages."""
+        self._path = path
+        self._holder = holder
+        self._handle: int | None = None
+        self._inode: tuple[int, int] | None = None
+
+    def acquire(self) -> None:
+        """Makes the file where there is none, readable for its owner alone, and locks it. OSError when it cannot."""
+        if self._handle is not None:
+            return
+        if self._path.exists() and _inode(self._path.stat()) in self._ours:
+            raise self._refusal()
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._lock(handle)
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle, self._inode = handle, _inode(os.fstat(handle))
+        self._ours.add(self._inode)
+
+    def release(self) -> None:
+        """Lets go of it. May be called twice."""
+        if self._handle is not None:
+            os.close(self._handle)
+        if self._inode is not None:
+            self._ours.discard(self._inode)
+        self._handle = self._inode = None
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _HELD:
+                raise self._refusal() from None
+            raise
+        if not self._is_apart_from_posix_locks():  # NFS, macOS: SQLite would wait for our own lock for ever
+            fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def _is_apart_from_posix_locks(self) -> bool:
+        """Whether the file can have a POSIX lock beside ours; asked for a byte that SQLite does not lock."""
+        probe = os.open(self._path, os.O_RDWR)
+        try:
+            fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except OSError:
+            return False
+        finally:
+            os.close(probe)
+        return True
+
+    def _refusal(self) -> JournalLockedError:
+        return JournalLockedError(
+            f"{self._path} is in use by {self._holder() or 'another process'}, perhaps under another name: stop that "
+            "one first"
+        )
+
+
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def myself() -> str:
+    """This process, for whoever finds the journal in use."""
+    return f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

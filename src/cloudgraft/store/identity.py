@@ -1,7 +1,8 @@
-"""The cluster id: what tells our machines from those of another cluster of the same name.
+"""The cluster that a journal belongs to: its name, and the id that tells its machines from all others.
 
-It is in the journal, and beside a SQLite journal once more in a file of its own, so that a lost journal does not lose
-the proof of which machines are ours.
+The id is in the journal, and beside a SQLite journal once more in a file of its own, so that a lost journal does not
+lose the proof of which machines are ours. Name, id and file must agree where they are present: the journal of another
+cluster would make its machines ours to delete. Where they do not, only the operator's `clusterId` decides.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import logging
 import re
 import secrets
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -23,9 +25,9 @@ from cloudgraft.store import schema
 from cloudgraft.store.database import Database, Mode
 from cloudgraft.store.files import write_whole
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
-from cloudgraft.store.statements import read_cluster_id, write_cluster_id
+from cloudgraft.store.statements import Owner, owner_row, read_owner, write_owner
 
-__all__ = ["ClusterIdFile", "SettledId", "check_cluster_id", "new_cluster_id", "settle_cluster_id"]
+__all__ = ["ClusterIdFile", "Configured", "SettledId", "check_cluster_id", "new_cluster_id", "owner_of", "settle_owner"]
 
 _log = logging.getLogger("cloudgraft.store")
 _LENGTH = 10
@@ -61,16 +63,27 @@ class ClusterIdFile:
         if not _PATTERN.fullmatch(text):
             raise JournalBrokenError(
                 f"{self._path} does not hold a cluster id: put back the id that is in the machines' tags "
-                "(cloudgraft-cluster-id), or remove the file if there are no machines"
+                "(cloudgraft-cluster-id), or remove the file if the journal is this cluster's, or there are no machines"
             )
         return text
 
     def write(self, cluster_id: str) -> None:
-        """Keeps the id, for good."""
+        """Keeps the id, for good. A file with another id is renamed and never overwritten."""
         try:
+            before = self.read()
+            if before is not None and before != cluster_id:
+                self._path.rename(self._path.with_name(f"{self._path.name}.{before}"))
             write_whole(self._path, f"{cluster_id}\n".encode())
         except OSError as error:
             raise JournalUnavailableError(f"cannot write {self._path}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the configuration says of the cluster; empty where there is none, or it does not say."""
+
+    cluster: str = ""
+    cluster_id: str = ""
 
 
 class SettledId(NamedTuple):
@@ -80,55 +93,94 @@ class SettledId(NamedTuple):
     is_vouched: bool
 
 
-def settle_cluster_id(database: Database, given: str | None) -> SettledId:
-    """The journal's identity: the one stored, else the one given, else the one kept beside it, else a new one.
+def owner_of(label: str, stored: Owner | None, beside: str | None, configured: Configured) -> Owner:
+    """The cluster whose journal this is, as far as journal, file and configuration agree; JournalBrokenError otherwise.
 
-    Another one may be given for as long as no machine carries the one stored: when a journal was lost with its
+    ``stored`` is the journal's own word and ``beside`` the file's. An id is generated where there is none. Whether a
+    journal can take on another id (`clusterId` is not the stored one) depends on its machines: see settle_owner.
+    """
+    given = configured.cluster_id
+    if stored is None:
+        if given and beside and given != beside:
+            raise _other_id(label, beside, given)
+        return Owner(given or beside or new_cluster_id(), configured.cluster)
+    is_name_other = bool(stored.cluster and configured.cluster) and stored.cluster != configured.cluster
+    if given and given != stored.cluster_id and is_name_other:
+        raise _other_id(label, stored.cluster_id, given)
+    if not given and is_name_other:
+        raise JournalBrokenError(
+            f"{label} is the journal of the cluster {stored.cluster} (cluster id {stored.cluster_id}), but the "
+            f"configuration says cluster: {configured.cluster}. Put this cluster's own journal in its place; or, if "
+            f"the cluster was renamed, say so with clusterId: {stored.cluster_id} in the configuration"
+        )
+    if not given and beside and beside != stored.cluster_id:
+        raise JournalBrokenError(
+            f"{label} is of the cluster id {stored.cluster_id}, but its .cluster-id file says {beside}: one of them is "
+            "another cluster's, or damaged. The tag cloudgraft-cluster-id of this cluster's machines says which is "
+            "right. Put this cluster's own journal in its place; or, if the journal is right, say so with "
+            f"clusterId: {stored.cluster_id} in the configuration"
+        )
+    return Owner(given or stored.cluster_id, configured.cluster or stored.cluster)
+
+
+def settle_owner(database: Database, configured: Configured) -> SettledId:
+    """Makes the journal, the file beside it and the configuration agree, or raises JournalBrokenError.
+
+    Another id may be given for as long as no machine carries the one stored: when a journal was lost with its
     identity, a new one was generated before anybody could say which it was.
     """
     with database.transaction() as connection:
-        stored = read_cluster_id(connection)
+        stored = read_owner(connection)
     beside = database.stored_cluster_id()
-    known = stored or beside
-    if given and stored and given != stored:
-        _exchange(database, stored, given)
-        stored = given
-    elif given and known and given != known:
-        raise _refusal(database, known, given)
-    cluster_id = stored or _store(database, given or beside or new_cluster_id())
-    if beside != cluster_id:
-        if beside and beside != known:
-            _log.warning(
-                "the cluster id kept beside the journal is another; the journal's own is kept",
-                extra={"kept": cluster_id, "found": beside},
-            )
-        database.keep_cluster_id(cluster_id)
-    return SettledId(cluster_id, is_vouched=bool(given) or (stored is None and beside is not None))
+    owner = owner_of(database.label, stored, beside, configured)
+    if stored is None:
+        owner = owner_of(database.label, _store(database, owner), beside, configured)
+    elif owner != stored:
+        _exchange(database, stored, owner)
+    if beside != owner.cluster_id:
+        database.keep_cluster_id(owner.cluster_id)
+    is_vouched = bool(configured.cluster_id) or (stored is None and beside is not None)
+    return SettledId(owner.cluster_id, is_vouched=is_vouched)
 
 
-def _refusal(database: Database, known: str, given: str) -> JournalBrokenError:
+def _other_id(label: str, known: str, given: str) -> JournalBrokenError:
     return JournalBrokenError(
-        f"{database.label} belongs to the cluster id {known}, but the configuration says {given}: machines "
+        f"{label} belongs to the cluster id {known}, but the configuration says {given}: machines "
         f"marked {known} would be lost from sight. Remove clusterId from the configuration, or give this cluster "
         "a journal of its own"
     )
 
 
-def _exchange(database: Database, stored: str, given: str) -> None:
-    """Gives a journal without machines another identity. A leader that does not know of it is fenced by that."""
+def _exchange(database: Database, stored: Owner, owner: Owner) -> None:
+    """Gives a journal its cluster's name, another name, or, without machines, another id."""
     with database.transaction(Mode.WRITE) as connection:
-        connection.execute(update(schema.lease).values(holder=""))  # first: it locks the row
-        if connection.execute(select(schema.machines.c.name).limit(1)).first() is not None:
-            raise _refusal(database, stored, given)
-        write_cluster_id(connection, given, time.time())
-        connection.execute(delete(schema.clouds))  # to be listed again: they may have machines of this id
-    _log.warning("the journal has another cluster id now", extra={"cluster_id": given, "before": stored})
+        if stored.cluster:  # it changes: a leader that does not know of it is fenced
+            connection.execute(update(schema.lease).values(holder=""))  # first: it locks the row
+        if owner.cluster_id != stored.cluster_id:
+            _forget_clouds(connection, database, stored, owner)
+        write_owner(connection, owner, time.time())
+    if stored.cluster or owner.cluster_id != stored.cluster_id:
+        _log.warning(
+            "the journal belongs to another cluster now",
+            extra={
+                "cluster": owner.cluster,
+                "cluster_id": owner.cluster_id,
+                "before": stored.cluster,
+                "id_before": stored.cluster_id,
+            },
+        )
 
 
-def _store(database: Database, cluster_id: str) -> str:
-    """Writes the id into a new journal, and returns the one that is there then: another replica may have been first."""
-    database.keep_cluster_id(cluster_id)  # before the journal has it: from now on it is never lost
+def _forget_clouds(connection: Connection, database: Database, stored: Owner, owner: Owner) -> None:
+    if connection.execute(select(schema.machines.c.name).limit(1)).first() is not None:
+        raise _other_id(database.label, stored.cluster_id, owner.cluster_id)
+    connection.execute(delete(schema.clouds))  # to be listed again: they may have machines of this id
+
+
+def _store(database: Database, owner: Owner) -> Owner:
+    """Writes the owner into a new journal. Returns the one that is there then: another replica may have been first."""
+    database.keep_cluster_id(owner.cluster_id)  # before the journal has it: from now on it is never lost
     with database.transaction(Mode.WRITE) as connection:
         with contextlib.suppress(IntegrityError), connection.begin_nested():
-            connection.execute(insert(schema.journal).values(id=1, cluster_id=cluster_id, created_at=time.time()))
-        return str(connection.execute(select(schema.journal.c.cluster_id)).scalar_one())
+            connection.execute(insert(schema.journal), [owner_row(owner, time.time())])
+        return read_owner(connection) or owner

@@ -31,7 +31,11 @@ class JournalUnavailableError(UnavailableError):
 
 
 class FencedError(JournalUnavailableError):
-    """Somebody else leads now; this process may not write any more."""
+    """Somebody else leads now; this process may not write any more. ``holder`` says who, where that is known."""
+
+    def __init__(self, message: str, *, holder: str = "") -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class JournalLockedError(PreconditionError):
@@ -58,6 +62,8 @@ class EventQuery:
 
 class Journal(ABC):
     """Durable state of one cluster. All methods may raise JournalUnavailableError; none blocks the event loop."""
+
+    fenced_by = ""  # who opened a journal that is not to be shared after us: nothing can be written any more
 
     @abstractmethod
     async def open(self) -> None:

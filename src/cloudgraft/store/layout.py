@@ -23,4 +23,5 @@ class Layout:
     upgrade: str  # what a person does about a PostgreSQL with an older schema
     check: str  # what a person does when a table is not as its version says
     after_loss: str  # what follows once the database is lost
+    vital: tuple[str, ...] = ()  # tables small enough to have their indexes checked at every opening
     keep: str = ""  # what is to be left in place when a damaged file is moved away

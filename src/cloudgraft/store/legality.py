@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Column, Table
 
 from cloudgraft.store import schema
+from cloudgraft.store.checksums import CHECKSUM, IllegalRowError, columns
 from cloudgraft.store.records import Presence, State
-from cloudgraft.store.rows import IllegalRowError, Reader
+from cloudgraft.store.rows import Reader
 
 __all__ = ["RowJudge"]
 
@@ -32,11 +33,11 @@ class RowJudge:
         }
 
     def problem(self, table: Table, row: Sequence[Any]) -> str:
-        """What is wrong with a row of that table; "" when nothing is."""
-        values = dict(zip((column.name for column in table.c), row, strict=True))
+        """What is wrong with a row of that table, given without its checksum; "" when nothing is."""
+        values = dict(zip(columns(table), row, strict=True))
         key = "/".join(str(values[column.name]) for column in table.primary_key)
         for column in table.c:
-            if not _fits(column, values[column.name]):
+            if column.name != CHECKSUM and not _fits(column, values[column.name]):
                 return f"{table.name} {key}: {column.name} cannot be {values[column.name]!r}"
         try:
             self._readers[table.name](row)

@@ -30,6 +30,7 @@ JOURNAL: Final = Layout(
     upgrade="stop all replicas, make a backup, and run `cloudgraft db upgrade`",
     check="run `cloudgraft db check`",
     after_loss="without a journal it takes in its machines from the clouds before it creates anything",
+    vital=tuple(name for name in metadata.tables if name not in {"events", "lease"}),
     keep=", but leave its .cluster-id file",
 )
 

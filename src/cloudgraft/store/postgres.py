@@ -107,7 +107,7 @@ class PostgresDatabase(Database):
         with self.transaction(Mode.WRITE) as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             self._check_server(connection)
-            if access is Access.LOOK:
+            if access in (Access.LOOK, Access.REPAIR):
                 return migrate.look(connection, self.layout)
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": self.layout.lock})
             found = migrate.look(connection, self.layout)
@@ -131,7 +131,7 @@ class PostgresDatabase(Database):
         reason = " ".join(str(error.orig).split())
         is_lost = error.connection_invalidated or not state or state.startswith(("08", "57P"))
         if state in _DAMAGE:
-            return JournalBrokenError(f"{self.label} reports damaged data: {reason}; restore a backup of the database")
+            return self.damaged(reason)
         if state in _SCHEMA_WRONG:
             return JournalBrokenError(
                 f"{self.label} lacks a table or column of the {self.layout.noun}: {reason}; {self.layout.check}"
@@ -140,6 +140,10 @@ class PostgresDatabase(Database):
             message = f"cannot use the {self.layout.noun} {self.label}: {reason}: {_advice(state, reason)}"
             return JournalUnavailableError(message, is_ambiguous=committing and is_lost)
         return InternalError(f"the {self.layout.noun} {self.label} refused a statement: {reason}")
+
+    def damaged(self, reason: object) -> JournalBrokenError:
+        """See :class:`Database`."""
+        return JournalBrokenError(f"{self.label} reports damaged data: {reason}; restore a backup of the database")
 
     def integrity(self, connection: Connection) -> list[str]:
         """See :class:`Database`. PostgreSQL checks its pages itself whenever it reads them."""

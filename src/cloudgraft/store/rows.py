@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.store.journal import JournalBrokenError
+from cloudgraft.store.checksums import IllegalRowError
 from cloudgraft.store.records import (
     CloudRecord,
     DeclaredGroup,
@@ -27,7 +27,6 @@ from cloudgraft.store.records import (
 )
 
 __all__ = [
-    "IllegalRowError",
     "Reader",
     "cloud_row",
     "declared_row",
@@ -300,14 +299,6 @@ def _key(value: str, what: str) -> str:
     if _text(value) != value:
         raise InvalidArgumentError(f"{what} {value!r} has characters that cannot be stored: NUL or half of a pair")
     return value
-
-
-class IllegalRowError(JournalBrokenError):
-    """A row that cannot be a record; ``problem`` is what is wrong with it, in short."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"the journal cannot be read: {problem}; `cloudgraft db check` tells all, and what to do")
-        self.problem = problem
 
 
 def _illegal(what: str, name: object, error: Exception) -> IllegalRowError:

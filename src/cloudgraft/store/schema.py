@@ -28,6 +28,7 @@ __all__ = [
     "clouds",
     "declared_groups",
     "events",
+    "fence",
     "journal",
     "learned",
     "lease",
@@ -44,12 +45,20 @@ HEAD: Final = "0007"  # the newest migration: what this release of cloudgraft re
 
 metadata = MetaData()
 
+
+def _checksum() -> Column[int]:
+    """The last column of every table whose rows must not change by themselves: see cloudgraft.store.checksums."""
+    return Column("checksum", BigInteger)
+
+
 journal = Table(
     "journal",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),  # there is one row, number 1
     Column("cluster_id", Text, nullable=False),
     Column("created_at", Double, nullable=False),
+    Column("cluster", Text),  # its name; NULL until a server with a configuration opens it
+    _checksum(),
 )
 
 machines = Table(
@@ -81,6 +90,7 @@ machines = Table(
     Column("version", BigInteger, nullable=False),
     Column("is_marked", Boolean, nullable=False, server_default=false()),
     Column("created_at", Double),
+    _checksum(),
 )
 
 node_groups = Table(
@@ -90,6 +100,7 @@ node_groups = Table(
     Column("cloud", Text, nullable=False),
     Column("spec", Text, nullable=False),
     Column("configured", Boolean, nullable=False),
+    _checksum(),
 )
 
 learned = Table(
@@ -99,6 +110,7 @@ learned = Table(
     Column("settings", Text, nullable=False),
     Column("since", Double, nullable=False),
     Column("facts", Text, nullable=False),
+    _checksum(),
 )
 
 clouds = Table(
@@ -106,6 +118,7 @@ clouds = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("adopted_at", Double, nullable=False),
+    _checksum(),
 )
 
 pauses = Table(
@@ -115,6 +128,7 @@ pauses = Table(
     Column("name", Text, primary_key=True),
     Column("since", Double, nullable=False),
     Column("reason", Text, nullable=False),
+    _checksum(),
 )
 
 requests = Table(
@@ -125,6 +139,7 @@ requests = Table(
     Column("fingerprint", Text, nullable=False),
     Column("answer", Text, nullable=False),
     Column("at", Double, nullable=False, index=True),
+    _checksum(),
 )
 
 declared_groups = Table(
@@ -133,6 +148,7 @@ declared_groups = Table(
     Column("id", Text, primary_key=True),
     Column("document", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
+    _checksum(),
 )
 
 progress = Table(
@@ -142,6 +158,7 @@ progress = Table(
     Column("at", Double, nullable=False),
     Column("boot_id", Text, nullable=False),
     Column("boot_time", Double, nullable=False),
+    _checksum(),
 )
 
 events = Table(
@@ -157,9 +174,19 @@ events = Table(
     Column("machine", Text, nullable=False),
     Column("state", Text),
     Column("data", Text, nullable=False),
+    _checksum(),
     Index("ix_events_group_id_seq", "group_id", "seq"),
     Index("ix_events_machine_seq", "machine", "seq"),
     sqlite_autoincrement=True,
+)
+
+# Who writes to a SQLite journal; PostgreSQL has the lease for it.
+fence = Table(
+    "fence",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # there is at most one row, number 1
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
 )
 
 lease = Table(

@@ -13,7 +13,8 @@ from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import statements
 from cloudgraft.store.address import PostgresAddress
 from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.identity import check_cluster_id, settle_cluster_id
+from cloudgraft.store.fence import Opening, check_fence, take_fence
+from cloudgraft.store.identity import Configured, check_cluster_id, settle_owner
 from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.leader import Claim, fence
 from cloudgraft.store.lease import Lease
@@ -40,29 +41,41 @@ class SqlJournal(Journal):
     With a lease (PostgreSQL), what is written must build on what was loaded *under the same claim*: call load() after
     every Lease.acquire(). Every write then locks the lease row and makes sure that the claim still holds, so the late
     writes of a former leader are refused by the database: FencedError.
+
+    A SQLite journal has the same protection without a lease: whoever opens it last writes, and the writes of whoever
+    had it before are refused; see :mod:`cloudgraft.store.fence`.
     """
 
-    def __init__(self, database: Database, *, cluster_id: str | None = None, lease: Lease | None = None) -> None:
+    def __init__(
+        self, database: Database, *, cluster: str = "", cluster_id: str | None = None, lease: Lease | None = None
+    ) -> None:
+        """``cluster`` and ``cluster_id`` are what the configuration says; empty where it says nothing."""
         self._database = database
-        self._given_id = check_cluster_id(cluster_id) if cluster_id else None
+        self._configured = Configured(cluster, check_cluster_id(cluster_id) if cluster_id else "")
         self._lease = lease
         self._needs_claim = isinstance(database, PostgresDatabase)
         self._claim: Claim | None = None  # the one under which the contents were loaded
+        self._opening: Opening | None = None  # of a SQLite journal
         self._is_id_new = False
         self._thread: DatabaseThread | None = None
 
     @classmethod
-    def sqlite(cls, path: Path, *, cluster_id: str | None = None) -> SqlJournal:
+    def sqlite(cls, path: Path, *, cluster: str = "", cluster_id: str | None = None) -> SqlJournal:
         """A file of its own, for one process at a time."""
-        return cls(SqliteDatabase(path), cluster_id=cluster_id)
+        return cls(SqliteDatabase(path), cluster=cluster, cluster_id=cluster_id)
 
     @classmethod
     def postgresql(
-        cls, address: PostgresAddress | str, *, cluster_id: str | None = None, lease: Lease | None = None
+        cls,
+        address: PostgresAddress | str,
+        *,
+        cluster: str = "",
+        cluster_id: str | None = None,
+        lease: Lease | None = None,
     ) -> SqlJournal:
         """A PostgreSQL that replicas share. Without a lease it can be read only."""
         found = PostgresAddress.parse(address) if isinstance(address, str) else address
-        return cls(PostgresDatabase(found), cluster_id=cluster_id, lease=lease)
+        return cls(PostgresDatabase(found), cluster=cluster, cluster_id=cluster_id, lease=lease)
 
     @property
     def label(self) -> str:
@@ -83,12 +96,26 @@ class SqlJournal(Journal):
 
     def _open(self) -> None:
         found = self._database.open(Access.SERVE)
-        cluster_id, is_vouched = settle_cluster_id(self._database, self._given_id)
+        cluster_id, is_vouched = settle_owner(self._database, self._configured)
         self._is_id_new = not is_vouched
+        self.fenced_by, self._opening = "", None
+        try:
+            self._take_fence()
+        except JournalUnavailableError as error:
+            # What is there can be served from a disk that is full. The first write takes the epoch then.
+            _log.warning("the journal cannot be written yet", extra={"journal": self.label, "error": error.message})
         _log.info(
             "journal opened",
             extra={"journal": self.label, "found": found.schema.value, "cluster_id": cluster_id},
         )
+
+    def _take_fence(self) -> None:
+        """Opens an epoch of a SQLite journal, unless that is done."""
+        if self._needs_claim or self._opening is not None:
+            return
+        with self._database.transaction(Mode.WRITE) as connection:
+            opening = take_fence(connection)
+        self._opening = opening  # it counts once it is committed
 
     async def load(self) -> Contents:
         """See :class:`Journal`. Without the lead it shows what is there, and what is written after it is refused."""
@@ -102,6 +129,8 @@ class SqlJournal(Journal):
         with self._database.transaction(Mode.READ if claim else Mode.SNAPSHOT) as connection:
             if claim:
                 fence(connection, claim)
+            elif self._opening is not None:
+                self._check_fence(connection, self._opening)
             return replace(statements.read_contents(connection), is_id_new=self._is_id_new)
 
     async def write(self, change: Change) -> None:
@@ -110,6 +139,7 @@ class SqlJournal(Journal):
         await self._opened().run(lambda: self._write(change, claim), seconds=_CALL_SECONDS, is_write=True)
 
     def _write(self, change: Change, claim: Claim | None) -> None:
+        self._take_fence()
         try:
             with self._database.transaction(Mode.WRITE) as connection:
                 self._fence(connection, claim)
@@ -131,6 +161,7 @@ class SqlJournal(Journal):
         claim = self._claim
 
         def perform() -> int:
+            self._take_fence()
             with self._database.transaction(Mode.WRITE) as connection:
                 self._fence(connection, claim)
                 return statements.purge(connection, gone_before=gone_before, events_before=events_before, limit=limit)
@@ -150,6 +181,15 @@ class SqlJournal(Journal):
             fence(connection, claim)
         elif self._needs_claim:
             raise FencedError("this replica does not lead: it may write only what it loaded under a lease of its own")
+        elif self._opening is not None:
+            self._check_fence(connection, self._opening)
+
+    def _check_fence(self, connection: Connection, opening: Opening) -> None:
+        try:
+            check_fence(connection, opening)
+        except FencedError as error:
+            self.fenced_by = error.holder
+            raise
 
     def _opened(self) -> DatabaseThread:
         if self._thread is None:

@@ -16,7 +16,7 @@ from cloudgraft.sdk.errors import CloudgraftError, InternalError, NotFoundError
 from cloudgraft.sdk.files import exists
 from cloudgraft.store import migrate
 from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.filelock import FileLock
+from cloudgraft.store.filelock import FileLock, InodeLock
 from cloudgraft.store.files import flush_directory
 from cloudgraft.store.identity import ClusterIdFile
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
@@ -44,6 +44,7 @@ _PASSING: Final = {
     sqlite3.SQLITE_PROTOCOL: "another program holds a lock on it",
     sqlite3.SQLITE_INTERRUPT: "it was interrupted",
 }
+_ONLY_EXISTING: Final = (Access.LOOK, Access.REPAIR)
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 
 
@@ -57,6 +58,7 @@ class SqliteDatabase(Database):
         self.layout = layout
         self._path = path.resolve()
         self._lock = FileLock(self._beside(".lock"), what=str(self._path), noun=layout.noun, is_shared=is_shared)
+        self._inode_lock = None if is_shared else InodeLock(self._path, self._lock.holder)
         self._id_file = ClusterIdFile(self._beside(".cluster-id"))
         self._inode: tuple[int, int] | None = None
         self._access = Access.SERVE
@@ -77,24 +79,29 @@ class SqliteDatabase(Database):
     def open(self, access: Access) -> SchemaState:
         """See :class:`Database`."""
         self._access = access
+        if access in _ONLY_EXISTING and not exists(self._path):
+            raise NotFoundError(f"there is no {self.layout.noun} at {self._path}")
         if access is Access.LOOK:
-            if not exists(self._path):
-                raise NotFoundError(f"there is no {self.layout.noun} at {self._path}")
-            with self.transaction() as connection:
-                return migrate.look(connection, self.layout)
-        self._lock.acquire()
+            return self._look()
         try:
             self._make_file()
-            found = self._make_current()
+            self._lock.acquire()
+            found = self._look() if access is Access.REPAIR else self._make_current()
             self._lock.share()
         except BaseException:
             self.close()
             raise
         return found
 
+    def _look(self) -> SchemaState:
+        with self.transaction() as connection:
+            return migrate.look(connection, self.layout)
+
     def close(self) -> None:
         """See :class:`Database`."""
         self.engine.dispose()
+        if self._inode_lock is not None:
+            self._inode_lock.release()  # after SQLite: see InodeLock
         self._lock.release()
         self._inode = None
 
@@ -144,12 +151,17 @@ class SqliteDatabase(Database):
     def _make_file(self) -> None:
         """So that it is ours alone from the beginning; SQLite gives its other files the same mode."""
         try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-            status = os.fstat(handle)
-            os.close(handle)
+            if self._inode_lock is not None:
+                self._inode_lock.acquire()
+            else:
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             flush_directory(self._path.parent)
+            status = self._path.stat()
         except OSError as error:
-            raise JournalBrokenError(f"cannot write {self._path}: {error.strerror or error}") from error
+            raise JournalBrokenError(
+                f"cannot write {self._path}: {error.strerror or error}; the {self.layout.noun}'s directory must exist "
+                "and be writable for the user that cloudgraft runs as"
+            ) from error
         self._inode = (status.st_dev, status.st_ino)
 
     def _make_current(self) -> SchemaState:
@@ -157,8 +169,10 @@ class SqliteDatabase(Database):
             # Better now than in the middle of something. Without a look into the indexes it takes milliseconds.
             damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
             if damage != "ok":
-                raise self._damaged(damage)
+                raise self.damaged(damage)
             found = migrate.look(connection, self.layout)
+            if found.schema is Schema.CURRENT:
+                self._check_indexes(connection)
         if found.schema is Schema.NEWER:
             raise JournalBrokenError(
                 f"{self._path} was written by a newer cloudgraft (schema {found.revision}, this one knows "
@@ -170,7 +184,7 @@ class SqliteDatabase(Database):
         if found.schema is not Schema.CURRENT:
             self._lock.insist()
         if found.schema is Schema.OLDER:
-            self._back_up(found.revision)
+            self.back_up(found.revision)
         if found.schema is not Schema.CURRENT:
             with self.transaction(Mode.WRITE) as connection:
                 if found.schema is Schema.EMPTY:
@@ -179,9 +193,16 @@ class SqliteDatabase(Database):
                     migrate.upgrade(connection, layout=self.layout)
         return found
 
-    def _back_up(self, revision: str) -> None:
-        """A copy as it was, before anything in it is changed."""
-        target = self._beside(f".backup-{revision}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    def _check_indexes(self, connection: Connection) -> None:
+        """A row that an index does not find is a row that is lost, or written twice."""
+        for table in self.layout.vital:
+            damage = connection.exec_driver_sql(f"PRAGMA integrity_check({table})").scalar()
+            if damage != "ok":
+                raise self.damaged(damage)
+
+    def back_up(self, why: str) -> None:
+        """See :class:`Database`."""
+        target = self._beside(f".backup-{why}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
         source, copy = self._connect(), sqlite3.connect(target)
         try:
@@ -193,9 +214,9 @@ class SqliteDatabase(Database):
             source.close()
         flush_directory(target.parent)
         _log.warning(
-            "the %s is brought up to date; a copy of the old one is kept",
+            "the %s is changed; a copy of it as it was is kept",
             self.layout.noun,
-            extra={"backup": str(target), "schema": revision},
+            extra={"backup": str(target), "why": why},
         )
 
     def _connect(self) -> sqlite3.Connection:
@@ -204,6 +225,8 @@ class SqliteDatabase(Database):
         connection = sqlite3.connect(
             uri, uri=True, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
         )
+        if self._access in _ONLY_EXISTING:  # rows with damaged text are to be found by name
+            connection.text_factory = _lenient
         try:
             if self._access is Access.LOOK:
                 connection.execute("PRAGMA query_only=ON")
@@ -234,14 +257,15 @@ class SqliteDatabase(Database):
             message = f"cannot use the {self.layout.noun} {self._path}: {error}: {_PASSING[primary]}"
             return JournalUnavailableError(message, is_ambiguous=is_ambiguous)
         if primary in _DAMAGE or "Could not decode" in str(error):
-            return self._damaged(error)
+            return self.damaged(error)
         if primary == sqlite3.SQLITE_ERROR and "no such" in str(error):
             return JournalBrokenError(
                 f"the {self.layout.noun} {self._path} lacks what its version says it has: {error}"
             )
         return InternalError(f"the {self.layout.noun} {self._path} refused a statement: {error}")
 
-    def _damaged(self, reason: object) -> JournalBrokenError:
+    def damaged(self, reason: object) -> JournalBrokenError:
+        """See :class:`Database`."""
         told = " ".join(str(reason).replace("*** in database main ***", "").split())
         return JournalBrokenError(
             f"the {self.layout.noun} {self._path} is damaged ({told}). Stop cloudgraft; put a backup in its place, or "
@@ -251,3 +275,7 @@ class SqliteDatabase(Database):
 
     def _beside(self, ending: str) -> Path:
         return self._path.with_name(self._path.name + ending)
+
+
+def _lenient(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, tuple_, update
+from sqlalchemy import Connection, Table, bindparam, delete, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import schema
+from cloudgraft.store.checksums import Seal
 from cloudgraft.store.journal import EventQuery, JournalBrokenError
 from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, RequestRecord, State
 from cloudgraft.store.rows import (
@@ -29,13 +30,15 @@ from cloudgraft.store.rows import (
 
 __all__ = [
     "REQUESTS_KEPT",
+    "Owner",
+    "owner_row",
     "purge",
-    "read_cluster_id",
     "read_contents",
     "read_events",
+    "read_owner",
     "tell_conflict",
     "write_change",
-    "write_cluster_id",
+    "write_owner",
 ]
 
 _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
@@ -43,6 +46,7 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
     "postgresql": postgresql.insert,
 }
 REQUESTS_KEPT: Final = 86_400.0  # seconds
+_NEWEST = 100  # events that are looked at for the latest time: more than will be damaged
 _TOLD = 3  # how many names a message gives
 _CONFLICT = "nothing was written: somebody else wrote to the journal, which has other versions of some machines"
 _UPDATE_MACHINE = (
@@ -55,25 +59,42 @@ _UPDATE_MACHINE = (
 )
 
 
-def read_cluster_id(connection: Connection) -> str | None:
-    """The cluster's identity, or None in a journal that is just being made."""
-    return connection.execute(select(schema.journal.c.cluster_id)).scalar()
+class Owner(NamedTuple):
+    """The cluster that a journal belongs to. The name is "" until a server with a configuration has opened it."""
+
+    cluster_id: str
+    cluster: str
 
 
-def write_cluster_id(connection: Connection, cluster_id: str, created_at: float) -> None:
-    """Gives the journal its identity; a former one is replaced."""
+def read_owner(connection: Connection) -> Owner | None:
+    """The cluster that the journal belongs to, or None in a journal that is just being made."""
+    rows = _all(connection, schema.journal)
+    if not rows:
+        return None
+    _, cluster_id, _, cluster = rows[0]
+    return Owner(cluster_id, cluster or "")
+
+
+def owner_row(owner: Owner, created_at: float) -> Values:
+    """The one row of `journal`."""
+    row = {"id": 1, "cluster_id": owner.cluster_id, "created_at": created_at, "cluster": owner.cluster or None}
+    return Seal.of(schema.journal).sealed(row)
+
+
+def write_owner(connection: Connection, owner: Owner, created_at: float) -> None:
+    """Gives the journal to a cluster; a former one is replaced."""
     connection.execute(delete(schema.journal))
-    connection.execute(insert(schema.journal).values(id=1, cluster_id=cluster_id, created_at=created_at))
+    connection.execute(insert(schema.journal), [owner_row(owner, created_at)])
 
 
 def read_contents(connection: Connection) -> Contents:
     """Everything but the events."""
-    cluster_id = read_cluster_id(connection)
-    if cluster_id is None:
+    owner = read_owner(connection)
+    if owner is None:
         raise JournalBrokenError("the journal has no cluster id: `cloudgraft db check` tells what to do")
     reader = Reader()
     contents = Contents(
-        cluster_id=cluster_id,
+        cluster_id=owner.cluster_id,
         machines=[reader.machine(row) for row in _all(connection, schema.machines)],
         groups=[reader.group(row) for row in _all(connection, schema.node_groups)],
         learned=[reader.learned(row) for row in _all(connection, schema.learned)],
@@ -103,11 +124,15 @@ def _latest_time(contents: Contents) -> float:
 
 
 def _latest_event(connection: Connection) -> float:
-    return connection.execute(select(func.max(schema.events.c.at))).scalar() or 0.0
+    """The newest event's time. A damaged event is passed over: a wrong time would send the engine's clock astray."""
+    table, seal = schema.events, Seal.of(schema.events)
+    rows = connection.execute(select(table).order_by(table.c.at.desc()).limit(_NEWEST))
+    return next((float(row.at) for row in rows if seal.is_sound(row)), 0.0)
 
 
 def _all(connection: Connection, table: Table) -> Sequence[Sequence[Any]]:
-    return connection.execute(select(table).order_by(*table.primary_key)).all()
+    verified = Seal.of(table).verified
+    return [verified(row) for row in connection.execute(select(table).order_by(*table.primary_key))]
 
 
 def write_change(connection: Connection, change: Change) -> None:
@@ -133,7 +158,8 @@ def write_change(connection: Connection, change: Change) -> None:
     if change.progress is not None:
         _replace(connection, schema.progress, [progress_row(change.progress)])
     if change.events:
-        connection.execute(insert(schema.events), [event_row(event) for event in change.events])
+        seal = Seal.of(schema.events)
+        connection.execute(insert(schema.events), [seal.sealed(event_row(event)) for event in change.events])
 
 
 def _write_requests(
@@ -151,7 +177,8 @@ def _write_requests(
 
 def _write_machines(connection: Connection, records: Sequence[MachineRecord]) -> None:
     """Two statements for any number of machines. Each row that is written counts, so a missing one is noticed."""
-    rows = [machine_row(record) for record in records]
+    seal = Seal.of(schema.machines)
+    rows = [seal.sealed(machine_row(record)) for record in records]
     new = [row for row in rows if row["version"] == 1]
     known = [{**row, "name_": row["name"]} for row in rows if row["version"] != 1]
     written = 0
@@ -181,10 +208,12 @@ def _replace(connection: Connection, table: Table, rows: Sequence[Values]) -> No
     """Inserts rows, or replaces those of the same key."""
     if not rows:
         return
-    keys = [column.name for column in table.primary_key]
+    keys, seal = [column.name for column in table.primary_key], Seal.of(table)
     statement = _INSERTS[connection.dialect.name](table)
     others = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), rows)
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=keys, set_=others), [seal.sealed(row) for row in rows]
+    )
 
 
 def read_events(connection: Connection, query: EventQuery) -> list[Event]:
@@ -203,8 +232,8 @@ def read_events(connection: Connection, query: EventQuery) -> list[Event]:
         statement = statement.where(table.c.at >= query.since)
     if query.before is not None:
         statement = statement.where(table.c.seq < query.before)
-    reader = Reader()
-    found = [reader.event(row) for row in connection.execute(statement)]
+    reader, verified = Reader(), Seal.of(table).verified
+    found = [reader.event(verified(row)) for row in connection.execute(statement)]
     found.reverse()
     return found
 

@@ -18,13 +18,15 @@ from sqlalchemy import Connection, Table, insert, select, text
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store import leader, schema, statements
+from cloudgraft.store.checksums import IllegalRowError, Seal, columns
 from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.identity import check_cluster_id
+from cloudgraft.store.fence import take_fence
+from cloudgraft.store.identity import Configured, check_cluster_id
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease_watch import LeaseRow
 from cloudgraft.store.legality import RowJudge
 from cloudgraft.store.migrate import Schema
-from cloudgraft.store.rows import IllegalRowError
+from cloudgraft.store.statements import Owner
 from cloudgraft.store.unled import in_use, wait_until_unled
 
 __all__ = ["export_lines", "import_lines"]
@@ -58,10 +60,11 @@ def export_lines(database: Database) -> Iterator[str]:
             f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` tells what to do"
         )
     with database.transaction(Mode.SNAPSHOT) as connection:
-        cluster_id, rows = statements.read_cluster_id(connection), 0
-        if cluster_id is None:
+        owner, rows = statements.read_owner(connection), 0
+        if owner is None:
             raise JournalBrokenError(f"{database.label} has no cluster id yet: `cloudgraft db upgrade` gives it one")
-        yield _line({"cloudgraft": "journal", "format": _FORMAT, "schema": schema.HEAD, "clusterId": cluster_id})
+        head = {"cluster": owner.cluster, "clusterId": owner.cluster_id}
+        yield _line({"cloudgraft": "journal", "format": _FORMAT, "schema": schema.HEAD, **head})
         for table in _TABLES.values():
             for row in _rows(connection, table):
                 yield _line({"table": table.name, "row": _unpack(row)})
@@ -70,43 +73,70 @@ def export_lines(database: Database) -> Iterator[str]:
 
 
 def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
+    seal, names = Seal.of(table), columns(table)
+    statement = select(table).order_by(*table.primary_key)
     if table is not schema.events:
-        yield from map(dict, connection.execute(select(table).order_by(*table.primary_key)).mappings())
+        for row in connection.execute(statement):
+            yield dict(zip(names, seal.verified(row), strict=True))
         return
     last = -1
     while True:  # there may be more events than memory has room for
-        statement = select(table).where(table.c.seq > last).order_by(table.c.seq).limit(_AT_ONCE)
-        page = connection.execute(statement).mappings().all()
-        yield from map(dict, page)
+        page = connection.execute(statement.where(table.c.seq > last).limit(_AT_ONCE)).all()
+        for row in page:
+            yield dict(zip(names, seal.verified(row), strict=True))
         if len(page) < _AT_ONCE:
             return
-        last = page[-1]["seq"]
+        last = page[-1].seq
 
 
-def import_lines(database: Database, lines: Iterable[str]) -> int:
+def import_lines(database: Database, lines: Iterable[str], configured: Configured | None = None) -> int:
     """Fills an empty journal, which is made when it is not there: all of it or nothing. Returns the number of rows.
 
-    JournalLockedError while a server uses it.
+    The export's cluster must be the one of the journal, of the file beside it and of the configuration, where they say
+    one; `clusterId` in the configuration decides otherwise. JournalLockedError while a server uses it.
     """
     numbered = enumerate(lines, start=1)
-    cluster_id = _head(numbered)
+    exported = _head(numbered)
     database.open(Access.SERVE)
     beside = database.stored_cluster_id()
     # In PostgreSQL: makes sure that nobody leads, nor will until we are done.
     unled = wait_until_unled(database) if database.engine.dialect.name == "postgresql" else None
     with database.transaction(Mode.WRITE) as connection:
-        claim = _lead(connection, unled) if unled else None
+        claim = None
+        if unled is not None:
+            claim = _lead(connection, unled)
+        else:
+            take_fence(connection)
         _refuse_unless_empty(connection, database)
-        statements.write_cluster_id(connection, cluster_id, time.time())
+        known = [Owner(beside or "", ""), statements.read_owner(connection)]
+        owner = _importing(database.label, exported, [one for one in known if one], configured or Configured())
+        statements.write_owner(connection, owner, time.time())
         rows = _fill(connection, numbered)
         if claim is not None:
             leader.give_up(connection, claim)
-    if beside != cluster_id:
-        database.keep_cluster_id(cluster_id)
+    if beside != owner.cluster_id:
+        database.keep_cluster_id(owner.cluster_id)
     return rows
 
 
-def _head(numbered: Iterator[tuple[int, str]]) -> str:
+def _importing(label: str, exported: Owner, known: list[Owner], configured: Configured) -> Owner:
+    """The cluster whose journal is made. ``known`` is what the journal and the file beside it say."""
+    given = Owner(configured.cluster_id, configured.cluster)
+    # Who names the id means that cluster, also after it was renamed; then what is known besides is of no account.
+    sayings = [Owner(given.cluster_id, "")] if given.cluster_id else [given, *known]
+    for cluster_id, cluster in sayings:
+        is_other = cluster and exported.cluster and cluster != exported.cluster
+        if is_other or (cluster_id and cluster_id != exported.cluster_id):
+            raise PreconditionError(
+                f"this is an export of the cluster {exported.cluster or 'without a name'} (cluster id "
+                f"{exported.cluster_id}), but {label} is meant for {cluster or 'the cluster id'} {cluster_id}: import "
+                "that cluster's export; or, if this is the right one, say so with --config and "
+                f"clusterId: {exported.cluster_id} in the configuration"
+            )
+    return Owner(exported.cluster_id, given.cluster or exported.cluster)
+
+
+def _head(numbered: Iterator[tuple[int, str]]) -> Owner:
     _, first = next(numbered, (0, ""))
     head = _parse(1, first)
     if head.get("cloudgraft") != "journal" or head.get("format") != _FORMAT:
@@ -116,7 +146,7 @@ def _head(numbered: Iterator[tuple[int, str]]) -> str:
             f"this export is of schema {head.get('schema')}, and this release has {schema.HEAD}: make the export with "
             "the same release"
         )
-    return check_cluster_id(str(head.get("clusterId", "")))
+    return Owner(check_cluster_id(str(head.get("clusterId", ""))), str(head.get("cluster") or ""))
 
 
 def _lead(connection: Connection, unled: LeaseRow) -> leader.Claim:
@@ -163,7 +193,8 @@ def _check_end(numbered: Iterator[tuple[int, str]], number: int, *, expected: ob
 
 def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     if rows:
-        connection.execute(insert(table), rows)
+        seal = Seal.of(table)
+        connection.execute(insert(table), [seal.sealed(row) for row in rows])
         rows.clear()
 
 
@@ -187,7 +218,7 @@ def _pack(number: int, content: dict[str, Any], judge: RowJudge) -> tuple[str, d
     table, row = _TABLES.get(str(content.get("table"))), content.get("row")
     if table is None or not isinstance(row, dict):
         raise InvalidArgumentError(f"line {number} is not a row of a journal")
-    names = [column.name for column in table.c]
+    names = columns(table)
     if sorted(row) != sorted(names):
         raise InvalidArgumentError(f"line {number}: a row of {table.name} has {', '.join(names)}")
     packed = {name: json.dumps(value, separators=(",", ":")) if name in _JSON else value for name, value in row.items()}
