@@ -170,3 +170,26 @@ def _config(directory: Path, store: str, more: str = "") -> Path:
     file = directory / "cloudgraft.yaml"
     file.write_text(f"cluster: prod\n{more}providers: [{{type: memory}}]\nstore: {store}\n")
     return file
+
+
+async def test_a_renamed_cluster_is_told_by_check_and_repair_shows_before_it_acts(tmp_path: Path) -> None:
+    config = _config(tmp_path, "{path: journal.db}")
+    journal, _ = journal_from(load(config))
+    await journal.open()
+    await journal.write(Change(machines=[machine("m-1"), machine("m-2")]))
+    await journal.close()
+    assert _json("check", "--config", config)["cluster"] == "prod"
+    config.write_text(config.read_text().replace("cluster: prod", "cluster: other"))
+    result = _run("check", "--config", config)
+    assert result.exit_code == 1
+    assert "is the journal of the cluster prod" in result.output
+    with sqlite3.connect(tmp_path / "journal.db") as connection:
+        connection.execute("UPDATE machines SET cloud = 'nowhere' WHERE name = 'm-2'")
+    connection.close()
+    result = _run("repair", "--store", tmp_path / "journal.db")
+    assert "machines m-2: the row does not match its checksum\n  removed; then: every cloud is listed" in result.output
+    assert "Nothing was changed." in result.output
+    done = _json("repair", "--store", tmp_path / "journal.db", "--yes")
+    assert (done["done"], len(done["findings"])) == (True, 1)
+    assert _json("check", "--store", tmp_path / "journal.db")["machines"]["running"] == 1
+    assert "is damaged" in _run("repair", "--store", tmp_path / "journal.db").output

@@ -23,6 +23,7 @@ from cloudgraft.store.check import Report, check_journal
 from cloudgraft.store.database import Access, Database
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.migrate import Schema
+from cloudgraft.store.repair import repair_journal
 from cloudgraft.store.schema import HEAD
 from cloudgraft.store.transfer import export_lines, import_lines
 
@@ -141,6 +142,31 @@ def _import(source: IO[str], store: str, config_file: Path | None, output: str) 
         click.echo(json.dumps({"journal": database.label, "rows": rows}))
     else:
         click.echo(f"Imported {rows} rows into {database.label}.")
+
+
+@command.command("repair", epilog=_example("repair --config cloudgraft.yaml", "repair --store journal.db --yes"))
+@_where
+@click.option("--yes", is_flag=True, help="Do it. Otherwise it is only shown what would be done.")
+@output_option
+def _repair(store: str, config_file: Path | None, output: str, *, yes: bool) -> None:
+    """Restore damaged rows of the journal where the checksum proves what they were, and remove the others.
+
+    Shows what is damaged, what is done about it and what follows. With --yes it is done: all of it or nothing, with no
+    server running on the journal. Of a SQLite journal a copy is kept as it was. Nothing is guessed; a backup is better
+    where there is a recent one.
+    """
+    with _database(store, config_file) as (database, configured):
+        findings = repair_journal(database, configured, apply=yes)
+    if output == "json":
+        shown = [{"what": found.what, "action": found.action, "follows": found.follows or None} for found in findings]
+        click.echo(json.dumps({"journal": database.label, "done": yes, "findings": shown}, indent=2))
+        return
+    for found in findings:
+        click.echo(f"{found.what}\n  {found.action}" + (f"; then: {found.follows}" if found.follows else ""))
+    if not findings:
+        click.echo(f"Nothing in {database.label} is damaged.")
+    else:
+        click.echo("Done." if yes else "Nothing was changed. Stop the server, and use --yes to do this.")
 
 
 @contextlib.contextmanager
