@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalLockedError
 from cloudgraft.store.records import Contents
 from cloudgraft.store.repair import Finding, repair_journal
-from tests.store.places import Place, SqlitePlace
+from tests.store.places import Place, SqlitePlace, renewed
 from tests.store.test_journal_contract import FULL
 
 _GIVEN = Configured("prod", "prod-id")
@@ -129,10 +130,11 @@ async def test_a_damaged_index_is_made_anew_and_undecodable_text_is_named(sqlite
 
 
 async def test_nothing_is_repaired_while_a_server_has_the_journal(place: Place) -> None:
-    await place.opened()
+    journal = await place.opened()
     assert _repair(place, apply=False) == []
-    with pytest.raises(JournalLockedError, match=r"in use by process \d+"):
-        _repair(place, apply=True)
+    async with renewed(journal):
+        with pytest.raises(JournalLockedError, match=r"in use by process \d+"):
+            await asyncio.to_thread(_repair, place, apply=True)
 
 
 async def test_a_sound_journal_is_left_as_it_is(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ from cloudgraft.store.database import Access, Database, Mode
 from cloudgraft.store.fence import take_fence
 from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import JournalBrokenError
-from cloudgraft.store.leader import refuse_while_led
+from cloudgraft.store.lease_watch import LeaseRow
 from cloudgraft.store.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.statements import Owner, owner_row
+from cloudgraft.store.unled import dismiss_leader, wait_until_unled
 
 __all__ = ["Finding", "repair_journal"]
 
@@ -70,6 +71,8 @@ def repair_journal(database: Database, configured: Configured, *, apply: bool) -
         raise JournalBrokenError(
             f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` tells what to do"
         )
+    is_shared = apply and database.engine.dialect.name == "postgresql"
+    unled = wait_until_unled(database) if is_shared else None
     with database.transaction(Mode.SNAPSHOT) as connection:
         plan = _planned(database, connection, configured)
     if apply and plan.refusal:
@@ -77,17 +80,18 @@ def repair_journal(database: Database, configured: Configured, *, apply: bool) -
     if apply and plan.findings:
         database.back_up("repair")
         with database.transaction(Mode.WRITE) as connection:
-            _keep_others_out(connection, database)
+            _keep_others_out(connection, unled)
             plan = _planned(database, connection, configured)  # as it is now that nobody else writes
             _carry_out(database, connection, plan)
     return plan.findings
 
 
-def _keep_others_out(connection: Connection, database: Database) -> None:
-    if connection.dialect.name == "postgresql":
-        refuse_while_led(connection, database.label)
-    else:
+def _keep_others_out(connection: Connection, unled: LeaseRow | None) -> None:
+    """Until the transaction ends. ``unled`` is the free lease of a PostgreSQL."""
+    if unled is None:
         take_fence(connection)
+    else:
+        dismiss_leader(connection, unled)
 
 
 def _planned(database: Database, connection: Connection, configured: Configured) -> _Plan:
