@@ -78,5 +78,6 @@ def test_a_line_has_a_longest_length(written: io.StringIO) -> None:
 
 def test_no_half_of_a_secret_is_left_where_a_line_is_cut(written: io.StringIO) -> None:
     hide("a-secret-that-is-cut")
-    logging.getLogger("cloudgraft.engine").error("x" * (LONGEST_VALUE - 10) + "a-secret-that-is-cut" + "y" * 100)
+    text = "x" * (LONGEST_VALUE - 10) + "a-secret-that-is-cut" + "y" * 100
+    logging.getLogger("cloudgraft.engine").error("%s", text)
     assert "a-secret" not in written.getvalue()

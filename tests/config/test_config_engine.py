@@ -202,6 +202,8 @@ clouds:
     engine:
       observeEvery: 30s
       createTimeout: 5m
+      maxListMachines: 5000
+      maxListBytes: 1048576
       maxCalls: 2
       callsPerSecond: 0.5
       backoff: {initial: 2s}
@@ -218,6 +220,7 @@ clouds:
     engine = lab.engine
     assert (engine.observe_every, engine.list_timeout) == (timedelta(seconds=30), timedelta(minutes=1))
     assert (engine.create_timeout, engine.delete_timeout) == (timedelta(minutes=5), timedelta(minutes=2))
+    assert (engine.max_list_machines, engine.max_list_bytes) == (5000, 1 << 20)
     assert (engine.max_calls, engine.calls_per_second) == (2, 0.5)
     assert (engine.backoff.initial, engine.backoff.max) == (timedelta(seconds=2), timedelta(minutes=1))
     assert engine.guards.max_machines == 3

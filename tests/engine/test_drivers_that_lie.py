@@ -50,6 +50,25 @@ async def test_what_makes_no_sense_in_a_list_is_the_trouble_of_its_cloud_alone(t
         assert await case.states("h") == ["RUNNING"]
 
 
+async def test_a_list_with_too_many_machines_changes_nothing(tmp_path: Path) -> None:
+    """A list that hits its bound is an error, and never a shorter list."""
+    liar, honest = Cloud(), Cloud()
+    plan = blueprint({"a": liar, "b": honest}, group(), group("h", "b"))
+    settings = replace(plan.clouds["a"].settings, max_list_machines=3)
+    plan = replace(plan, clouds={**plan.clouds, "a": replace(plan.clouds["a"], settings=settings)})
+    async with stepped(tmp_path, plan) as case:
+        await case.provider.increase_size("g", 3)
+        await case.provider.increase_size("h", 1)
+        await case.turns()
+        assert await case.states("g") == ["RUNNING"] * 3
+        liar.machines["id-x"] = Machine(name="another", machine_id="id-x")
+        await case.turns()
+        assert "more than 3 entries" in case.engine.workers["a"].observer.health.error
+        assert await case.states("g") == ["RUNNING"] * 3
+        assert await case.states("h") == ["RUNNING"]
+        assert not liar.deleted
+
+
 async def test_a_machine_with_a_name_that_cannot_be_stored_is_taken_in_under_its_id(tmp_path: Path) -> None:
     cloud = Cloud()
     async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:

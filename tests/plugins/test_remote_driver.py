@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -39,6 +40,7 @@ from cloudgraft.sdk import (
     UnsupportedError,
 )
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, error_table
+from cloudgraft.sdk.list_budget import ListBudget
 from cloudgraft.server import TlsFiles
 from cloudgraft.server.listener import Access
 from cloudgraft.wire.driver import RPCS, SERVICE
@@ -356,6 +358,21 @@ async def foreign(**answers: list[bytes]) -> AsyncIterator[RemoteDriver]:
 async def test_a_list_without_an_end_is_refused() -> None:
     async with foreign(List=[pb.ListResponse(next_page_token="again").SerializeToString()]) as remote:
         with pytest.raises(InternalError, match="same page token twice"):
+            await remote.list()
+
+
+@pytest.mark.parametrize(
+    ("limits", "bound"), [({"machines": 1000}, "maxListMachines"), ({"size": 5000}, "maxListBytes")]
+)
+async def test_a_list_that_grows_without_end_is_refused_while_it_is_read(limits: dict[str, Any], bound: str) -> None:
+    pages = [
+        pb.ListResponse(
+            machines=[pb.Machine(name="m", machine_id=f"{page}-{one}") for one in range(100)], next_page_token=str(page)
+        ).SerializeToString()
+        for page in range(100)
+    ]
+    async with foreign(List=pages) as remote:
+        with ListBudget(**limits).applied(), pytest.raises(InternalError, match=bound):
             await remote.list()
 
 

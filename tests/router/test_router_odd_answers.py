@@ -18,6 +18,7 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
+from cloudgraft.sdk.list_budget import ListBudget
 from tests.router.routed import Place, a_shape, a_spec, router
 
 
@@ -105,3 +106,15 @@ async def test_what_a_cloud_says_of_its_own_shape_is_said_of_the_routers() -> No
     (shape,) = await router({"rack": Place(shapes=[sites]), "burst": Place()}).shapes()
     assert [one.name for one in shape.variants] == ["rack/small/north", "rack/small/south", "burst/small"]
     assert shape.problem == "cloud rack: no host is free"
+
+
+async def test_a_backend_whose_list_has_no_end_does_not_use_up_the_bounds_of_others() -> None:
+    rack, burst = Place(), Place()
+    driver = router({"rack": rack, "burst": burst})
+    await rack.create(MachineSpec(name="good", group="g"))
+    for number in range(50):
+        await burst.create(MachineSpec(name=f"m{number}", group="g"))
+    with ListBudget(machines=10).applied():
+        found = await driver.list()
+    assert [machine.name for machine in found] == ["good"]
+    assert isinstance(found, PartialList)

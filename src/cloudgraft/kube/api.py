@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 from lightkube.config import client_adapter
+from lightkube.config.models import User
 from lightkube.exceptions import ConfigError
 from msgspec import MsgspecError
 from msgspec.json import encode
@@ -142,7 +143,7 @@ def _open(credentials: Credentials, name: str, timeout: float, networks: Allowed
     with usable(name):
         params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout))
         if networks is not None:
-            user = credentials.user or client_adapter.User()
+            user = credentials.user or User()
             context = client_adapter.verify_cluster(credentials.cluster, user, credentials.abs_file, trust_env=False)
             transport: Any = CheckedTransport(context, networks)  # lightkube declares the synchronous kind
             params = client_adapter.ConnectionParams(

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgraft.discovery.model import ClusterSpec, ClusterState, PriceList
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
-from cloudgraft.sdk.errors import ConflictError
+from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.secrecy import redacted
 from tests.discovery.web.town import Town
@@ -56,3 +56,11 @@ def test_only_the_last_kubeconfigs_are_hidden_and_each_only_once() -> None:
     for number in range(300):
         hide_kubeconfig(f'{{"users": [{{"user": {{"token": "token-number-{number}"}}}}]}}')
     assert redacted("first-token token-number-299") == "first-token [secret]"
+
+
+def test_a_kubeconfig_with_thousands_of_secrets_is_refused() -> None:
+    """It would slow every log line of the process."""
+    text = "".join(f"token: token-{number:06}\n" for number in range(5000))
+    with pytest.raises(InvalidArgumentError, match="more than 128 lines of secrets"):
+        hide_kubeconfig(text)
+    assert redacted("token-000001") == "token-000001"

@@ -249,3 +249,11 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(CloudgraftError, match=message):
             ExecDriver(ExecOptions(**{**commands, **wrong}))  # type: ignore[arg-type]  # wrong on purpose
+
+
+async def test_a_script_that_floods_stderr_is_ended(tmp_path: Path) -> None:
+    """Until its time is over it would keep a core busy, and the event loop with it."""
+    driver = exec_driver(tmp_path, list="cat /dev/zero >&2")
+    async with nothing_left(tmp_path):
+        with pytest.raises(UnavailableError, match="it printed too much"):
+            await driver.list()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -432,7 +433,7 @@ def endless(connection: socket.socket, request: Seen) -> None:
     ("limits", "bound"), [({"machines": 1000}, "maxListMachines"), ({"size": 50_000}, "maxListBytes")]
 )
 async def test_a_list_without_end_is_an_error_and_no_shorter_list(
-    limits: dict[str, int], bound: str, bundle: Bundle, started: Started
+    limits: dict[str, Any], bound: str, bundle: Bundle, started: Started
 ) -> None:
     with Rogue(endless, bundle=bundle) as rogue, ListBudget(**limits).applied():
         driver = started(rogue.options())

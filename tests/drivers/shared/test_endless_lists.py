@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import requests
+from pyVmomi import vim
 
 from cloudgraft.drivers.hetzner import servers as hetzner
 from cloudgraft.drivers.libcloud import bearer, cloudsigma
@@ -52,7 +53,7 @@ def openstack_list() -> object:
 def vsphere_list() -> object:
     found = SimpleNamespace(obj="vm", propSet=(), missingSet=())
     session: Any = SimpleNamespace(read=lambda *_: SimpleNamespace(token="more", objects=[found] * PAGE))
-    return vsphere.children(session, vsphere.vim.Folder("group-v1"), vsphere.vim.VirtualMachine, ["name"], PAGE)
+    return vsphere.children(session, vim.Folder("group-v1"), vim.VirtualMachine, ["name"], PAGE)
 
 
 def numbered_list() -> object:
