@@ -15,11 +15,11 @@ import pytest
 import requests
 from pyVmomi import vim
 
+from cloudgraft.drivers import requests_limits, urllib3_limits
 from cloudgraft.drivers.hetzner import servers as hetzner
 from cloudgraft.drivers.libcloud import bearer, cloudsigma
 from cloudgraft.drivers.openstack import lookups as openstack
 from cloudgraft.drivers.requests_limits import limit_answers
-from cloudgraft.drivers.urllib3_limits import LARGEST_ANSWER
 from cloudgraft.drivers.vsphere import properties as vsphere
 from cloudgraft.sdk.errors import DeadlineError, InternalError
 from cloudgraft.sdk.list_budget import ListBudget
@@ -137,15 +137,24 @@ def test_an_sdk_reads_no_more_for_a_list_that_was_given_up() -> None:
             read_pages(url)
 
 
-def test_an_answer_of_an_sdk_has_a_largest_size() -> None:
-    with answering(answer(b"x" * (LARGEST_ANSWER + 1))) as url, pytest.raises(InternalError, match="more than 32 MiB"):
+@pytest.fixture
+def largest(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A largest answer that a test has in no time."""
+    size = 1 << 20
+    for module in (urllib3_limits, requests_limits):
+        monkeypatch.setattr(module, "LARGEST_ANSWER", size)
+    return size
+
+
+def test_an_answer_of_an_sdk_has_a_largest_size(largest: int) -> None:
+    with answering(answer(b"x" * (largest + 1))) as url, pytest.raises(InternalError, match="more than 1 MiB"):
         read_pages(url)
 
 
-def test_a_small_answer_that_unpacks_to_a_large_one_is_refused() -> None:
-    packed = gzip.compress(bytes(LARGEST_ANSWER + 1))
+def test_a_small_answer_that_unpacks_to_a_large_one_is_refused(largest: int) -> None:
+    packed = gzip.compress(bytes(largest + 1))
     with (
         answering(answer(packed, "Content-Encoding: gzip")) as url,
-        pytest.raises(InternalError, match="more than 32 MiB, unpacked"),
+        pytest.raises(InternalError, match="more than 1 MiB, unpacked"),
     ):
         read_pages(url)
