@@ -90,7 +90,7 @@ def both(good: Cloud, bad: Section) -> str:
 
 async def test_a_list_without_end_is_the_trouble_of_its_cloud_alone(tmp_path: Path) -> None:
     with Cloud(tmp_path) as good, endless(padding=100) as url:
-        bad = {"driver": "http", "url": url, "engine": {**FAST, "maxListMachines": 2000}}
+        bad = {"driver": "http", "url": url, "engine": {"maxListMachines": 2000}}
         with Server(tmp_path / "c.yaml", both(good, bad)) as server:
             server.says("cloud bad cannot be used: the list has more than 2000 entries")
             async with server.connected() as provider:
