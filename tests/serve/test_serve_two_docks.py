@@ -61,7 +61,7 @@ async def test_a_driver_that_moves_to_the_next_leader_in_mid_create_has_made_one
     behind = Slow(DriverTraits(idempotency=Idempotency.NONE))
     async with contextlib.AsyncExitStack() as stack:
         old = stack.enter_context(replica(tmp_path, "old", url))
-        await until(old.is_ready)
+        assert port_of(old)  # it leads; the autoscaler is answered once the driver was listed
         new = stack.enter_context(replica(tmp_path, "new", url))
         way = await stack.enter_async_context(BlackHole(port_of(old)).listening())
         settings = RunnerSettings(first_wait=0.05, longest_wait=0.2)
@@ -71,11 +71,7 @@ async def test_a_driver_that_moves_to_the_next_leader_in_mid_create_has_made_one
         await runner.start()
         autoscaler = await stack.enter_async_context(old.connected())
 
-        async def is_served() -> bool:
-            await autoscaler.refresh()
-            return bool(await autoscaler.node_groups())
-
-        await until(is_served, what="the driver was listed", seconds=30)
+        await until(old.is_ready, what="the driver was listed", seconds=30)
         await autoscaler.increase_size("small", 1)
         await until(lambda: bool(behind.machines), what="the cloud has made it", seconds=30)
         old.send(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
