@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.attacks import frames
 
-__all__ = ["ATTACKS", "Http2", "Target", "Toll"]
+__all__ = ["ATTACKS", "METHOD", "Http2", "Target", "Toll", "attack", "flood"]
 
 METHOD = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroups"
 _BATCH = 100  # streams in one write
@@ -64,6 +64,8 @@ class Http2:
         self.last_stream = -1
         self.is_open = True
         self.headers_of: dict[int, bytes] = {}
+        self._greeted = asyncio.Event()
+        self.in_headers = False  # then nothing else may be sent
 
     async def open(self) -> None:
         context = self._target.context()
@@ -73,6 +75,8 @@ class Http2:
         self._toll.connected += 1
         await self.write(frames.PREFACE + frames.frame(frames.SETTINGS, 0, 0))
         self._reading = asyncio.create_task(self._read())
+        async with asyncio.timeout(10):
+            await self._greeted.wait()
 
     def next_stream(self) -> int:
         self.last_stream += 2
@@ -109,8 +113,11 @@ class Http2:
                         self._toll.reset += 1
                     elif kind in (frames.SETTINGS, frames.PING) and not flags & frames.ACK:
                         answer = payload if kind == frames.PING else b""
-                        self._writer.write(frames.frame(kind, frames.ACK, 0, answer))
+                        if not self.in_headers:
+                            self._writer.write(frames.frame(kind, frames.ACK, 0, answer))
+                        self._greeted.set()
         self.is_open = False
+        self._greeted.set()
 
 
 Body = Callable[[Target, Toll, float], Awaitable[None]]
@@ -175,8 +182,6 @@ async def large_messages(target: Target, toll: Toll, until: float) -> None:
 
 async def pings(target: Target, toll: Toll, until: float) -> None:
     """Pings without end."""
-    block = frames.header_block(METHOD)
-    del block
     await _flood(target, toll, until, lambda _: frames.ping())
 
 
@@ -187,6 +192,7 @@ async def large_headers(target: Target, toll: Toll, until: float) -> None:
     while time.monotonic() < until:
         async with _connection(target, toll) as connection:
             stream = connection.next_stream()
+            connection.in_headers = True
             await connection.write(frames.headers(stream, start, ends_headers=False))
             while connection.is_open and time.monotonic() < until:
                 await connection.write(frames.continuation(stream, piece))
@@ -199,6 +205,7 @@ async def slow_headers(target: Target, toll: Toll, until: float) -> None:
     start = frames.header_block(METHOD)
     async with _connection(target, toll) as connection:
         stream = connection.next_stream()
+        connection.in_headers = True
         await connection.write(frames.headers(stream, start, ends_headers=False))
         while connection.is_open and time.monotonic() < until:
             await connection.write(frames.continuation(stream, b"\x82"))
@@ -243,6 +250,15 @@ ATTACKS: Mapping[str, Body] = {
 }
 
 
+async def flood(connection: Http2, block: bytes) -> None:
+    """Opens streams without bodies until the server closes the connection."""
+    async with asyncio.timeout(30):
+        while connection.is_open:
+            with contextlib.suppress(OSError):
+                await connection.write(b"".join(frames.headers(connection.next_stream(), block) for _ in range(50)))
+            await asyncio.sleep(0.05)
+
+
 async def attack(kind: str, target: Target) -> Toll:
     """Runs one attack on all of its connections at once."""
     toll = Toll()
@@ -252,7 +268,7 @@ async def attack(kind: str, target: Target) -> Toll:
         while time.monotonic() < until:
             try:
                 await ATTACKS[kind](target, toll, until)
-            except (OSError, asyncio.IncompleteReadError) as error:
+            except OSError as error:
                 toll.refused += 1
                 if len(toll.errors) < 5:
                     toll.errors.append(repr(error))

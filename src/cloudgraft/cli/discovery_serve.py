@@ -24,6 +24,7 @@ from cloudgraft.discovery.app_chores import Chores
 from cloudgraft.discovery.importer import Importer, Namespaced
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.vault import Vault
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.server.signals import StopSignals
 from cloudgraft.store.database import Database
@@ -34,7 +35,18 @@ from cloudgraft.web.listener import WebListener, WebTls
 __all__ = ["DiscoveryServer", "rotate_keys", "serve"]
 
 _LOG = logging.getLogger("cloudgraft.discovery")
-_FIXED: Final = ("listen", "tls", "store", "stale_after", "audit_log", "import_secrets", "legacy_list", "grace", "log")
+_FIXED: Final = (
+    "listen",
+    "tls",
+    "limits",
+    "store",
+    "stale_after",
+    "audit_log",
+    "import_secrets",
+    "legacy_list",
+    "grace",
+    "log",
+)
 _ANEW: Final = 5.0  # seconds
 _config: Final = click.option(
     "-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The server's file, YAML."
@@ -146,6 +158,8 @@ class DiscoveryServer:
             ),
             listen=config.listen,
             tls=_tls(config),
+            connections=config.limits.connections,
+            metrics=ListenerMetrics(self.registry),
         )
 
     @asynccontextmanager

@@ -22,6 +22,7 @@ from cloudgraft.cli.output_option import output_option
 from cloudgraft.cli.watched_file import signature
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.dock import Dock
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle
@@ -83,7 +84,9 @@ def command(
     seen = signature(path)
     config = read()
     dock = _section(config)
-    link = DockLink(config, dock, for_engines=True)
+    registry = CollectorRegistry()
+    listeners = ListenerMetrics(registry)
+    link = DockLink(config, dock, for_engines=True, metrics=listeners)
     alone = DockAlone(path, config, link, read, seen=seen)
     if check:
         found = (f"{len(dock.drivers)} drivers", f"{len(dock.engines)} engines", f"{len(dock.classes)} machine classes")
@@ -91,7 +94,8 @@ def command(
         return
     logs.configure(config.log.level, config.log.format)
     signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
-    asyncio.run(_serve(link, config, alone))
+    link.register(registry)
+    asyncio.run(_serve(config, alone, registry, listeners))
 
 
 def _section(config: Config) -> Dock:
@@ -103,15 +107,13 @@ def _section(config: Config) -> Dock:
     return config.dock
 
 
-async def _serve(link: DockLink, config: Config, alone: DockAlone) -> None:
-    registry = CollectorRegistry()
-    link.register(registry)
+async def _serve(config: Config, alone: DockAlone, registry: CollectorRegistry, listeners: ListenerMetrics) -> None:
     phase = "starting"
     with StopSignals() as told:
         try:
             async with AsyncExitStack() as stack:
                 if config.server.ops is not None:
-                    ops = OpsServer(config.server.ops, registry, lambda: phase)
+                    ops = OpsServer(config.server.ops, registry, lambda: phase, listeners)
                     await ops.start()
                     stack.push_async_callback(ops.stop)
                 await stack.enter_async_context(alone.running())

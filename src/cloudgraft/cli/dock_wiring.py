@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +21,7 @@ from cloudgraft.dock.listener import DockListener, DockTlsFiles
 from cloudgraft.dock.metrics import DockMetrics
 from cloudgraft.dock.standalone import EngineService
 from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ _FIXED: Final[Mapping[str, Callable[[Dock], object]]] = {
     "dock.tls": lambda dock: dock.tls,
     "dock.heartbeat": lambda dock: dock.heartbeat,
     "dock.kubernetes": lambda dock: dock.kubernetes,
+    "dock.limits": lambda dock: dock.limits,
 }
 
 
@@ -45,7 +48,9 @@ class DockLink:
     :attr:`hub` and :attr:`classes` are what a cloud with ``driver: dock`` is made with.
     """
 
-    def __init__(self, config: Config, dock: Dock, *, for_engines: bool = False) -> None:
+    def __init__(
+        self, config: Config, dock: Dock, *, for_engines: bool = False, metrics: ListenerMetrics | None = None
+    ) -> None:
         """Opens nothing yet. ``for_engines`` says that it is there for engines that run elsewhere; without it only
         those of `dock.engines` may use its drivers.
 
@@ -57,11 +62,16 @@ class DockLink:
             self.access = CallerAccess(rules_of(dock), secure=dock.tls is not None, for_engines=for_engines)
             self._feed = ClassFeed(dock, client=self._client)
             self.classes = self._feed.store
-            settings = HubSettings.beating(dock.heartbeat.total_seconds())
+            settings = replace(
+                HubSettings.beating(dock.heartbeat.total_seconds()), max_connections=dock.limits.connections
+            )
             self.hub = Hub(access=self.access, classes=self.classes, settings=settings)
             self._engines = EngineService(self.hub, self.classes, self.access)
             handlers = [*self.hub.handlers(), self._engines.handler()]
-            self.listener = DockListener(handlers, listen=dock.listen, tls=_tls(dock), settings=settings)
+            self.listener = DockListener(
+                handlers, listen=dock.listen, tls=_tls(dock), settings=settings, metrics=metrics
+            )
+            self.access.watch = self.listener.watch
         except ConfigError:
             raise
         except CloudgraftError as error:

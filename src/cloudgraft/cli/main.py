@@ -9,6 +9,7 @@ import sys
 import click
 
 from cloudgraft._version import __version__
+from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.library_warnings import warnings_never_raise
 
@@ -74,6 +75,7 @@ def cloudgraft() -> None:
 def main() -> None:
     """Entry point. An expected failure is one line on standard error and exit code 1."""
     warnings_never_raise()
+    raise_descriptor_limit()
     try:
         cloudgraft(standalone_mode=True)
     except CloudgraftError as error:

@@ -134,7 +134,13 @@ class NodeManagerServer:
         app = manager_app(self.manager, gatekeeper=self.gatekeeper, audit=audit, metrics=metrics.registry)
         tls = section.tls
         files = WebTls(cert=tls.cert, key=tls.key, client_ca=tls.client_ca) if tls is not None else None
-        self.listener = WebListener(app, listen=section.listen, tls=files)
+        self.listener = WebListener(
+            app,
+            listen=section.listen,
+            tls=files,
+            connections=section.limits.connections,
+            metrics=metrics.listeners,
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -142,7 +148,9 @@ class NodeManagerServer:
         grace = self._config.server.grace.total_seconds()
         async with AsyncExitStack() as stack:
             if self._config.server.ops is not None:
-                ops = OpsServer(self._config.server.ops, self._metrics.registry, self.engine.trouble)
+                ops = OpsServer(
+                    self._config.server.ops, self._metrics.registry, self.engine.trouble, self._metrics.listeners
+                )
                 await ops.start()
                 stack.push_async_callback(ops.stop)
             stack.push_async_callback(self._provider.close)

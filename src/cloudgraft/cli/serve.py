@@ -137,6 +137,7 @@ class Beside:
         self._config = config
         self._make_reloader = make_reloader
         self._dock = dock
+        self._listeners = metrics.listeners
         self._webhook = make_webhook(config)
         EngineMetrics(engine, metrics.registry, webhook=self._webhook)
         if self._webhook is not None:
@@ -154,7 +155,7 @@ class Beside:
         methods = engine_methods(self._engine, config_trouble=lambda: reloader.problem)
         if self._dock is not None:
             methods |= self._dock.methods()
-        admin = AdminServer(methods, admin_place(self._config))
+        admin = AdminServer(methods, admin_place(self._config), metrics=self._listeners)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._link.running())
             if self._webhook is not None:

@@ -41,6 +41,7 @@ from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import as_provider
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listener import Access
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.server.tls import TlsFiles
@@ -94,7 +95,7 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     has_engine = bool(config.clouds or config.node_groups)
     try:
         # Where there is no engine, it can only be there for those that run elsewhere.
-        dock = DockLink(config, config.dock, for_engines=not has_engine) if config.dock is not None else None
+        dock = _dock(config, metrics, for_engines=not has_engine)
     except ConfigError as error:
         problems += error.problems
     if has_engine:
@@ -123,6 +124,12 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
     return Assembly(provider, members, engine, link, dock)
+
+
+def _dock(config: Config, metrics: ServiceMetrics, *, for_engines: bool) -> DockLink | None:
+    if config.dock is None:
+        return None
+    return DockLink(config, config.dock, for_engines=for_engines, metrics=metrics.listeners)
 
 
 def _unusable(config: Config) -> Iterator[Problem]:
@@ -156,6 +163,12 @@ def serve_options(config: Config) -> ServeOptions:
         deadline=server.deadline.total_seconds(),
         grace=server.grace.total_seconds(),
         force_options=server.force_options,
+        limits=ListenerLimits(
+            connections=server.limits.connections,
+            streams=server.limits.streams,
+            handshake=server.limits.handshake.total_seconds(),
+            idle=server.limits.idle.total_seconds(),
+        ),
     )
 
 

@@ -29,6 +29,7 @@ from cloudgraft.config.fields import (
     Text,
     refuse,
 )
+from cloudgraft.config.limits import WebLimits
 from cloudgraft.config.own_file import load_own
 from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
@@ -174,6 +175,8 @@ class DiscoveryConfig(Section):
     )
     grace: Duration = Field(timedelta(seconds=5), description="How long requests may go on when the server stops.")
     log: Log = Field(Log(), description="What is written to standard error.")
+
+    limits: WebLimits = Field(WebLimits(), description="How much those who connect may take.")
 
     @field_validator("listen")
     @classmethod

@@ -22,6 +22,7 @@ from cloudgraft.config.fields import (
     is_loopback,
     refuse,
 )
+from cloudgraft.config.limits import DockLimits
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
 
@@ -238,6 +239,7 @@ class Dock(Section):
         timedelta(seconds=5),
         description="How often both sides show that they live; three missed ones end a connection.",
     )
+    limits: DockLimits = Field(DockLimits(), description="How much those who connect may take.")
     classes: Annotated[Mapping[Name, DockClass], Kind("mapping of mappings")] = Field(
         default_factory=dict, description="Machine classes, by name."
     )

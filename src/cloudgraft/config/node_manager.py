@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from cloudgraft.config.document import Document
 from cloudgraft.config.fields import ListenAddress, NewFile
+from cloudgraft.config.limits import WebLimits
 from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
 from cloudgraft.config.web_server import WebClientEntry, WebServerTls, check_web_address, web_client_checks
@@ -46,6 +47,8 @@ class NodeManager(Section):
     audit_log: NewFile | None = Field(
         None, description="A file to which each change and each refusal is appended; without it they go to the log."
     )
+
+    limits: WebLimits = Field(WebLimits(), description="How much those who connect may take.")
 
     @field_validator("listen")
     @classmethod

@@ -16,6 +16,7 @@ from cloudgraft.config.fields import (
     is_loopback,
     refuse,
 )
+from cloudgraft.config.limits import ServerLimits
 from cloudgraft.config.section import Section
 
 __all__ = ["Admin", "Log", "Server", "ServerTls"]
@@ -66,6 +67,7 @@ class Server(Section):
         False,
         description="Send a group's options even to autoscaler releases that mishandle them.",
     )
+    limits: ServerLimits = Field(ServerLimits(), description="How much those who connect may take.")
 
     @field_validator("insecure")
     @classmethod

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from cloudgraft.certs.token_file import TokenFile, bearer_of
 from cloudgraft.config.dock import Dock
@@ -18,7 +18,17 @@ from cloudgraft.dock.ports import Access, Context, EngineAccess, EngineIdentity,
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
 from cloudgraft.server.clients import client_names
 
-__all__ = ["LOCAL", "CallerAccess", "CallerIdentity", "CallerRule", "Role", "admit", "admit_engine", "rules_of"]
+__all__ = [
+    "LOCAL",
+    "CallerAccess",
+    "CallerIdentity",
+    "CallerRule",
+    "Role",
+    "admit",
+    "admit_engine",
+    "known_engine",
+    "rules_of",
+]
 
 LOCAL: Final = "local"  # whoever is on this host, where nothing tells one program from another
 _LOG = logging.getLogger("cloudgraft.dock")
@@ -101,14 +111,20 @@ def admit(access: Access, context: Context, key: Key | None = None) -> Identity:
     return identity
 
 
-def admit_engine(access: EngineAccess, context: Context, key: Key) -> EngineIdentity:
-    """The caller, if it is an engine that may use the key's driver; else raises as :func:`admit` does."""
+def known_engine(access: EngineAccess, context: Context) -> EngineIdentity:
+    """The caller; raises AuthenticationError for a stranger, before anything that it has sent is looked at."""
     identity = access.identify(context)
     if identity is None:
         raise AuthenticationError(
             "the dock does not know this engine: it needs a certificate or a token of dock.engines in the dock's "
             "configuration"
         )
+    return identity
+
+
+def admit_engine(access: EngineAccess, context: Context, key: Key) -> EngineIdentity:
+    """The caller, if it is an engine that may use the key's driver; else raises as :func:`admit` does."""
+    identity = known_engine(access, context)
     if not identity.may_use(key):
         raise PermissionDeniedError(
             f"{identity.name} may not use the driver of {key}: add an entry to dock.engines in the dock's "
@@ -129,6 +145,16 @@ class _Known:
         if self.rule.client_names and self.rule.client_names.isdisjoint(names):
             return False
         return self.tokens.holds(token) if self.tokens is not None else bool(self.rule.client_names)
+
+
+class Watch(Protocol):
+    """Who is told where calls come from: it keeps room for those that may call."""
+
+    def trust(self, peer: str) -> None:
+        """A caller there is known."""
+
+    def refused(self, peer: str) -> None:
+        """A caller there is not."""
 
 
 class CallerAccess:
@@ -157,6 +183,7 @@ class CallerAccess:
         self._local: CallerIdentity | None = None
         self._callbacks: list[Callable[[CallerIdentity], None]] = []
         self._told: dict[str, float] = {}
+        self.watch: Watch | None = None
         self.replace(rules)
 
     def on_removed(self, callback: Callable[[CallerIdentity], None]) -> None:
@@ -188,8 +215,12 @@ class CallerAccess:
 
     def identify(self, context: Context) -> CallerIdentity | None:
         """The caller; None for a stranger."""
-        if self._local is not None:
-            return self._local
+        found = self._local if self._local is not None else self._identify(context)
+        if self.watch is not None:
+            (self.watch.refused if found is None else self.watch.trust)(context.peer())
+        return found
+
+    def _identify(self, context: Context) -> CallerIdentity | None:
         self.look()
         names = client_names(context.auth_context())
         token = _token_of(context)

@@ -27,6 +27,11 @@ class Fetching:
     classes: ClassStore
     sessions: Callable[[], Sequence[Session]]
 
+    def check(self, context: Context) -> None:
+        """Raises AuthenticationError for a caller that the dock does not know."""
+        if self.access.identify(context) is None:
+            raise AuthenticationError("the dock does not know this driver: it needs a certificate or a token")
+
     def machine_class(self, context: Context, name: str) -> MachineClass:
         """The class of that name, of the caller's own kind; raises NotFoundError."""
         for session in self._callers(context):

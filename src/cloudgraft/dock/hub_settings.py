@@ -31,6 +31,7 @@ class HubSettings:
     outbox: int = 1000  # messages that wait for a driver to read
     outbox_bytes: int = 32 * 1024 * 1024
     malformed: int = 10  # answers that make no sense, until a driver is cut off
+    max_connections: int = 2500  # at most the dock's share of the descriptors
     max_sessions: int = 2000
     max_sessions_per_identity: int = 500
     registrations: int = 1000  # of one identity in a row; after that so many a second:

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
+from prometheus_client import CollectorRegistry
 
 from cloudgraft.certs.pem import TlsMaterial, load_tls, stamp
 from cloudgraft.dock.hub_settings import HubSettings
-from cloudgraft.dock.service import server_options
+from cloudgraft.dock.service import listener_limits, server_options
+from cloudgraft.net.metrics import UNKNOWN, ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
-from cloudgraft.server.listen import check_exposure
+from cloudgraft.server.connection_watch import ConnectionWatch
+from cloudgraft.server.listen import check_exposure, has_port
 
 __all__ = ["DockListener", "DockTlsFiles"]
 
@@ -41,6 +44,7 @@ class DockListener:
         listen: str,
         tls: DockTlsFiles | None,
         settings: HubSettings,
+        metrics: ListenerMetrics | None = None,
     ) -> None:
         """Reads the certificates; without TLS only a loopback address is accepted (law 9)."""
         check_exposure(listen, secure=tls is not None, insecure=False)
@@ -48,6 +52,11 @@ class DockListener:
         self._listen = listen
         self._tls = _Reloading(tls) if tls is not None else None
         self._options = server_options(settings)
+        limits = listener_limits(settings)
+        self._calls = limits.calls
+        metrics = metrics or ListenerMetrics(CollectorRegistry())
+        self.watch = ConnectionWatch(limits.allowed_connections, metrics.refusals("dock"), UNKNOWN)
+        metrics.watch("dock", self.watch.count, limits.allowed_connections)
         self._server: grpc.aio.Server | None = None
         self._port = 0
 
@@ -69,7 +78,7 @@ class DockListener:
 
     async def open(self) -> None:
         """Opens the port; raises UnavailableError when it cannot be had."""
-        server = grpc.aio.server(options=self._options)
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._calls)
         server.add_generic_rpc_handlers(tuple(self._handlers))
         try:
             if self._tls is None:
@@ -82,10 +91,13 @@ class DockListener:
             ) from error
         await server.start()
         self._server = server
+        if has_port(self._listen):
+            self.watch.start(self._port)
 
     async def close(self, grace: float) -> None:
         """Takes no new calls, gives those under way so many seconds, then cuts them."""
         server, self._server = self._server, None
+        self.watch.stop()
         if server is not None:
             await server.stop(grace)
 

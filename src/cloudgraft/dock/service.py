@@ -18,32 +18,42 @@ from cloudgraft.dock.reception import Reception
 from cloudgraft.dock.speech import Speech
 from cloudgraft.dock.wire_v1 import class_to_pb, secret_to_pb
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
+from cloudgraft.server.headers_first import only_message
+from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listener import abort
 from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 
-__all__ = ["DockService", "server_options"]
+__all__ = ["DockService", "listener_limits", "server_options"]
 
 log = logging.getLogger("cloudgraft.dock")
 
 M = TypeVar("M", bound=Message)
 
 
+def listener_limits(settings: HubSettings) -> ListenerLimits:
+    """How much the listener of a hub takes: a stream for each session, and some calls beside them."""
+    return ListenerLimits(
+        connections=settings.max_connections,
+        streams=settings.max_sessions,
+        calls=settings.max_sessions + 1000,
+        message_bytes=settings.max_message_bytes,
+        handshake=settings.handshake,
+        ping_interval=5.0,  # drivers ping too; one that does so more often than this, again and again, is cut off
+    )
+
+
 def server_options(settings: HubSettings) -> tuple[tuple[str, int], ...]:
     """How a server must be opened for a hub: a frozen driver is noticed, and a huge message is not taken."""
     keepalive, timeout = int(settings.keepalive * 1000), int(settings.keepalive_timeout * 1000)
     return (
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_concurrent_streams", settings.max_sessions),
+        *listener_limits(settings).grpc_options(),
         ("grpc.keepalive_time_ms", keepalive),
         ("grpc.keepalive_timeout_ms", timeout),
         ("grpc.keepalive_permit_without_calls", 1),
         # Without this a frozen driver of v0 is noticed only after a minute, whatever keepalive says.
         ("grpc.http2.ping_timeout_ms", timeout),
-        # Drivers ping too; one that does so more often than this, again and again, is cut off.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     )
 
 
@@ -60,13 +70,13 @@ class DockService:
         """One for each service name."""
         methods_v1 = {
             CONNECT: self._stream(self._v1),
-            "GetMachineClass": _unary(v1.GetMachineClassRequest, self._class_v1),
-            "GetSecret": _unary(v1.GetSecretRequest, self._secret_v1),
+            "GetMachineClass": self._unary(v1.GetMachineClassRequest, self._class_v1),
+            "GetSecret": self._unary(v1.GetSecretRequest, self._secret_v1),
         }
         methods_v0 = {
             REGISTER: self._stream(self._v0),
-            "GetMachineClass": _unary(v0.MachineClassMeta, self._class_v0),
-            "GetSecret": _unary(v0.SecretMeta, self._secret_v0),
+            "GetMachineClass": self._unary(v0.MachineClassMeta, self._class_v0),
+            "GetSecret": self._unary(v0.SecretMeta, self._secret_v0),
         }
         services = ((V1_SERVICE, methods_v1), *((name, methods_v0) for name in V0_SERVICES))
         return [grpc.method_handlers_generic_handler(name, methods) for name, methods in services]
@@ -95,17 +105,18 @@ class DockService:
     def _secret_v0(self, request: v0.SecretMeta, context: Context) -> Message:
         return v0.Secret(data=secret_json(self._fetching.secret_named(context, request.secretName, request.nameSpace)))
 
+    def _unary(self, request: type[M], answer: Callable[[M, Context], Message]) -> grpc.RpcMethodHandler[Any, Any]:
+        async def respond(_messages: Any, context: Context) -> bytes:
+            try:
+                self._fetching.check(context)  # first: who may not call is refused before a body is read
+                data = await only_message(context)
+                return _answered(request, answer, data, context).SerializeToString()
+            except CloudgraftError as error:
+                await abort(context, error)
+                raise  # not reached: abort() raises
 
-def _unary(request: type[M], answer: Callable[[M, Context], Message]) -> grpc.RpcMethodHandler[Any, Any]:
-    async def respond(data: bytes, context: Context) -> bytes:
-        try:
-            return _answered(request, answer, data, context).SerializeToString()
-        except CloudgraftError as error:
-            await abort(context, error)
-            raise  # not reached: abort() raises
-
-    handler: Callable[[bytes, Context], Awaitable[bytes]] = respond
-    return grpc.unary_unary_rpc_method_handler(handler)
+        handler: Callable[[Any, Context], Awaitable[bytes]] = respond
+        return grpc.stream_unary_rpc_method_handler(handler)
 
 
 def _answered(request: type[M], answer: Callable[[M, Context], Message], data: bytes, context: Context) -> Message:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from cloudgraft.dock.access import admit_engine
+from cloudgraft.dock.access import admit_engine, known_engine
 from cloudgraft.dock.berth import Berth, Calls, Classes, HubBerth
 from cloudgraft.dock.messages import Key
 from cloudgraft.dock.ports import Context, EngineAccess
@@ -39,6 +39,7 @@ class EngineService(DriverCalls):
 
     def _aimed(self, context: Context) -> _Aimed:
         """The driver that is meant, once it is known that the caller may mean it."""
+        known_engine(self._access, context)
         said = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
         kind, api_version, name = (_plain(said, one) for one in (KIND_KEY, API_VERSION_KEY, CLASS_KEY))
         key = Key(kind=kind, api_version=api_version)

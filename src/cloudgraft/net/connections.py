@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from cloudgraft.net.metrics import TOO_MANY, Refuse
+from cloudgraft.net.metrics import TOO_MANY, TOO_SLOW, Refuse
 
 __all__ = ["Connections", "LimitedSocket", "choose"]
 
@@ -35,15 +37,24 @@ def choose(untrusted: Mapping[Any, Hashable], count: int) -> list[Any]:
     return chosen
 
 
-class Connections:
-    """The open connections of a listener that accepts them in Python. Safe to use from any thread."""
+@dataclass(slots=True)
+class _Connection:
+    socket: socket.socket
+    address: Hashable
+    since: float
+    is_greeted: bool = False  # has got through the handshake
+    is_trusted: bool = False
 
-    def __init__(self, limit: int, refuse: Refuse) -> None:
+
+class Connections:
+    """The open connections of a listener that accepts them in Python, by descriptor. Safe to use from any thread."""
+
+    def __init__(self, limit: int, refuse: Refuse, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self._refuse = refuse
+        self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, Hashable] = {}
-        self._trusted: set[socket.socket] = set()
+        self._open: dict[int, _Connection] = {}
 
     def __len__(self) -> int:
         with self._lock:
@@ -52,38 +63,57 @@ class Connections:
 
     def add(self, connection: socket.socket, peer: object) -> None:
         """Notes a new connection, and closes another one when that makes too many."""
+        new = _Connection(connection, _address(peer), self._clock())
         with self._lock:
             if len(self._open) >= self.limit:
                 self._forget_closed()
-            self._open[connection] = _address(peer)
-            excess = len(self._open) - self.limit
-            untrusted = {one: self._open[one] for one in self._open if one not in self._trusted} if excess > 0 else {}
-            doomed = choose(untrusted, excess)
-            for one in doomed:
-                del self._open[one]
+            self._open.pop(connection.fileno(), None)  # so that the new one comes last
+            self._open[connection.fileno()] = new
+            untrusted = {number: one.address for number, one in self._open.items() if not one.is_trusted}
+            doomed = [self._open.pop(number) for number in choose(untrusted, len(self._open) - self.limit)]
         for one in doomed:
             self._refuse(TOO_MANY)
-            with contextlib.suppress(OSError):  # it has just ended by itself
-                one.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, and closes it
+            _hang_up(one.socket)
 
-    def trust(self, connection: socket.socket) -> None:
+    def greet(self, descriptor: int) -> None:
+        """The client has got through the handshake."""
+        with self._lock:
+            if descriptor in self._open:
+                self._open[descriptor].is_greeted = True
+
+    def trust(self, descriptor: int) -> None:
         """The client has proved who it is: others go first."""
         with self._lock:
-            if connection in self._open:
-                self._trusted.add(connection)
+            if descriptor in self._open:
+                self._open[descriptor].is_trusted = True
+
+    def close_ungreeted(self, seconds: float) -> None:
+        """Ends connections whose handshake takes longer than that."""
+        before = self._clock() - seconds
+        with self._lock:
+            self._forget_closed()
+            late = [number for number, one in self._open.items() if not one.is_greeted and one.since < before]
+            doomed = [self._open.pop(number) for number in late]
+        for one in doomed:
+            self._refuse(TOO_SLOW)
+            _hang_up(one.socket)
 
     def close_all(self) -> None:
         """Ends every connection."""
         with self._lock:
-            connections = list(self._open)
+            connections = list(self._open.values())
         for one in connections:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+            _hang_up(one.socket)
 
     def _forget_closed(self) -> None:
-        for one in [one for one in self._open if one.fileno() < 0]:
-            del self._open[one]
-            self._trusted.discard(one)
+        for number in [number for number, one in self._open.items() if one.socket.fileno() != number]:
+            del self._open[number]
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Whoever reads from it sees its end, and closes it."""
+    with contextlib.suppress(OSError):  # it has just ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class LimitedSocket(socket.socket):

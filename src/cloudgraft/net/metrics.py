@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-__all__ = ["FLOOD", "NOT_ALLOWED", "TOO_MANY", "UNKNOWN", "ListenerMetrics", "Refuse"]
+__all__ = ["FLOOD", "NOT_ALLOWED", "TOO_MANY", "TOO_SLOW", "UNKNOWN", "ListenerMetrics", "Refuse"]
 
 NOT_ALLOWED = "not_allowed"  # a call of a client whose certificate is not an allowed one
 UNKNOWN = "unknown"  # a call without a certificate or token that the listener knows
 TOO_MANY = "too_many"  # a connection that was closed because the listener had too many
+TOO_SLOW = "too_slow"  # a connection that was closed because its handshake took too long
 FLOOD = "flood"  # a connection that was closed because many of its calls were refused
 
 Refuse = Callable[[str], None]  # counts a refusal by its reason
@@ -22,7 +23,7 @@ class ListenerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._refused = Counter(
             "cloudgraft_refused_clients",
-            "Calls and connections refused, by listener and reason: not_allowed, unknown, too_many, flood",
+            "Calls and connections refused, by listener and reason: not_allowed, unknown, too_many, too_slow, flood",
             ["listener", "reason"],
             registry=registry,
         )
@@ -38,7 +39,7 @@ class ListenerMetrics:
 
     def refusals(self, listener: str) -> Refuse:
         """Counts refusals of that listener."""
-        for reason in (NOT_ALLOWED, UNKNOWN, TOO_MANY, FLOOD):
+        for reason in (NOT_ALLOWED, UNKNOWN, TOO_MANY, TOO_SLOW, FLOOD):
             self._refused.labels(listener, reason)
 
         def refuse(reason: str) -> None:

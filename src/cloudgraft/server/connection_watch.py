@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from cloudgraft.net import own_sockets
 from cloudgraft.net.connections import choose
-from cloudgraft.net.metrics import FLOOD, TOO_MANY, Refuse
+from cloudgraft.net.metrics import FLOOD, NOT_ALLOWED, TOO_MANY, Refuse
 
 __all__ = ["ConnectionWatch"]
 
@@ -22,19 +22,22 @@ _EVERY_WHEN_FULL: Final = 0.05
 _LOOK_EVERY: Final = 5.0  # seconds at most between two looks at all descriptors, when there are many
 _PAUSE: Final = 0.02  # seconds at least between two looks at all descriptors
 _ROOM: Final = 2  # this part of the places is kept free for those that come between two counts
-_PATIENCE: Final = 20  # refused calls between two counts that make a flood; a wrongly configured client makes fewer
+_PATIENCE: Final = 20  # refused calls of one connection that make a flood, if they come within
+_FLOOD_SECONDS: Final = 2.0
 
 
 class ConnectionWatch:
     """Watches the connections to one port. It runs in the event loop of the listener."""
 
-    def __init__(self, limit: int, refuse: Refuse) -> None:
-        """``limit`` is how many connections gRPC accepts."""
+    def __init__(self, limit: int, refuse: Refuse, reason: str = NOT_ALLOWED) -> None:
+        """``limit`` is how many connections gRPC accepts. ``reason`` is why calls are refused."""
         self._most = limit - limit // _ROOM
         self._refuse = refuse
+        self._reason = reason
         self._port = 0
         self._trusted: set[str] = set()  # as gRPC names peers
-        self._refused: dict[str, int] = {}  # calls since the last count, by peer
+        self._refused: dict[str, int] = {}  # calls in the last seconds, by peer
+        self._forget_at = 0.0
         self._found: dict[own_sockets.Peer, int] = {}  # their descriptors, in the order in which they were first seen
         self._looked = 0.0
         self._enough = self._most  # descriptors of the process with which this port may have too many
@@ -46,6 +49,7 @@ class ConnectionWatch:
 
     def refused(self, peer: str) -> None:
         """A call from there was refused; after many the connection is closed, with all that it has in the queue."""
+        self._refuse(self._reason)
         count = self._refused[peer] = self._refused.get(peer, 0) + 1
         if count >= _PATIENCE and self._hang_up(_parsed(peer)):
             self._refuse(FLOOD)
@@ -68,7 +72,7 @@ class ConnectionWatch:
         pause = _EVERY
         while True:
             await asyncio.sleep(pause)
-            self._refused.clear()
+            self._forget_refused()
             # All descriptors are counted, which is quick. They are looked at only when this port may have too many.
             total = own_sockets.count_descriptors()
             is_old = time.monotonic() - self._looked > _LOOK_EVERY and total > self._most
@@ -76,6 +80,12 @@ class ConnectionWatch:
             pause = _EVERY_WHEN_FULL if closed else _EVERY
             if total > self._enough or is_old:
                 self._enough = total - closed + max(0, self._most - len(self._found))
+
+    def _forget_refused(self) -> None:
+        now = time.monotonic()
+        if now >= self._forget_at:
+            self._refused.clear()
+            self._forget_at = now + _FLOOD_SECONDS
 
     def _make_room(self) -> int:
         """Closes as many connections as there are too many, if so many have proved nothing; gives their number."""
@@ -103,6 +113,6 @@ class ConnectionWatch:
 
 
 def _parsed(name: str) -> own_sockets.Peer:
-    """gRPC's name of a peer, such as ``ipv6:%5B::1%5D:4711``, as the kernel has it."""
+    """GRPC's name of a peer, such as ``ipv6:%5B::1%5D:4711``, as the kernel has it."""
     host, _, port = unquote(name.partition(":")[2]).rpartition(":")
     return host.strip("[]").removeprefix("::ffff:"), int(port) if port.isdigit() else 0

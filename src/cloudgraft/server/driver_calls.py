@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InternalError, InvalidArgumentError
+from cloudgraft.server.headers_first import only_message
 from cloudgraft.server.listener import abort
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
@@ -80,7 +81,7 @@ class DriverCalls:
     def handler(self) -> grpc.GenericRpcHandler:
         """What a gRPC server takes."""
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            name: grpc.unary_unary_rpc_method_handler(self._responder(name)) for name in wire.RPCS
+            name: grpc.stream_unary_rpc_method_handler(self._responder(name)) for name in wire.RPCS
         }
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
 
@@ -89,10 +90,10 @@ class DriverCalls:
         if self._unfinished:
             await asyncio.wait(self._unfinished, timeout=seconds)
 
-    def _responder(self, name: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        async def respond(data: bytes, context: Context) -> bytes:
+    def _responder(self, name: str) -> Callable[[Any, Context], Awaitable[bytes]]:
+        async def respond(_messages: Any, context: Context) -> bytes:
             try:
-                return await self._translated(name, data, context)
+                return await self._translated(name, context)
             except CloudgraftError as error:
                 self._log.info("%s failed: %s", name, error.message, extra={"rpc": name, "error": error.slug})
                 await abort(context, error)
@@ -100,12 +101,13 @@ class DriverCalls:
 
         return respond
 
-    async def _translated(self, name: str, data: bytes, context: Context) -> bytes:
+    async def _translated(self, name: str, context: Context) -> bytes:
         """The answer; every exception but ours becomes INTERNAL with an id, and the log has the rest."""
         request = wire.RPCS[name].request
         try:
-            return await self._methods[name](self._find(context), request.FromString(data))
-        except CloudgraftError:
+            callee = self._find(context)  # first: it refuses who may not call, before a body is read
+            return await self._methods[name](callee, request.FromString(await only_message(context)))
+        except (CloudgraftError, grpc.aio.BaseError):
             raise
         except DecodeError as error:
             raise InvalidArgumentError(f"the request is not a valid {request.DESCRIPTOR.name}") from error

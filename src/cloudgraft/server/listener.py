@@ -46,7 +46,7 @@ class Access:
     credentials: grpc.ServerCredentials | None = None
     allowed_clients: Collection[str] = ()
     insecure: bool = False
-    limits: ListenerLimits = ListenerLimits()
+    limits: ListenerLimits = ListenerLimits()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         """Refuses what would be open by accident."""
@@ -74,7 +74,8 @@ class Listener:
     ) -> None:
         """Prepares a listener; :meth:`start` opens it.
 
-        ``name`` is the listener's in the metrics. ``trouble`` gives the reason why not to send calls here, for the health service; an empty string for none.
+        ``name`` is the listener's in the metrics.
+        ``trouble`` gives the reason why not to send calls here, for the health service; an empty string for none.
         ``only_for_owner`` keeps other users of this host away from a unix socket.
         """
         self._handler = handler
@@ -84,11 +85,9 @@ class Listener:
         self.tls = ReloadingCredentials(access.tls) if access.tls else None
         self._credentials = access.credentials
         limits = access.limits
-        refuse = metrics.refusals(name)
-        self._watch = ConnectionWatch(limits.allowed_connections, refuse) if has_port(self._listen) else None
-        if self._watch is not None:
-            metrics.watch(name, self._watch.count, limits.allowed_connections)
-        self._allowed = AllowedClients(access.allowed_clients, refuse, watch=self._watch)
+        self._watch = ConnectionWatch(limits.allowed_connections, metrics.refusals(name))
+        metrics.watch(name, self._watch.count, limits.allowed_connections)
+        self._allowed = AllowedClients(access.allowed_clients, self._watch)
         self._options = limits.grpc_options()
         self._calls = limits.calls
         # "plugin" is what go-plugin's hosts ask for.
@@ -108,7 +107,7 @@ class Listener:
     async def start(self) -> None:
         """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
         await self._open()
-        if self._watch is not None:
+        if has_port(self._listen):
             self._watch.start(self._port)
         await self._health.start()
 
@@ -126,8 +125,7 @@ class Listener:
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
         self._stopping.set()
-        if self._watch is not None:
-            self._watch.stop()
+        self._watch.stop()
         await self._health.stop()
         async with self._turn:
             if self._server is not None:

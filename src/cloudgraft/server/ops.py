@@ -8,30 +8,37 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from cloudgraft.net.http_threads import LimitedHandler, LimitedHttpServer
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 
 log = logging.getLogger("cloudgraft.server")
 
 _BEAT = 1.0
+_CONNECTIONS: Final = 64
 _STUCK = 15.0  # seconds without a beat; the autoscaler's own calls have failed three times by then
 
 
 class OpsServer:
     """Serves metrics and health of one process."""
 
-    def __init__(self, listen: str, registry: CollectorRegistry, ready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        listen: str,
+        registry: CollectorRegistry,
+        ready: Callable[[], str],
+        listeners: ListenerMetrics | None = None,
+    ) -> None:
         """``ready`` gives the reason why not to send calls here, or an empty string."""
+        listeners = listeners or ListenerMetrics(CollectorRegistry())
         self._registry = registry
         self._ready = ready
         self._beat = time.monotonic()
@@ -39,17 +46,22 @@ class OpsServer:
         host, _, port = listen.rpartition(":")
         if not (port.isdigit() and int(port) <= 65535):
             raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:8087")
-        server = _HttpServer6 if ":" in host else _HttpServer
         try:
-            self._http = server((host.strip("[]"), int(port)), _handler(self))
+            self._http = LimitedHttpServer(
+                (host.strip("[]"), int(port)),
+                _handler(self),
+                connections=_CONNECTIONS,
+                refuse=listeners.refusals("ops"),
+            )
         except OSError as error:
             raise UnavailableError(f"cannot listen on {listen} for metrics and health: {error.strerror}") from error
+        connections = self._http.connections
+        listeners.watch("ops", lambda: len(connections), connections.limit)
 
     @property
     def address(self) -> str:
         """Where it listens, with the real port."""
-        host, port = self._http.server_address[:2]
-        return f"[{host!s}]:{port}" if self._http.address_family is socket.AF_INET6 else f"{host!s}:{port}"
+        return self._http.listens_on
 
     async def start(self) -> None:
         """Begins to answer."""
@@ -80,31 +92,17 @@ class OpsServer:
         return HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /healthz or /readyz\n"
 
 
-class _HttpServer(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is nobody's fault; the base class would print a traceback."""
-        log.debug("http client failed", extra={"peer": str(client_address), "error": repr(sys.exception())})
-
-
-class _HttpServer6(_HttpServer):
-    address_family = socket.AF_INET6
-
-
 def _verdict(trouble: str) -> tuple[HTTPStatus, str, bytes]:
     body = json.dumps({"ok": not trouble, "reason": trouble}).encode() + b"\n"
     return HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK, "application/json", body
 
 
-def _handler(ops: OpsServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(ops: OpsServer) -> type[LimitedHandler]:
+    class Handler(LimitedHandler):
         timeout = 10  # a client that says nothing must not hold a thread for ever
         server_version = "cloudgraft"
-        sys_version = ""
 
-        def do_GET(self) -> None:  # the base class wants this name
+        def do_GET(self) -> None:  # noqa: N802 - the base class wants this name
             try:
                 status, content_type, body = ops.answer(self.path.partition("?")[0])
             except Exception:

@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
+from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.grpc_server import GrpcServer
+from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listener import Access
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.signals import StopSignals
@@ -39,6 +41,7 @@ class ServeOptions:
     deadline: float = 30.0  # seconds; the longest any call may take
     grace: float = 10.0  # seconds that calls in flight get at the end
     force_options: bool = False
+    limits: ListenerLimits = ListenerLimits()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ async def running(
     ``trouble`` gives the reason why the provider cannot be used now, for ``/readyz`` and gRPC's health service; an
     empty string for none. ``gate`` is asked before every call, and raises when nothing may be answered.
     """
+    raise_descriptor_limit()
+    metrics = metrics or ServiceMetrics()
     service = CloudProviderService(
         provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics, gate=gate
     )
@@ -80,6 +85,7 @@ async def running(
         tls=options.tls,
         allowed_clients=options.allowed_clients,
         insecure=options.insecure,
+        limits=options.limits,
     )
     server = GrpcServer(service, access, trouble=trouble)
     tls = server.tls
@@ -89,7 +95,7 @@ async def running(
     async with AsyncExitStack() as stack:
         ops = None
         if options.ops:
-            ops = OpsServer(options.ops, service.metrics.registry, lambda: phase or trouble())
+            ops = OpsServer(options.ops, metrics.registry, lambda: phase or trouble(), metrics.listeners)
             await ops.start()  # first, so that a probe gets "not ready" instead of a refused connection
             stack.push_async_callback(ops.stop)
         stack.push_async_callback(_close, provider, options.grace)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-import socket
-import sys
 import threading
 import time
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import Any, Final, cast
+from typing import Final, cast
 
+from cloudgraft.net.http_threads import LimitedHandler, LimitedHttpServer
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.simcloud.cloud import SimulatedCloud
@@ -25,6 +23,7 @@ __all__ = ["HttpServer"]
 
 log = logging.getLogger("cloudgraft.simcloud")
 
+_CONNECTIONS: Final = 1000
 _LARGEST_BODY: Final = 1 << 20
 _PATIENCE: Final = 60.0  # seconds that a client may be silent in the middle of a connection
 
@@ -42,9 +41,8 @@ class HttpServer:
                 f"refusing to serve {listen}: a simulated cloud asks nobody who he is. "
                 "Listen on 127.0.0.1, or say --insecure"
             )
-        kind = _Server6 if ":" in host else _Server
         try:
-            self._http = kind((host.strip("[]"), int(port)), Routes(cloud), cloud)
+            self._http = _Server((host.strip("[]"), int(port)), Routes(cloud), cloud)
         except OSError as error:
             raise UnavailableError(
                 f"cannot listen on {listen}: {error.strerror or error}; is another program using it?"
@@ -54,8 +52,7 @@ class HttpServer:
     @property
     def address(self) -> str:
         """Where it listens, with the real port."""
-        host, port = self._http.server_address[:2]
-        return f"[{host!s}]:{port}" if self._http.address_family is socket.AF_INET6 else f"{host!s}:{port}"
+        return self._http.listens_on
 
     @property
     def url(self) -> str:
@@ -75,55 +72,24 @@ class HttpServer:
             self._http.shutdown()
             self._thread.join()
         self._http.server_close()
-        self._http.hang_up()
+        self._http.connections.close_all()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 128
+class _Server(LimitedHttpServer):
+    log = log
 
     def __init__(self, address: tuple[str, int], routes: Routes, cloud: SimulatedCloud) -> None:
         self.routes = routes
         self.cloud = cloud
-        self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__(address, _Handler)
+        super().__init__(address, _Handler, connections=_CONNECTIONS, refuse=_note)
 
     def server_bind(self) -> None:
         """Without the look-up of this machine's name, which may take seconds."""
         TCPServer.server_bind(self)
 
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Notes each connection, so that a stop can end it."""
-        connection, peer = super().get_request()
-        with self._lock:
-            self._connections.add(connection)
-        return connection, peer
 
-    def shutdown_request(self, request: Any) -> None:
-        """The end of one connection."""
-        with self._lock:
-            self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        """Ends all connections."""
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                log.debug("a connection ended by itself")
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is nobody's fault; the base class would print a traceback."""
-        log.debug("http client failed", extra={"peer": str(client_address), "error": repr(sys.exception())})
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
+def _note(reason: str) -> None:
+    log.warning("closed a connection: %s", reason)
 
 
 class _Refused(Exception):  # noqa: N818 - not an error of ours
@@ -134,10 +100,9 @@ class _Refused(Exception):  # noqa: N818 - not an error of ours
         self.status = status
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LimitedHandler):
     protocol_version = "HTTP/1.1"
     server_version = "cloudgraft-simcloud"
-    sys_version = ""
     timeout = _PATIENCE
     wbufsize = -1  # head and body in one packet: else the client's delayed ACK costs 40 ms per call
     disable_nagle_algorithm = True

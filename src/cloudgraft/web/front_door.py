@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloudgraft.certs.token_file import bearer_of
+from cloudgraft.net.metrics import UNKNOWN, Refuse
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, InternalError
 from cloudgraft.web.audit import AuditLog, AuditRecord
 from cloudgraft.web.identity import Caller, Gatekeeper
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
-__all__ = ["AUDITED", "OPEN_PATHS", "PEER_NAMES", "FrontDoor"]
+__all__ = ["AUDITED", "DOOR", "OPEN_PATHS", "PEER_NAMES", "Door", "FrontDoor"]
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # all that a stranger may ask
+DOOR: Final = "door"  # in the state of a request: who is told whether its client is known
 PEER_NAMES: Final = "peer_names"  # in the state of a request: the names in the client's certificate
 AUDITED: Final = "audited"  # in the state of a request: whether it is written down, where a route says so itself
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSALS: Final = frozenset({401, 403})
 _LOG = logging.getLogger("cloudgraft.web")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What a listener wants to know of a connection: whether its client is known."""
+
+    trust: Callable[[], None]
+    refuse: Refuse
+
+    def admit(self, caller: Caller | None) -> None:
+        """Notes who called, or that nobody knows."""
+        if caller is None:
+            self.refuse(UNKNOWN)
+        else:
+            self.trust()
 
 
 class FrontDoor:
@@ -43,6 +62,9 @@ class FrontDoor:
             await self._app(scope, receive, send)
             return
         caller = self._identify(scope)
+        door: Door | None = scope.get("state", {}).get(DOOR)
+        if door is not None:
+            door.admit(caller)
         visit = _Visit(scope, receive, send, caller, audit=self._audit, max_body=self._max_body)
         try:
             if caller is None and scope["path"] not in OPEN_PATHS:

@@ -14,17 +14,21 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import h11
 import uvicorn
+from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cloudgraft.certs.client_names import names_in_der
 from cloudgraft.certs.pem import load_authority, load_tls, stamp
+from cloudgraft.net.connections import Connections, LimitedSocket
+from cloudgraft.net.descriptors import connection_limit
+from cloudgraft.net.metrics import ListenerMetrics, Refuse
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
-from cloudgraft.web.front_door import PEER_NAMES
+from cloudgraft.web.front_door import DOOR, PEER_NAMES, Door
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
 __all__ = ["WebListener", "WebTls"]
@@ -32,6 +36,8 @@ __all__ = ["WebListener", "WebTls"]
 _LOG = logging.getLogger("cloudgraft.web")
 _KEEP_ALIVE = 75  # seconds; longer than the pauses between an agent's heartbeats, or a front's looks
 _FAREWELL = 0.2  # seconds in which a client may close a connection too that is being closed here
+_CONNECTIONS: Final = 512
+_HANDSHAKE: Final = 10.0  # seconds
 _ARRIVAL = 20.0  # seconds in which a request has to be there, with its body
 
 
@@ -55,13 +61,29 @@ class WebTls:
 class WebListener:
     """Serves an application on one port. It runs in the event loop of the caller."""
 
-    def __init__(self, app: ASGIApp, *, listen: str, tls: WebTls | None) -> None:
-        """Opens nothing yet; raises an error that names the file when a TLS file cannot be used."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        listen: str,
+        tls: WebTls | None,
+        connections: int = _CONNECTIONS,
+        metrics: ListenerMetrics | None = None,
+    ) -> None:
+        """Opens nothing yet; raises an error that names the file when a TLS file cannot be used.
+
+        ``connections`` is how many there may be at a time.
+        """
+        metrics = metrics or ListenerMetrics(CollectorRegistry())
+        self._refuse = metrics.refusals("web")
+        self._connections = Connections(connection_limit(connections), self._refuse)
+        metrics.watch("web", lambda: len(self._connections), self._connections.limit)
         self._app = app
         self._listen = listen
         self._tls = _ReloadingContext(tls) if tls is not None else None
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
 
     @property
@@ -79,10 +101,10 @@ class WebListener:
 
     async def open(self) -> None:
         """Listens from here on. UnavailableError when the address cannot be had."""
-        self._socket = _bound(self._listen)
+        self._socket = _bound(self._listen, self._connections)
         config = uvicorn.Config(
             self._app,
-            http=_CertifiedProtocol,
+            http=self._protocol(),
             ws="none",
             lifespan="off",
             access_log=False,
@@ -99,15 +121,30 @@ class WebListener:
         opened.cancel()
         if self._task.done():
             self._task.result()
+        self._sweeping = asyncio.create_task(self._sweep(), name="web handshakes")
 
     async def close(self, grace: float = 5.0) -> None:
         """Accepts nothing new, lets requests under way end, and cuts off what takes longer than ``grace`` seconds."""
         if self._server is None or self._task is None:
             return
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         self._server.config.timeout_graceful_shutdown = max(1, round(grace))
         self._server.should_exit = True
         await asyncio.wait([self._task])
         self._server = self._task = self._socket = None
+
+    def _protocol(self) -> type[_CertifiedProtocol]:
+        """Uvicorn makes its own objects: what they need of this listener is in their class."""
+        return type(
+            "_Protocol", (_CertifiedProtocol,), {"limited": self._connections, "refuse": staticmethod(self._refuse)}
+        )
+
+    async def _sweep(self) -> None:
+        """Asyncio lets a handshake take a minute."""
+        while True:
+            await asyncio.sleep(1.0)
+            self._connections.close_ungreeted(_HANDSHAKE)
 
 
 class _Server(uvicorn.Server):
@@ -129,6 +166,8 @@ class _Server(uvicorn.Server):
 class _CertifiedProtocol(H11Protocol):
     """Tells who is at the other end, and does not wait for ever for what is sent piece by piece, or not at all."""
 
+    limited: ClassVar[Connections]  # uvicorn has `connections` of its own
+    refuse: ClassVar[Refuse]
     _arriving: asyncio.TimerHandle | None = None
     _leaving: asyncio.TimerHandle | None = None
 
@@ -193,7 +232,11 @@ class _CertifiedProtocol(H11Protocol):
         connection = transport.get_extra_info("ssl_object")
         der = connection.getpeercert(binary_form=True) if connection is not None else None
         # uvicorn copies this into the state of each request on the connection.
-        self.app_state = {**self.app_state, PEER_NAMES: names_in_der(der) if der else ()}
+        names = names_in_der(der) if der else ()
+        descriptor = transport.get_extra_info("socket").fileno()
+        self.limited.greet(descriptor)
+        door = Door(trust=lambda: self.limited.trust(descriptor), refuse=self.refuse)
+        self.app_state = {**self.app_state, PEER_NAMES: names, DOOR: door}
 
 
 class _ReloadingContext:
@@ -241,14 +284,15 @@ def _context(files: WebTls) -> ssl.SSLContext:
     return context
 
 
-def _bound(listen: str) -> socket.socket:
+def _bound(listen: str, connections: Connections) -> socket.socket:
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit():
         raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:8443")
     try:
         found: Any = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        bound = socket.socket(family, kind, protocol)
+        bound = LimitedSocket(family, kind, protocol)
+        bound.connections = connections
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind(address)

@@ -1,0 +1,206 @@
+"""A few hundred streams and connections of those who may not call: refused, counted, and nobody else is harmed.
+
+`python -m tests.attacks` does the same at full size, with a process of its own, and prints figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from cloudgraft.certs.authority import issue_client
+from cloudgraft.server.limits import ListenerLimits
+from cloudgraft.server.serve import ServeOptions
+from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Served, serving
+from cloudgraft.wire.externalgrpc import RPCS
+from tests.attacks import frames
+from tests.attacks.attacks import METHOD, Http2, Target, Toll, flood
+from tests.conditions import until
+
+ALLOWED = "cluster-autoscaler-grpc-client"
+BLOCK = frames.header_block(METHOD)
+SMALL = ListenerLimits(connections=16, streams=50, handshake=5.0)
+
+
+@dataclass
+class Place:
+    """A server with mTLS, and a client that its authority knows and its list does not."""
+
+    served: Served
+    provider: MemoryProvider
+    stranger: tuple[Path, Path]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.served.address.rpartition(":")
+        return host, int(port)
+
+    def target(self, *, allowed: bool = False) -> Target:
+        certs = self.served.certificates
+        assert certs is not None
+        cert, key = (certs.client_cert, certs.client_key) if allowed else self.stranger
+        return Target(host=self.address[0], port=self.address[1], ca=certs.ca_cert, cert=cert, key=key)
+
+    def refused(self, reason: str, listener: str = "autoscaler") -> float:
+        registry = self.served.service.metrics.registry
+        labels = {"listener": listener, "reason": reason}
+        return registry.get_sample_value("cloudgraft_refused_clients_total", labels) or 0.0
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.served.service.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    async def call(self) -> None:
+        """A call of the autoscaler, on a connection of its own."""
+        certs = self.served.certificates
+        assert certs is not None
+        credentials = grpc.ssl_channel_credentials(
+            certs.ca_cert.read_bytes(), certs.client_key.read_bytes(), certs.client_cert.read_bytes()
+        )
+        options = (("grpc.use_local_subchannel_pool", 1),)
+        async with grpc.aio.secure_channel(self.served.address, credentials, options=options) as channel:
+            await channel.unary_unary(RPCS["NodeGroups"].path)(b"", timeout=20)
+
+
+@asynccontextmanager
+async def attacked(directory: Path, limits: ListenerLimits = SMALL) -> AsyncIterator[Place]:
+    provider = MemoryProvider(MemoryOptions(groups=[MemoryGroup(id="a")]))
+    options = ServeOptions(allowed_clients=[ALLOWED], limits=limits, ops="127.0.0.1:0")
+    async with serving(provider, options, mtls_in=directory) as served:
+        yield Place(served, provider, issue_client(directory, "somebody-else"))
+
+
+@asynccontextmanager
+async def connected(place: Place, *, allowed: bool = False) -> AsyncIterator[tuple[Http2, Toll]]:
+    toll = Toll()
+    connection = Http2(place.target(allowed=allowed), toll)
+    try:
+        await connection.open()
+        yield connection, toll
+    finally:
+        await connection.close()
+
+
+@contextmanager
+def idle_connections(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(count)]
+
+
+async def test_a_stranger_is_refused_at_the_headers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with attacked(tmp_path) as place:
+        async with connected(place) as (connection, toll):
+            for _ in range(3):
+                await connection.write(frames.headers(connection.next_stream(), BLOCK))  # and no body, ever
+            await until(lambda: toll.answered == 3, what="all are answered")
+            assert all(b"PERMISSION" in block or b"allowedClients" in block for block in connection.headers_of.values())
+        assert place.refused("not_allowed") == 3
+        assert place.value("cloudgraft_last_allowed_call_timestamp_seconds") == 0
+        await place.call()
+        assert place.value("cloudgraft_last_allowed_call_timestamp_seconds") > 0
+    assert "somebody-else" not in str(place.provider.log.calls)
+    told = [record for record in caplog.records if "allowedClients: somebody-else" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.WARNING]  # once, not for every call
+
+
+async def test_a_connection_that_is_refused_again_and_again_is_closed(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place:
+        async with connected(place) as (connection, _):
+            await flood(connection, BLOCK)
+        assert place.refused("flood") == 1
+        await place.call()
+
+
+async def test_streams_beyond_the_limit_are_reset(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place, connected(place, allowed=True) as (connection, toll):
+        await connection.write(b"".join(frames.headers(connection.next_stream(), BLOCK) for _ in range(300)))
+        await until(lambda: toll.reset >= 250, what="all but 50 are reset")
+        assert toll.reset == 250
+        await place.call()
+
+
+async def test_streams_that_are_reset_at_once_do_not_pile_up(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place:
+        async with connected(place, allowed=True) as (connection, _):
+            for _ in range(10):
+                streams = [connection.next_stream() for _ in range(50)]
+                await connection.write(b"".join(frames.headers(one, BLOCK) + frames.reset(one) for one in streams))
+            await place.call()
+        await until(lambda: _calls_under_way() == 0, what="nothing is left of them")
+
+
+def _calls_under_way() -> int:
+    return sum(task.get_name() == "rpc_task" for task in asyncio.all_tasks())
+
+
+async def test_headers_without_end_are_refused(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place:
+        async with connected(place, allowed=True) as (connection, toll):
+            stream = connection.next_stream()
+            connection.in_headers = True
+            await connection.write(frames.headers(stream, BLOCK, ends_headers=False))
+            piece = b"\x00\x01x\x7f\x81\x7e" + b"y" * 16256
+            for _ in range(3):
+                await connection.write(frames.continuation(stream, piece))
+            await connection.write(frames.continuation(stream, b"", ends_headers=True))
+            await until(lambda: bool(toll.answered), what="the call is refused, without its body")
+            assert b"exceeds hard limit" in connection.headers_of[stream]
+        await place.call()
+
+
+async def test_idle_connections_do_not_lock_the_autoscaler_out(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place:
+        async with connected(place, allowed=True) as (lasting, toll):
+            call = frames.headers(lasting.next_stream(), BLOCK) + frames.data(lasting.last_stream, b"\0" * 5)
+            await lasting.write(call)
+            await until(lambda: toll.answered > 0, what="it is known as one that may call")
+            with idle_connections(place.address, 60):
+                await until(lambda: place.refused("too_many") > 0, what="some are closed")
+                await until(lambda: place.value("cloudgraft_connections", listener="autoscaler") <= 8, what="room")
+                await place.call()
+                assert lasting.is_open
+        assert place.value("cloudgraft_connections_limit", listener="autoscaler") == 16
+
+
+async def test_a_handshake_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    limits = ListenerLimits(connections=16, handshake=0.2)
+    async with attacked(tmp_path, limits) as place:
+        with idle_connections(place.address, 1) as (connection,):
+            assert await asyncio.to_thread(connection.recv, 1) == b""
+
+
+async def test_idle_connections_to_the_second_port_do_not_stop_probes(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place:
+        ops = place.served.ops_address
+        assert ops is not None
+        host, _, port = ops.rpartition(":")
+        with idle_connections((host, int(port)), 150):
+            assert await asyncio.to_thread(_status, f"http://{ops}/healthz") == 200
+            await place.call()
+        assert place.refused("too_many", "ops") >= 150 - 64
+        assert place.value("cloudgraft_connections_limit", listener="ops") == 64
+
+
+async def test_the_second_port_reads_few_headers(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place:
+        ops = place.served.ops_address
+        assert ops is not None
+        host, _, port = ops.rpartition(":")
+        for request in (b"GET /" + b"x" * 20_000, b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000):
+            with socket.create_connection((host, int(port)), timeout=10) as connection:
+                connection.sendall(request)
+                assert (await asyncio.to_thread(connection.recv, 100)).split()[1] in {b"414", b"431"}
+
+
+def _status(url: str) -> int:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return int(answer.status)
