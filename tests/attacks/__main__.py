@@ -13,8 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tests.attacks.attacks import ATTACKS, Target, attack
@@ -22,7 +21,7 @@ from tests.attacks.victim import Probes, Setting, descriptors, get, memory, prob
 from tests.cli.serve_process import ServeProcess
 
 # connections that each attack opens, unless told otherwise
-_CONNECTIONS = {"slow-headers": 200, "idle-after-handshake": 1500, "silent": 5000, "large-headers": 10}
+CONNECTIONS = {"slow-headers": 200, "idle-after-handshake": 1500, "silent": 5000, "large-headers": 10}
 
 
 def main() -> None:
@@ -44,49 +43,72 @@ def main() -> None:
         return
     for kind in given.attacks or ATTACKS:
         with tempfile.TemporaryDirectory() as directory:
-            asyncio.run(_run(kind, given, Path(directory)))
+            setting = Setting.at(Path(directory), **json.loads(given.server))
+            target = setting.target(
+                allowed=given.allowed,
+                seconds=given.seconds,
+                connections=given.connections or CONNECTIONS.get(kind, 1),
+                streams=given.streams,
+            )
+            run(kind, target, setting, files=given.files).show()
 
 
-async def _run(kind: str, given: argparse.Namespace, directory: Path) -> None:
-    setting = Setting.at(directory, **json.loads(given.server))
+@dataclass
+class Outcome:
+    """What one attack did to a server."""
+
+    kind: str
+    before: int  # MB
+    peak: int
+    after: int
+    probes: Probes
+    descriptors: int
+    ready: str
+    toll: dict[str, object]
+    refused: list[str]
+
+    def show(self) -> None:
+        probes = self.probes
+        total, new = probes.ok + probes.failed, probes.new_ok + probes.new_failed
+        print(
+            f"{self.kind}: memory {self.before} -> peak {self.peak} -> {self.after} MB; "
+            f"probes failed {probes.failed}/{total} (slowest {probes.slowest:.2f} s), "
+            f"on new connections {probes.new_failed}/{new} (slowest {probes.slowest_new:.2f} s); "
+            f"descriptors {self.descriptors}; readyz {self.ready}"
+        )
+        print("    attacker:", {name: value for name, value in self.toll.items() if value})
+        if probes.reasons:
+            print("    failures:", probes.reasons)
+        print(*self.refused, sep="\n    ", flush=True)
+
+
+def run(kind: str, target: Target, setting: Setting, *, files: int = 0) -> Outcome:
+    """Starts a server, attacks it from another process, and calls it as the autoscaler does meanwhile."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (given.files or hard, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files or hard, hard))
     with ServeProcess(setting.file) as server:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         line = server.wait_for(lambda line: line.get("event") == "serving")
         address, ops = line["address"], line["ops"]
-        await probe(address, setting, 1.0)
+        asyncio.run(probe(address, setting, 1.0))
         before = memory(server.pid)
-        cert, key = (setting.bundle.client_cert, setting.bundle.client_key) if given.allowed else setting.stranger
-        target = Target(
-            host="127.0.0.1",
-            port=int(address.rpartition(":")[2]),
-            ca=setting.bundle.ca_cert,
-            cert=cert,
-            key=key,
-            seconds=given.seconds,
-            connections=given.connections or _CONNECTIONS.get(kind, 1),
-            streams=given.streams,
-        )
-        order = json.dumps([kind, asdict(target)], default=str)
+        aimed = replace(target, port=int(address.rpartition(":")[2]))
+        order = json.dumps([kind, asdict(aimed)], default=str)
         attacker = subprocess.Popen(
-            [sys.executable, "-m", "tests.attacks", "--as-attacker", order], stdout=subprocess.PIPE, cwd=Path.cwd()
+            [sys.executable, "-m", "tests.attacks", "--as-attacker", order], stdout=subprocess.PIPE, text=True
         )
-        probes, most, ready = await asyncio.gather(
-            probe(address, setting, given.seconds),
-            _most_descriptors(server.pid, given.seconds),
-            _ready(ops, given.seconds),
-        )
-        toll = json.loads(await asyncio.to_thread(lambda: attacker.communicate()[0]) or "{}")
+        probes, most, ready = asyncio.run(_meanwhile(address, ops, server.pid, setting, target.seconds))
+        toll = json.loads(attacker.communicate()[0] or "{}")
         peak = memory(server.pid, "VmHWM")
-        await asyncio.sleep(2)
-        _print(kind, before, peak, memory(server.pid), probes, most, ready, toll)
+        lines = get(f"http://{ops}/metrics")[1].splitlines()
         refused = [
-            text
-            for text in get(f"http://{ops}/metrics")[1].splitlines()
-            if "refused_clients_total" in text and text[0] != "#" and not text.endswith(" 0.0")
+            text for text in lines if text.startswith("cloudgraft_refused_clients_total") and text[-4:] != " 0.0"
         ]
-        print("   ", *refused, sep="\n    ", flush=True)
+        return Outcome(kind, before, peak, memory(server.pid), probes, most, ready, toll, ["", *refused])
+
+
+async def _meanwhile(address: str, ops: str, pid: int, setting: Setting, seconds: float) -> tuple[Probes, int, str]:
+    return await asyncio.gather(probe(address, setting, seconds), _most_descriptors(pid, seconds), _ready(ops, seconds))
 
 
 async def _most_descriptors(pid: int, seconds: float) -> int:
@@ -100,28 +122,14 @@ async def _most_descriptors(pid: int, seconds: float) -> int:
 async def _ready(ops: str, seconds: float) -> str:
     good = bad = 0
     for _ in range(int(seconds)):
-        with suppress(OSError):
+        try:
             status, _ = await asyncio.to_thread(get, f"http://{ops}/readyz")
-            good += status == 200
-            await asyncio.sleep(1)
-            continue
-        bad += 1
+        except OSError:
+            status = 0
+        good += status == 200
+        bad += status != 200
         await asyncio.sleep(1)
     return f"{good} ok, {bad} failed"
-
-
-def _print(
-    kind: str, before: int, peak: int, after: int, probes: Probes, most: int, ready: str, toll: dict[str, object]
-) -> None:
-    total, new = probes.ok + probes.failed, probes.new_ok + probes.new_failed
-    print(
-        f"{kind}: memory {before} -> peak {peak} -> {after} MB; probes failed {probes.failed}/{total} "
-        f"(slowest {probes.slowest:.2f} s), on new connections {probes.new_failed}/{new} "
-        f"(slowest {probes.slowest_new:.2f} s); descriptors {most}; readyz {ready}"
-    )
-    print("    attacker:", toll)
-    if probes.reasons:
-        print("    failures:", probes.reasons, flush=True)
 
 
 if __name__ == "__main__":

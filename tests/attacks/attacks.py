@@ -87,10 +87,10 @@ class Http2:
         self._writer.write(payload)
         await self._writer.drain()
 
-    async def ended(self) -> None:
-        """Waits until the server has closed it."""
+    async def ended(self, until: float) -> None:
+        """Waits until the server has closed it, or until that time."""
         assert self._reading is not None
-        await self._reading
+        await asyncio.wait([self._reading], timeout=max(0.0, until - time.monotonic()))
 
     async def close(self) -> None:
         if self._reading is not None:
@@ -140,8 +140,7 @@ async def _flood(target: Target, toll: Toll, until: float, make: Callable[[int],
             while connection.is_open and time.monotonic() < until and connection.last_stream < 2 * target.streams:
                 await connection.write(b"".join(make(connection.next_stream()) for _ in range(_BATCH)))
                 await asyncio.sleep(0)
-            while connection.is_open and time.monotonic() < until:
-                await asyncio.sleep(0.05)
+            await connection.ended(until)
         await asyncio.sleep(0.01)
 
 
@@ -215,8 +214,7 @@ async def slow_headers(target: Target, toll: Toll, until: float) -> None:
 async def idle_after_handshake(target: Target, toll: Toll, until: float) -> None:
     """A connection that has shaken hands, and then says nothing."""
     async with _connection(target, toll) as connection:
-        while connection.is_open and time.monotonic() < until:
-            await asyncio.sleep(0.1)
+        await connection.ended(until)
     if not connection.is_open:
         toll.refused += 1
 

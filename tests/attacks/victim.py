@@ -8,14 +8,16 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.wire.externalgrpc import RPCS
+from tests.attacks.attacks import Target
 
-__all__ = ["Probes", "Setting", "descriptors", "memory", "probe"]
+__all__ = ["Probes", "Setting", "descriptors", "get", "memory", "probe"]
 
 DEADLINE = 5.0  # seconds, as the autoscaler has it
 _REQUEST = RPCS["NodeGroups"].request().SerializeToString()
@@ -52,6 +54,11 @@ class Setting:
         file = directory / "cloudgraft.yaml"
         file.write_text(json.dumps(text))
         return cls(directory, file, bundle, stranger)
+
+    def target(self, *, allowed: bool = False, **more: Any) -> Target:
+        """The server, for a client of its authority that may call, or may not."""
+        cert, key = (self.bundle.client_cert, self.bundle.client_key) if allowed else self.stranger
+        return Target(host="127.0.0.1", port=0, ca=self.bundle.ca_cert, cert=cert, key=key, **more)
 
     def credentials(self) -> grpc.ChannelCredentials:
         """Of the client that may call."""

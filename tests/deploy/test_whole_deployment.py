@@ -164,7 +164,7 @@ def test_a_budget_lets_one_pod_go(budget: Manifests, pods: Manifests) -> None:
 
 def test_kustomize_takes_every_file_once_and_the_images_of_the_manifests() -> None:
     files = {path.name for path in DEPLOY.glob("*.yaml")} - {"kustomization.yaml"}
-    assert set(KUSTOMIZATION["resources"]) == files - {"cloudgraft-replicas.yaml", "alerts.yaml"}  # one instead, and one that needs a CRD
+    assert set(KUSTOMIZATION["resources"]) == files - {"cloudgraft-replicas.yaml", "alerts.yaml"}
     images = {f"{image['name']}:{image['newTag']}" for image in KUSTOMIZATION["images"]}
     assert images == {CLOUDGRAFT.container["image"], AUTOSCALER.container["image"]}
 

@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Self
 
 import pytest
 
@@ -48,7 +49,7 @@ class Place:
         self._stack.enter_context(accepted)
         return client, accepted
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
