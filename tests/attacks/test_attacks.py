@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -68,7 +69,8 @@ class Place:
         )
         options = (("grpc.use_local_subchannel_pool", 1),)
         async with grpc.aio.secure_channel(self.served.address, credentials, options=options) as channel:
-            await channel.unary_unary(RPCS["NodeGroups"].path)(b"", timeout=20)
+            node_groups: Any = channel.unary_unary(RPCS["NodeGroups"].path)
+            await node_groups(b"", timeout=20)
 
 
 @asynccontextmanager

@@ -39,7 +39,7 @@ class Place:
         settings = HubSettings(heartbeat=30.0)
         classes = SomeClasses()
         self.hub = Hub(access=self.access, classes=classes, settings=settings)
-        handlers = [*self.hub.handlers(), EngineService(self.hub, classes, self.access).handler()]
+        handlers = [*self.hub.handlers(), EngineService(self.hub, None, self.access).handler()]
         self.listener = DockListener(
             handlers, listen="127.0.0.1:0", tls=None, settings=settings, metrics=ListenerMetrics(self.registry)
         )

@@ -94,7 +94,7 @@ async def probe(address: str, setting: Setting, seconds: float, pause: float = 0
 
     async def lasting() -> None:
         async with grpc.aio.secure_channel(address, credentials) as channel:
-            call = channel.unary_unary(RPCS["NodeGroups"].path)
+            call: Any = channel.unary_unary(RPCS["NodeGroups"].path)
             while time.monotonic() < until:
                 began = time.monotonic()
                 try:
@@ -114,7 +114,8 @@ async def probe(address: str, setting: Setting, seconds: float, pause: float = 0
             options = (("grpc.use_local_subchannel_pool", 1), ("cloudgraft.test", number))
             async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
                 try:
-                    await channel.unary_unary(RPCS["NodeGroups"].path)(_REQUEST, timeout=DEADLINE)
+                    call: Any = channel.unary_unary(RPCS["NodeGroups"].path)
+                    await call(_REQUEST, timeout=DEADLINE)
                     probes.new_ok += 1
                 except grpc.aio.AioRpcError as error:
                     probes.new_failed += 1

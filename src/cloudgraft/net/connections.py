@@ -51,7 +51,7 @@ class Connections:
 
     def __init__(self, limit: int, refuse: Refuse, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
-        self._refuse = refuse
+        self.refuse = refuse
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[int, _Connection] = {}
@@ -72,7 +72,7 @@ class Connections:
             untrusted = {number: one.address for number, one in self._open.items() if not one.is_trusted}
             doomed = [self._open.pop(number) for number in choose(untrusted, len(self._open) - self.limit)]
         for one in doomed:
-            self._refuse(TOO_MANY)
+            self.refuse(TOO_MANY)
             _hang_up(one.socket)
 
     def greet(self, descriptor: int) -> None:
@@ -95,7 +95,7 @@ class Connections:
             late = [number for number, one in self._open.items() if not one.is_greeted and one.since < before]
             doomed = [self._open.pop(number) for number in late]
         for one in doomed:
-            self._refuse(TOO_SLOW)
+            self.refuse(TOO_SLOW)
             _hang_up(one.socket)
 
     def close_all(self) -> None:

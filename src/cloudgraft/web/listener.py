@@ -26,7 +26,7 @@ from cloudgraft.certs.client_names import names_in_der
 from cloudgraft.certs.pem import load_authority, load_tls, stamp
 from cloudgraft.net.connections import Connections, LimitedSocket
 from cloudgraft.net.descriptors import connection_limit
-from cloudgraft.net.metrics import ListenerMetrics, Refuse
+from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
 from cloudgraft.web.front_door import DOOR, PEER_NAMES, Door
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
@@ -75,8 +75,7 @@ class WebListener:
         ``connections`` is how many there may be at a time.
         """
         metrics = metrics or ListenerMetrics(CollectorRegistry())
-        self._refuse = metrics.refusals("web")
-        self._connections = Connections(connection_limit(connections), self._refuse)
+        self._connections = Connections(connection_limit(connections), metrics.refusals("web"))
         metrics.watch("web", lambda: len(self._connections), self._connections.limit)
         self._app = app
         self._listen = listen
@@ -136,9 +135,7 @@ class WebListener:
 
     def _protocol(self) -> type[_CertifiedProtocol]:
         """Uvicorn makes its own objects: what they need of this listener is in their class."""
-        return type(
-            "_Protocol", (_CertifiedProtocol,), {"limited": self._connections, "refuse": staticmethod(self._refuse)}
-        )
+        return type("_Protocol", (_CertifiedProtocol,), {"limited": self._connections})
 
     async def _sweep(self) -> None:
         """Asyncio lets a handshake take a minute."""
@@ -167,7 +164,6 @@ class _CertifiedProtocol(H11Protocol):
     """Tells who is at the other end, and does not wait for ever for what is sent piece by piece, or not at all."""
 
     limited: ClassVar[Connections]  # uvicorn has `connections` of its own
-    refuse: ClassVar[Refuse]
     _arriving: asyncio.TimerHandle | None = None
     _leaving: asyncio.TimerHandle | None = None
 
@@ -235,7 +231,7 @@ class _CertifiedProtocol(H11Protocol):
         names = names_in_der(der) if der else ()
         descriptor = transport.get_extra_info("socket").fileno()
         self.limited.greet(descriptor)
-        door = Door(trust=lambda: self.limited.trust(descriptor), refuse=self.refuse)
+        door = Door(trust=lambda: self.limited.trust(descriptor), refuse=self.limited.refuse)
         self.app_state = {**self.app_state, PEER_NAMES: names, DOOR: door}
 
 
