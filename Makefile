@@ -4,6 +4,7 @@
 #   make test-thorough  long ones, and those of which make test has a sample
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write, around every cloud call, at every step of a peering; minutes
+#   make test-replicas  replicas on PostgreSQL under stops, kills, clock jumps and failovers, with a history checker; minutes
 #   make test-clouds  each driver of a cloud against a real server, where this machine can have one
 #   make test-clouds-crash  kill -9 at every commit, call and request to a cloud that is not ours to make; an hour and more
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
@@ -27,7 +28,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test test-thorough test-docs test-crash test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,6 +53,9 @@ test-crash: $(DEV)
 	else echo "strace is not installed: that the disk has a change before it is answered was not watched" >&2; fi
 	@$(BIN)/python -m tests.crash $(ARGS_CRASH)
 	@$(BIN)/python -m pytest -n auto -m exhaustive $(ARGS_TEST)
+
+test-replicas: $(DEV)
+	@$(BIN)/python -m tests.replicas $(ARGS_REPLICAS)
 
 test-clouds: $(DEV)
 	@$(BIN)/python -m clouds $(ARGS_CLOUDS)

@@ -63,15 +63,18 @@ class PostgresServer:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls) -> Iterator[PostgresServer]:
-        """A server of one's own, gone at the end with all its files."""
+    def started(cls, *, standby_of: PostgresServer | None = None) -> Iterator[PostgresServer]:
+        """A server of one's own, gone at the end with all its files; or a standby, which follows another server."""
         directory = Path(tempfile.mkdtemp(prefix="cloudgraft-pg-"))  # short: a socket's path may have 107 characters
         user = _unprivileged()
         if user is not None:
             os.chown(directory, pwd.getpwnam(user).pw_uid, -1)
         server = cls(directory, _programs_for(user, directory), user)
         try:
-            server._initialise()
+            if standby_of is None:
+                server._initialise()
+            else:
+                server._copy(standby_of)
             server.start()
             yield server
         finally:
@@ -156,8 +159,18 @@ class PostgresServer:
 
     def _initialise(self) -> None:
         command = [str(self._programs / "initdb"), "-D", str(self.directory / "data"), "-U", _SUPERUSER]
+        self._run([*command, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"])
+        # Roles that have a password must give it; all others need none.
+        rules = "local all secretive scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+        (self.directory / "data" / "pg_hba.conf").write_text(rules)
+
+    def _copy(self, primary: PostgresServer) -> None:
+        command = [str(self._programs / "pg_basebackup"), "-D", str(self.directory / "data"), "-U", _SUPERUSER]
+        self._run([*command, "-h", str(primary.directory), "-R", "-c", "fast", "--no-sync"])
+
+    def _run(self, command: list[str]) -> None:
         subprocess.run(
-            [*command, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C"],
+            command,
             user=self._user,
             extra_groups=[] if self._user else None,
             check=True,
@@ -165,9 +178,6 @@ class PostgresServer:
             cwd=self.directory,
             env={"PATH": os.defpath, "LC_ALL": "C"},
         )
-        # Roles that have a password must give it; all others need none.
-        rules = "local all secretive scram-sha-256\nlocal all all trust\n"
-        (self.directory / "data" / "pg_hba.conf").write_text(rules)
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + 30

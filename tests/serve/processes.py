@@ -27,18 +27,20 @@ LogLine = dict[str, Any]
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.crash.child", "tests.serve.child"])  # there is one such process for all tests
-_PATIENCE = 30.0  # seconds; longer is a fault, never a wait
+_PATIENCE = 60.0  # seconds; longer is a fault, never a wait
 
 
 class Command:
-    """One life of a command that logs in JSON."""
+    """One life of a command that logs in JSON. ``target`` runs in the process: child.run, or what calls it."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(
+        self, *arguments: object, target: Callable[..., None] = child.run, extra: tuple[object, ...] = ()
+    ) -> None:
         self.log: list[LogLine] = []
         self._new: queue.Queue[LogLine | None] = queue.Queue()
         ours, theirs = _FORKS.Pipe(duplex=False)
         given = [*map(str, arguments), "--log-format", "json"]
-        self._process = _FORKS.Process(target=child.run, args=(theirs, given), daemon=True)
+        self._process = _FORKS.Process(target=target, args=(theirs, given, *extra), daemon=True)
         self._process.start()
         theirs.close()
         handle = os.dup(ours.fileno())

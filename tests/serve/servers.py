@@ -28,11 +28,11 @@ __all__ = ["Server", "connected", "running", "targets"]
 class Server(Command):
     """A server with ports of its own; ``text`` is its configuration, if the file is not there already."""
 
-    def __init__(self, file: Path, text: str = "") -> None:
+    def __init__(self, file: Path, text: str = "", **how: Any) -> None:
         self.file = file
         if text:
             file.write_text(text)
-        super().__init__("serve", "-c", file)
+        super().__init__("serve", "-c", file, **how)
 
     @property
     def address(self) -> str:

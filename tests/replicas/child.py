@@ -1,0 +1,51 @@
+"""Runs `cloudgraft serve` with a clock that a test can set, and with a planted fault where one is asked for."""
+
+from __future__ import annotations
+
+import functools
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import Synchronized
+
+from cloudgraft.engine import engine, leadership
+from cloudgraft.engine.clock import SystemClock
+from cloudgraft.store import leader, sql
+from tests.serve import child
+
+__all__ = ["FAULTS", "run"]
+
+
+def _answer_for_ever() -> None:
+    """A leader goes on answering until something else tells it that it no longer leads."""
+
+    def is_leader(self: leadership.Leadership) -> bool:
+        return self._deadline > 0
+
+    leadership.Leadership.is_leader = is_leader  # type: ignore[method-assign]
+
+
+def _write_unfenced() -> None:
+    """A leader writes without a look at the lease."""
+
+    def fence(*_: object) -> None:
+        pass
+
+    sql.fence = fence  # type: ignore[attr-defined]
+    leader.fence = fence
+
+
+FAULTS = {"answers for ever": [_answer_for_ever], "no fencing": [_answer_for_ever, _write_unfenced]}
+
+
+def run(log: Connection, arguments: list[str], offset: Synchronized[float], fault: str) -> None:
+    """`cloudgraft ARGUMENTS`, on a wall clock that is ``offset`` seconds ahead."""
+    real = time.time
+
+    def shifted() -> float:
+        return real() + float(offset.value)
+
+    time.time = shifted
+    engine.SystemClock = functools.partial(SystemClock, shifted)  # type: ignore[misc,assignment,attr-defined]
+    for plant in FAULTS.get(fault, []):
+        plant()
+    child.run(log, arguments)

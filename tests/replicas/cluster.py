@@ -1,0 +1,176 @@
+"""Several replicas on one PostgreSQL with a standby, each a process, and what can be done to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+
+from tests.conditions import until
+from tests.postgres import PostgresServer, shift_database_clock
+from tests.replicas import child
+from tests.replicas.history import Failover
+from tests.serve.served_clouds import Cloud
+from tests.serve.servers import Server
+from tests.serve.settings import configuration, postgresql, simulated, small
+
+__all__ = ["GROUPS", "Cluster", "Replica"]
+
+GROUPS = ("one", "two")
+_DATABASE = "replicas"
+_SETTLE = 120.0  # seconds; longer is a fault
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica, through all its lives."""
+
+    file: Path
+    text: str
+    fault: str
+    offset: Synchronized[float] = field(
+        default_factory=lambda: multiprocessing.get_context("forkserver").Value("d", 0.0)
+    )
+    server: Server | None = None
+    address: str = ""
+    lives: list[Server] = field(default_factory=list)
+    is_stopped: bool = False
+
+    async def start(self) -> None:
+        self.server = Server(self.file, self.text, target=child.run, extra=(self.offset, self.fault))
+        self.lives.append(self.server)
+        self.address = await asyncio.to_thread(lambda server=self.server: server.address)
+
+    def kill(self) -> None:
+        server, self.server, self.address = self.server, None, ""
+        if server is not None:
+            server.kill()
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.send(signal.SIGSTOP)
+            self.is_stopped = True
+
+    def resume(self) -> None:
+        if self.server is not None and self.is_stopped:
+            self.server.send(signal.SIGCONT)
+        self.is_stopped = False
+
+    def elections(self) -> int:
+        """How often it was elected, in all its lives."""
+        return sum(len(server.said("elected leader")) for server in self.lives)
+
+    def wrongs(self) -> list[str]:
+        """What it should never have logged."""
+        words = ("never retrieved", "Traceback", "not json")
+        return [str(line) for server in self.lives for word in words for line in server.said(word)]
+
+
+class Cluster:
+    """All of it. The address of the database is a symbolic link, which follows the primary."""
+
+    def __init__(self, directory: Path, cloud: Cloud, primary: PostgresServer, lease: float, fault: str) -> None:
+        self.cloud = cloud
+        self.primary = primary
+        self.lease = lease
+        self._stack = contextlib.ExitStack()
+        self._front = directory / "db"
+        self._front.symlink_to(primary.directory)
+        primary.execute(f"CREATE DATABASE {_DATABASE}")
+        shift_database_clock(primary.url(_DATABASE), 0)
+        self.standby = self._new_standby()
+        store = postgresql(primary.url(_DATABASE), f"{lease:g}s") | {"postgresql": f"{self._front}/{_DATABASE}"}
+        groups = [small(name, maxSize=12) for name in GROUPS]
+        self.replicas = [
+            Replica(
+                directory / f"{name}.yaml",
+                configuration(
+                    {"sim": simulated(cloud.url)},
+                    groups,
+                    store=store,
+                    admin={"listen": f"unix:{directory}/{name}.sock"},
+                ),
+                fault,
+            )
+            for name in "abc"
+        ]
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, directory: Path, lease: float, fault: str = "") -> Iterator[Cluster]:
+        with PostgresServer.started() as primary, Cloud(directory) as cloud:
+            cluster = cls(directory, cloud, primary, lease, fault)
+            with cluster._stack:
+                try:
+                    yield cluster
+                finally:
+                    for replica in cluster.replicas:
+                        replica.kill()
+
+    async def start(self) -> None:
+        await asyncio.gather(*(replica.start() for replica in self.replicas))
+        await until(self.has_leader, what="a replica leads", seconds=_SETTLE)
+
+    async def has_leader(self) -> bool:
+        return await self.leader() is not None
+
+    async def leader(self) -> Replica | None:
+        """The replica that says that it is ready, of those that can be asked."""
+        for replica in self.replicas:
+            if replica.server is not None and replica.address and not replica.is_stopped:
+                with contextlib.suppress(OSError):
+                    if await replica.server.is_ready():
+                        return replica
+        return None
+
+    async def victim(self, dice: random.Random) -> Replica:
+        """More often the leader than another."""
+        leader = await self.leader()
+        living = [replica for replica in self.replicas if replica.server is not None and not replica.is_stopped]
+        return leader if leader is not None and dice.random() < 0.7 else dice.choice(living)
+
+    def set_database_clock(self, seconds: float) -> None:
+        shift_database_clock(self.primary.url(_DATABASE), seconds)
+
+    async def fail_over(self, lost: float) -> Failover:
+        """Goes on with a standby that lacks what was committed in the last ``lost`` seconds."""
+        kept = time.monotonic()
+        (position,) = self.primary.execute("SELECT pg_current_wal_lsn()::text")[0]
+        is_there = f"SELECT pg_last_wal_replay_lsn() >= '{position}'"
+        await until(lambda: bool(self.standby.execute(is_there)[0][0]), what="the standby has caught up")
+        await asyncio.to_thread(self.standby.stop)
+        await asyncio.sleep(lost)
+        elections = self.elections()
+        await asyncio.to_thread(self.primary.stop)
+        at = time.monotonic()
+        await asyncio.to_thread(self.standby.start)
+        self.standby.execute("SELECT pg_promote()")
+        self.primary = self.standby
+        following = self._front.with_suffix(".new")
+        following.symlink_to(self.primary.directory)
+        following.replace(self._front)
+
+        async def is_settled() -> bool:
+            return self.elections() > elections and await self.has_leader()
+
+        await until(is_settled, what="a replica leads on the standby", seconds=_SETTLE)
+        failover = Failover(kept=kept, at=at, settled=time.monotonic())
+        self.standby = await asyncio.to_thread(self._new_standby)
+        return failover
+
+    def elections(self) -> int:
+        return sum(replica.elections() for replica in self.replicas)
+
+    def names(self) -> dict[str, str]:
+        """The name of every machine that was ever made, by its providerID."""
+        return {machine["providerId"]: machine["name"] for machine in self.cloud.ledger()}
+
+    def _new_standby(self) -> PostgresServer:
+        return self._stack.enter_context(PostgresServer.started(standby_of=self.primary))

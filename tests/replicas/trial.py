@@ -1,0 +1,85 @@
+"""One run: replicas, clients and faults for a while; then what was answered is checked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.conditions import until
+from tests.replicas.checker import check
+from tests.replicas.clients import Notes, calling
+from tests.replicas.cluster import Cluster
+from tests.replicas.history import History
+from tests.replicas.nemesis import FAULTS, Nemesis
+
+__all__ = ["Result", "Trial"]
+
+_WEIGHTS = {"failover": 0.4}  # each is followed by a copy of the whole database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What is to be done. The same seed chooses the same faults; processes are never bit by bit the same."""
+
+    seed: int
+    seconds: float = 60.0
+    lease: float = 4.0  # a busy machine must not lose the lead for that alone
+    faults: Sequence[str] = tuple(FAULTS)
+    planted: str = ""  # a fault in the replicas themselves, which the checker is to find
+
+    async def run(self, directory: Path) -> Result:
+        notes, dice = Notes(), random.Random(self.seed)
+        with Cluster.started(directory, self.lease, self.planted) as cluster:
+            await cluster.start()
+            nemesis = Nemesis(cluster, notes, dice)
+            async with calling(cluster, notes, self.seed):
+                await self._torment(nemesis, dice)
+                await until(cluster.has_leader, what="a replica leads at the end", seconds=120)
+                await asyncio.sleep(1.0)
+            history = notes.by_name(cluster.names())
+            return Result(
+                trial=self,
+                history=history,
+                calls=notes.calls,
+                injected=nemesis.injected,
+                elections=cluster.elections(),
+                wrong=[
+                    *notes.wrong,
+                    *(wrong for replica in cluster.replicas for wrong in replica.wrongs()),
+                    *(f"two machines were made for {name}" for name in cluster.cloud.doubles()),
+                    *map(str, check(history)),
+                ],
+            )
+
+    async def _torment(self, nemesis: Nemesis, dice: random.Random) -> None:
+        weights = [_WEIGHTS.get(fault, 1.0) for fault in self.faults]
+        ends = time.monotonic() + self.seconds
+        while time.monotonic() < ends:
+            await asyncio.sleep(dice.uniform(0.5, 4.0))
+            await nemesis.inject(dice.choices(self.faults, weights)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of it."""
+
+    trial: Trial
+    history: History
+    calls: Counter[str]
+    injected: Counter[str]
+    elections: int
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        by_outcome = Counter(what.rpartition(" ")[2] for what in self.calls.elements())
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(by_outcome.items()))
+        faults = ", ".join(f"{count} {fault}" for fault, count in sorted(self.injected.items()))
+        return (
+            f"seed {self.trial.seed}: {self.calls.total()} calls ({outcomes}), {len(self.history.operations)} checked; "
+            f"{self.injected.total()} faults ({faults}); {self.elections} elections; {len(self.wrong)} violations"
+        )
