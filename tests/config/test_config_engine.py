@@ -271,8 +271,8 @@ CLOUDS = {
         "f:3:15: clouds.lab.command: is missing (for example command: [python3, my_plugin.py])",
     ),
     "engine": (
-        "{driver: acme, engine: {observe: 5s}}",
-        "f:3:39: clouds.lab.engine.observe: unknown key (did you mean observeEvery?)",
+        "{driver: acme, engine: {observeEver: 5s}}",
+        "f:3:39: clouds.lab.engine.observeEver: unknown key (did you mean observeEvery?)",
     ),
     "calls": (
         "{driver: acme, engine: {maxCalls: 0}}",

@@ -176,7 +176,7 @@ ONE_PROBLEM = {
         (
             "f:3:1: planets: unknown key (known here: admin, clouds, cluster, clusterId, dock, engine, guards, join, "
             "kubernetes, log, "
-            "nodeGroups, nodeManager, providers, server, store)"
+            "nodeGroups, nodeManager, observeOnly, providers, server, store)"
         ),
     ),
     "typo": ("sever: {}", "f:3:1: sever: unknown key (did you mean server?)"),
@@ -261,7 +261,7 @@ ONE_PROBLEM = {
         (
             'f:3:1: "a�b": unknown key (known here: admin, clouds, cluster, clusterId, dock, engine, guards, join, '
             "kubernetes, log, "
-            "nodeGroups, nodeManager, providers, server, store)"
+            "nodeGroups, nodeManager, observeOnly, providers, server, store)"
         ),
     ),
 }

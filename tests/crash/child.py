@@ -56,6 +56,8 @@ class _Child:
 
     async def serve(self) -> None:
         await self._provider.start()
+        while self._engine.trouble():  # at a first start, calls are refused until the cloud was listed
+            await asyncio.sleep(0.005)
         self._pipe.send(("ok", None))
         requests: asyncio.Queue[tuple[Any, ...] | None] = asyncio.Queue()
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._receive, requests)

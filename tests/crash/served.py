@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -55,6 +56,16 @@ class ServedProgram:
                 raise Crashed from None
             raise
         self._provider = RemoteProvider.connect(CloudConfig(address=address, grpc_timeout=_PATIENCE))
+        while self._is_waiting():
+            time.sleep(0.02)
+
+    def _is_waiting(self) -> bool:
+        """At a first start, calls are refused until the clouds were listed."""
+        try:
+            self._loop.run(self._provider.node_groups())
+        except UnavailableError as error:
+            return "waiting for the first list" in error.message
+        return False
 
     def ask(self, name: str, *arguments: object) -> Any:
         try:

@@ -195,6 +195,8 @@ async def playing(stage: Stage, trouble: Trouble, directory: Path) -> AsyncItera
                     got=receiver.got,
                 )
                 await scene.turns(1)
+                while engine.trouble():  # at a first start, calls are refused until the cloud was listed
+                    await scene.turns(1)
                 await scene.autoscaler.refresh()
                 yield scene
         webhook.close()

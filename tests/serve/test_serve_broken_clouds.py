@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from cloudgraft.client import RemoteProvider
+from cloudgraft.sdk.errors import UnavailableError
+from tests.conditions import until
 from tests.plugins.plugin_programs import DRIVER
 from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server, running
@@ -76,16 +78,25 @@ def memory(pid: int) -> int:
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
+async def answers(provider: RemoteProvider) -> bool:
+    try:
+        await provider.refresh()
+    except UnavailableError:
+        return False
+    return True
+
+
 async def grows(provider: RemoteProvider, by: int) -> None:
     """The other cloud does as it is told."""
-    await provider.refresh()
+    await until(lambda: answers(provider), what="the end of the wait for the first lists")
     before = len(await provider.instances("a"))
     await provider.increase_size("a", by)
     await running(provider, "a", before + by)
 
 
 def both(good: Cloud, bad: Section) -> str:
-    return configuration({"good": simulated(good.url), "bad": bad}, [small("a", "good")])
+    engine = {"firstListTimeout": "1s"}  # the bad cloud may never be listed
+    return configuration({"good": simulated(good.url), "bad": bad}, [small("a", "good")], engine=engine)
 
 
 async def test_a_list_without_end_is_the_trouble_of_its_cloud_alone(tmp_path: Path) -> None:

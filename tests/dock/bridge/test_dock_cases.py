@@ -143,7 +143,7 @@ async def test_case_41_a_driver_that_has_never_been_there_breaks_no_other_cloud(
     unheard = DockRig(tmp_path, groups=groups, drivers={"other": Cloud()})
     unheard.line.is_here = False
     async with docked(unheard) as rig:
-        await rig.settle(2)
+        await rig.settle(13)  # a start waits two minutes for a cloud that was never listed
         assert [found.id for found in await rig.provider.node_groups()] == ["other"]
         assert "sim" in rig.engine.left_out()["g"], "and that is told"
         await rig.provider.increase_size("other", 2)
