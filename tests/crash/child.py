@@ -21,6 +21,7 @@ from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import Contents, Scope
 from cloudgraft.store.sql import SqlJournal
+from tests.conditions import until
 from tests.crash import faults
 from tests.crash.points import Point, Trap
 from tests.crash.setting import Order, blueprint, driver_options
@@ -56,8 +57,8 @@ class _Child:
 
     async def serve(self) -> None:
         await self._provider.start()
-        while self._engine.trouble():  # at a first start, calls are refused until the cloud was listed
-            await asyncio.sleep(0.005)
+        # At a first start, calls are refused until the cloud was listed.
+        await until(lambda: not self._engine.trouble(), what="the first list")
         self._pipe.send(("ok", None))
         requests: asyncio.Queue[tuple[Any, ...] | None] = asyncio.Queue()
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._receive, requests)

@@ -194,10 +194,10 @@ async def playing(stage: Stage, trouble: Trouble, directory: Path) -> AsyncItera
                     config=config,
                     got=receiver.got,
                 )
-                await scene.turns(1)
                 while engine.trouble():  # at a first start, calls are refused until the cloud was listed
-                    await scene.turns(1)
-                await scene.autoscaler.refresh()
+                    clock.advance(10.0)
+                    await engine.turn()
+                await scene.turns(1)
                 yield scene
         webhook.close()
 
@@ -257,7 +257,7 @@ async def _is_tried_again(scene: Scene, trouble: Trouble) -> None:
     assert shown["error"] is None
     assert trouble.told in shown["trouble"]
     await scene.hears(trouble.told, "retry", "unsettled")
-    await scene.turns(1, 600.0)
+    await scene.turns(4, 200.0)
     await _is_refused(scene, trouble, "deadline", OTHER)
 
 
