@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,7 @@ from tests.engine.clusters import MemoryCluster
 from tests.engine.stepped import Case, Cloud, blueprint, group, lose_journal, stepped
 
 
-def observing(
-    cloud: Cloud, *, settings: EngineSettings | None = None, is_on: bool = True, **changes: object
-) -> Blueprint:
+def observing(cloud: Cloud, *, settings: EngineSettings | None = None, is_on: bool = True, **changes: Any) -> Blueprint:
     plan = blueprint({"a": cloud}, group(**changes), settings=settings)
     declared = plan.clouds["a"]
     return replace(plan, clouds={"a": replace(declared, settings=replace(declared.settings, observe_only=is_on))})
