@@ -51,9 +51,10 @@ def openstack_list() -> object:
 
 
 def vsphere_list() -> object:
+    folder = vim.Folder("group-v1")  # type: ignore[no-untyped-call]  # pyVmomi has no types
     found = SimpleNamespace(obj="vm", propSet=(), missingSet=())
     session: Any = SimpleNamespace(read=lambda *_: SimpleNamespace(token="more", objects=[found] * PAGE))
-    return vsphere.children(session, vim.Folder("group-v1"), vim.VirtualMachine, ["name"], PAGE)
+    return vsphere.children(session, folder, vim.VirtualMachine, ["name"], PAGE)
 
 
 def numbered_list() -> object:
