@@ -1,0 +1,432 @@
+"""The judge: knows the truth, is told of every step, and says when something happened that must not."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.states import COUNTED, is_lost
+from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, MachineState, Ownership
+from cloudgraft.sdk.types import InstanceState, NodeGroup, NodeRef
+from cloudgraft.store.records import Change, Contents, MachineRecord, Presence, State
+from tests.simulation.cloud import SimCloud, SimMachine
+from tests.simulation.kubernetes import SimNode
+from tests.simulation.loop import Host
+from tests.simulation.server import SimServer
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+__all__ = ["INVARIANTS", "Judge", "Violation"]
+
+INVARIANTS: Final[Mapping[str, str]] = {
+    "foreign-deleted": "a machine that is not ours is never deleted (law 4)",
+    "unproven-deleted": "a machine without our marks is not deleted (law 4)",
+    "deleted-without-reason": "no machine is deleted without a reason that is true",
+    "wrong-double-deleted": "of two machines for one intent the one that joined is kept (law 3)",
+    "deletion-without-event": "every deletion has an event with its reason",
+    "call-before-journal": "the journal has the intent before the cloud is called (law 2)",
+    "create-before-list": "nothing is created in a cloud before it was listed (law 11)",
+    "second-create": "what exists is not created again (law 3)",
+    "create-while-open": "nothing is created again while an earlier call may still succeed (law 3)",
+    "too-many-creates": "creates per hour stay within the guard (law 10)",
+    "too-many-machines": "machines stay within the guard (law 10)",
+    "target-is-not-list": "the target is the number of machines that are listed and not deleting (law 5)",
+    "mass-absence-believed": "a list that misses most machines at once is not believed at once",
+    "acknowledged-is-lost": "every acknowledged change survives",
+    "answer-without-change": "what was answered with OK was done",
+    "leak": "no machine of ours runs without a record for long",
+    "double": "no two machines of one intent run for long (law 3)",
+    "stuck": "no machine stays on its way for ever",
+    "two-leaders": "only the leader calls clouds",
+    "group-missing": "a group whose cloud was listed is served",
+    "node-denied": "a node of ours belongs to its group",
+    "not-converged": "everything settles after the last fault",
+    "error": "no task ends with an unexpected exception",
+}
+_CALM: Final = 900.0  # seconds of calm in which a leak or a double must end
+_STUCK: Final = 4500.0  # create deadline, time as a failed machine, deletion, and some
+_MASS: Final = 3
+
+
+class Violation(Exception):  # noqa: N818 - it is no error of the program that finds it
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+
+
+@dataclass(slots=True)
+class _Fall:
+    """When and why a machine's record came to be unwanted."""
+
+    at: float
+    code: str
+    record: MachineRecord
+
+
+class Judge:
+    """Holds a run to the invariants."""
+
+    def __init__(self, world: World, settings: EngineSettings, *, ignored: frozenset[str] = frozenset()) -> None:
+        self.guards = GuardLimits()
+        self.guards_since = 0.0
+        self.doubtful_until = 0.0  # clocks or media were tampered with: counts may be off
+        self._world = world
+        self._settings = settings
+        self._ignored = ignored
+        self._records: dict[str, MachineRecord] = {}  # as committed
+        self._falls: dict[str, _Fall] = {}
+        self._ordered: dict[str, float] = {}
+        self._events: dict[str, list[str]] = defaultdict(list)  # messages by machine
+        self._creates: dict[str, deque[float]] = defaultdict(deque)
+        self._calls: dict[str, float] = {}  # name -> when the latest create call began
+        self._listed: dict[tuple[Host, str], float] = {}
+        self._truly: dict[tuple[Host, str], float] = {}
+        self._lie_since: dict[str, float | None] = {}
+        self._calm: dict[object, float] = defaultdict(float)
+        self._of_cloud: dict[object, str] = {}
+        self._checked_at = 0.0
+        self._is_destroyed = False  # the medium, since the journal was last read
+        self._new_names: dict[str, list[float]] = defaultdict(list)
+        self._asked_at: dict[str, float] = {}
+
+    def fail(self, invariant: str, detail: str) -> None:
+        if invariant not in self._ignored:
+            self._world.fail(Violation(invariant, detail))
+
+    def _now(self) -> float:
+        return self._world.loop.time()
+
+    # -- calls to clouds -----------------------------------------------------------------------------------------------
+
+    def on_list(self, host: Host, cloud: SimCloud, began: float, shown: Sequence[Machine], *, is_lie: bool) -> None:
+        key = (host, cloud.name)
+        self._listed[key] = began
+        if is_lie:
+            ids = {m.machine_id for m in shown}
+            for machine in cloud.alive():
+                if machine.machine_id not in ids and machine.shown_from <= began:
+                    machine.missed += 1
+            if self._lie_since.get(cloud.name) is None:
+                self._lie_since[cloud.name] = began
+        else:
+            self._truly[key] = began
+            self._lie_since[cloud.name] = None
+
+    def on_create_call(self, host: Host, cloud: SimCloud, spec: MachineSpec) -> None:
+        now = self._now()
+        record = self._records.get(spec.name)
+        if record is None or record.state is not State.CREATING or record.presence is not Presence.UNKNOWN:
+            self.fail("call-before-journal", f"create of {spec.name} is not in the journal")
+        if (host, cloud.name) not in self._listed:
+            self.fail("create-before-list", f"{cloud.name} was not listed before {spec.name} was created")
+        self._check_leader(host)
+        if cloud.traits.idempotency is Idempotency.NONE:
+            self._check_second(host, cloud, spec.name)
+        self._calls[spec.name] = now
+        self._count_create(cloud.name, now)
+
+    def _check_second(self, host: Host, cloud: SimCloud, name: str) -> None:
+        listed = self._truly.get((host, cloud.name), -1.0)
+        for machine in cloud.alive():
+            if machine.intent == name and not machine.deleting and machine.shown_from <= listed and not machine.missed:
+                self.fail("second-create", f"{name} is there as {machine.machine_id}, and is created again")
+        before = self._calls.get(name)
+        if before is not None and name in self._world.open_creates(cloud.name):
+            self.fail("create-while-open", f"the create of {name} at {before:.0f} is still on its way")
+
+    def _count_create(self, cloud: str, now: float) -> None:
+        calls = self._creates[cloud]
+        calls.append(now)
+        limit = self.guards.max_creates_per_hour
+        if limit is None or now < self.doubtful_until:
+            return
+        count = sum(at > max(now - 3600, self.guards_since) for times in self._creates.values() for at in times)
+        if count > limit:
+            self.fail("too-many-creates", f"{count} creates in an hour; the guard says {limit}")
+
+    def on_created(self, cloud: SimCloud, machine: SimMachine) -> None:
+        limit = self.guards.max_machines
+        if limit is None or self._now() < max(self.doubtful_until, self.guards_since + 3600):
+            return
+        there = [m for c in self._world.clouds.values() for m in c.alive() if not m.deleting]
+        if any(self._now() - c.lied_at < 7200 for c in self._world.clouds.values()) or any(m.marks_lost for m in there):
+            return
+        count = len({(m.group, m.intent) for m in there})
+        if count > limit:
+            self.fail("too-many-machines", f"{count} machines; the guard says {limit}")
+
+    def on_delete_call(self, host: Host, cloud: SimCloud, asked: Machine, machine: SimMachine | None) -> None:
+        self._check_leader(host)
+        if machine is None or machine.owner == "clone":
+            return
+        listed = self._listed.get((host, cloud.name), -1.0)
+        if not machine.is_ours:
+            if machine.created_at < listed:
+                self.fail("foreign-deleted", f"{machine.machine_id} ({machine.name}) of {machine.owner} is deleted")
+            return
+        if machine.deleting:
+            return
+        is_tagged = cloud.traits.ownership is Ownership.TAGS
+        if is_tagged and machine.marks_lost_at is not None and machine.marks_lost_at < listed:
+            self.fail("unproven-deleted", f"{machine.machine_id} ({machine.name}) shows no marks of ours")
+        reason = self._reason(cloud, machine)
+        if not reason:
+            self.fail("deleted-without-reason", self._describe(machine))
+        else:
+            self._world.trace("judge", f"{machine.name} is deleted: {reason}")
+        self._world.loop.later(30, self._check_event, host, machine.intent)
+
+    def _check_event(self, host: Host, intent: str) -> None:
+        if not self._events.get(intent) and not host.is_dead and self._world.is_calm(""):
+            self.fail("deletion-without-event", f"no event says why {intent} was deleted")
+
+    def _describe(self, machine: SimMachine) -> str:
+        record, fall = self._records.get(machine.intent), self._falls.get(machine.intent)
+        nodes = [("ready" if n.is_ready else "unready") for n in self._world.kubernetes.nodes_of(machine)]
+        state = f"{record.state.value}/{record.presence.value}" if record else "no record"
+        why = f"{fall.code or fall.record.state.value} at {fall.at:.0f}" if fall else "nothing"
+        told = (self._events.get(machine.intent) or ["-"])[-1]
+        return (
+            f"{machine.name} ({machine.machine_id}) is {machine.state.value}, made at {machine.created_at:.0f}, nodes "
+            f"{nodes}; record: {state}, because of {why}; last event: {told}"
+        )
+
+    # -- reasons -------------------------------------------------------------------------------------------------------
+
+    def _reason(self, cloud: SimCloud, machine: SimMachine) -> str:
+        """Why it may be deleted, as far as that is true; empty when it may not."""
+        if machine.intent in self._ordered:
+            return "the autoscaler ordered it"
+        if self._is_double(cloud, machine):
+            return "it is a double"
+        if machine.dead_since is not None:
+            return "it is dead"
+        if any(n.unready_since is not None for n in self._world.kubernetes.nodes_of(machine)):
+            lasted = max(self._now() - (n.unready_since or self._now()) for n in self._world.kubernetes.nodes_of(machine))
+            if lasted >= self._settings.repair.not_ready_after.total_seconds() - 120:
+                return "its node was not ready for long"
+        fall = self._falls.get(machine.intent)
+        return self._true_fall(cloud, machine, fall) if fall is not None else ""
+
+    def _is_double(self, cloud: SimCloud, machine: SimMachine) -> bool:
+        others = [
+            m
+            for m in cloud.machines.values()
+            if m is not machine and m.intent == machine.intent and m.owner in ("ours", "clone") and not m.deleting
+        ]
+        nodes = self._world.kubernetes.nodes_of
+        is_joined = any(n.is_ready for n in nodes(machine))
+        if others and is_joined and not any(nodes(m) for m in others) and not self._world.kubernetes.is_away:
+            self.fail("wrong-double-deleted", f"{self._describe(machine)}, and {others[0].machine_id} is kept")
+        return bool(others)
+
+    def _true_fall(self, cloud: SimCloud, machine: SimMachine, fall: _Fall) -> str:
+        settings, record = self._settings, fall.record
+        if machine.created_at >= fall.at - 1:
+            return "it came after it was given up"
+        if record.state is State.DELETING and fall.code == "":
+            return ""
+        if fall.code == "join_deadline":
+            ran = machine.ran_since if machine.ran_since is not None else fall.at
+            waited = self._world.kubernetes.seen_for(ran, fall.at)
+            is_late = machine.joined_at is None or machine.joined_at > fall.at - 60
+            return "it did not join" if is_late and waited >= settings.join_deadline.total_seconds() - 30 else ""
+        if fall.code == "deadline":
+            is_slow = machine.ran_since is None or machine.ran_since > fall.at - 1
+            waited = fall.at - machine.created_at
+            return "it did not run in time" if is_slow and waited > settings.create_deadline.total_seconds() / 2 else ""
+        if fall.code == "vanished" and machine.missed >= 2:
+            return "two lists said that it was gone"
+        return ""
+
+    # -- the journal ---------------------------------------------------------------------------------------------------
+
+    def on_commit(self, server: SimServer, change: Change) -> None:
+        now = self._now()
+        for record in change.machines:
+            before = self._records.get(record.name)
+            self._records[record.name] = record
+            if record.version == 1 and record.attempt_at is None:
+                self._new_names[record.group].append(now)
+            self._note_fall(before, record, now)
+        self._check_absence(change)
+        for event in change.events:
+            if event.machine and event.message:
+                self._events[event.machine].append(f"{event.kind}: {event.message}")
+
+    def _note_fall(self, before: MachineRecord | None, record: MachineRecord, now: float) -> None:
+        if record.state in (State.FAILED, State.DELETING, State.GONE):
+            if before is None or before.state in (State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING):
+                code = record.error.code if record.error else ""
+                self._falls[record.name] = _Fall(now, code, record)
+        else:
+            self._falls.pop(record.name, None)
+
+    def _check_absence(self, change: Change) -> None:
+        for name, cloud in self._world.clouds.items():
+            lost = [r for r in change.machines if r.cloud == name and is_lost(r)]
+            since = self._lie_since.get(name)
+            if len(lost) < _MASS or since is None:
+                continue
+            there = {m.intent: m for m in cloud.alive() if not m.deleting}
+            wrongly = [r for r in lost if r.name in there and self._is_ready(there[r.name])]
+            lasted = self._now() - since
+            if len(wrongly) >= _MASS and 2 * len(wrongly) > len(there) and lasted < 280:
+                self.fail("mass-absence-believed", f"{len(wrongly)} of {len(there)} in {name} after {lasted:.0f} s")
+
+    def _is_ready(self, machine: SimMachine) -> bool:
+        return any(n.is_ready for n in self._world.kubernetes.nodes_of(machine))
+
+    def on_loaded(self, server: SimServer, contents: Contents) -> None:
+        """Everything that was acknowledged must be there."""
+        stored = {record.name: record for record in contents.machines}
+        if not self._is_destroyed:
+            for name, record in self._records.items():
+                found = stored.get(name)
+                is_old = found is None or found.version < record.version
+                if is_old and not (found is None and record.state is State.GONE):
+                    kept = "is gone" if found is None else f"has version {found.version}"
+                    self.fail("acknowledged-is-lost", f"{name} was written with version {record.version} and {kept}")
+        now = self._now()
+        for record in stored.values():
+            before = self._records.get(record.name)
+            if before is None or before.version != record.version:
+                self._note_fall(before, record, now)
+        self._records = stored
+        self._is_destroyed = False
+
+    def on_destroyed(self, *, orphans: bool) -> None:
+        """The plan destroys the medium. ``orphans``: what the journal does not know stays unknown."""
+        self._is_destroyed = True
+        self.doubtful_until = self._now() + 7200
+        if orphans:
+            for cloud in self._world.clouds.values():
+                for machine in cloud.alive():
+                    machine.is_orphan = True
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def on_deletion_asked(self, group: str, nodes: list[NodeRef]) -> None:
+        for node in nodes:
+            prefix, _, rest = node.provider_id.partition("://")
+            if prefix == "cloudgraft":
+                self._ordered[rest.partition("/")[2]] = self._now()
+            for cloud in self._world.clouds.values():
+                for machine in cloud.all:
+                    if machine.provider_id == node.provider_id and machine.is_ours:
+                        self._ordered[machine.intent] = self._now()
+
+    def on_increase(self, group: str) -> None:
+        self._asked_at[group] = self._now()
+
+    def on_increased(self, group: str, delta: int) -> None:
+        since = self._asked_at[group]
+        made = sum(at >= since for at in self._new_names[group])
+        if made < delta:
+            self.fail("answer-without-change", f"IncreaseSize({group}, {delta}) is OK, and {made} records are new")
+
+    def on_groups(self, groups: Mapping[str, NodeGroup]) -> None:
+        server = self._world.server
+        engine = server.engine
+        if engine is None or server.host is None or engine.is_config_pending:
+            return
+        for declared in self._world.groups:
+            began = self._truly.get((server.host, declared.cloud))
+            is_blocked = bool(engine.workers[declared.cloud].observer.blocked) if declared.cloud in engine.workers else True
+            if declared.id not in groups and began is not None and not is_blocked:
+                self.fail("group-missing", f"NodeGroups is OK without {declared.id}, whose cloud was listed")
+
+    def on_owner(self, node: SimNode, group: str) -> None:
+        machine = node.machine
+        if group or not machine.is_ours or machine.is_orphan or machine.marks_lost or not machine.is_alive:
+            return
+        if self._records.get(machine.intent) is not None and machine.intent in self._ordered:
+            return
+        began = self._truly.get((self._world.server.host, node.cloud)) if self._world.server.host else None
+        if began is not None and began > machine.shown_from:
+            self.fail("node-denied", f"NodeGroupForNode({node.node.name}) is OK without a group")
+
+    # -- everything at once --------------------------------------------------------------------------------------------
+
+    def full_check(self) -> None:
+        world = self._world
+        now, since = self._now(), self._checked_at
+        self._checked_at = now
+        engine = world.server.engine
+        if engine is None or not world.server.is_serving:
+            return
+        for group in engine.fleet.groups.values():
+            counted = sum(i.state is not InstanceState.DELETING for i in group.instances())
+            if counted != group.target:
+                self.fail("target-is-not-list", f"{group.spec.id}: target {group.target}, listed {counted}")
+        for cloud in world.clouds.values():
+            if world.is_calm(cloud.name):
+                self._check_cloud(cloud, engine.fleet.machines, now - since)
+
+    def _check_cloud(self, cloud: SimCloud, records: Mapping[str, MachineRecord], passed: float) -> None:
+        seen: dict[str, SimMachine] = {}
+        suspects: dict[object, tuple[str, str, float]] = {}
+        for machine in cloud.alive():
+            if machine.deleting or machine.is_orphan or machine.marks_lost:
+                continue
+            record = records.get(machine.intent)
+            if record is None or record.state is State.GONE:
+                suspects["leak", machine.serial] = ("leak", self._describe(machine), _CALM)
+            if machine.intent in seen:
+                suspects["double", machine.intent] = ("double", self._describe(machine), _CALM)
+            seen[machine.intent] = machine
+        for record in records.values():
+            if record.cloud == cloud.name and record.state not in (State.RUNNING, State.GONE):
+                machine = seen.get(record.name)
+                held = [m for m in cloud.machines.values() if m.name == record.name and not m.is_ours]
+                if not held and not (machine is None and self._is_unprovable(cloud, record)):
+                    detail = f"{record.name} is {record.state.value}/{record.presence.value} since {record.state_since:.0f}"
+                    suspects["stuck", record.name, record.state] = ("stuck", detail, _STUCK)
+        for key in [key for key, name in self._of_cloud.items() if name == cloud.name and key not in suspects]:
+            del self._calm[key], self._of_cloud[key]
+        for key, (invariant, detail, limit) in suspects.items():
+            self._calm[key] += min(passed, 120.0)
+            self._of_cloud[key] = cloud.name
+            if self._calm[key] > limit:
+                self.fail(invariant, detail)
+
+    def _is_unprovable(self, cloud: SimCloud, record: MachineRecord) -> bool:
+        return any(m.intent == record.name and m.marks_lost for m in cloud.alive())
+
+    def _check_leader(self, host: Host) -> None:
+        if self._world.deposed(host):
+            self.fail("two-leaders", f"{host.name} calls a cloud, and another replica leads")
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def check_convergence(self) -> None:
+        world = self._world
+        if not world.server.is_serving or world.server.engine is None:
+            self.fail("not-converged", f"the server does not serve: {world.server.refused or 'it does not lead'}")
+            return
+        fleet = world.server.engine.fleet
+        for declared in world.groups:
+            if declared.id not in fleet.groups:
+                self.fail("not-converged", f"group {declared.id} is not served")
+                continue
+            cloud = world.clouds[declared.cloud]
+            target = fleet.groups[declared.id].target
+            wanted = min(declared.max_size, max(declared.min_size, world.demand(declared.id, self._now())))
+            there = [m for m in cloud.alive() if m.group == declared.id and not m.deleting and not m.is_orphan]
+            ready = [m for m in there if self._is_ready(m)]
+            if target != wanted and not world.is_limited():
+                self.fail("not-converged", f"{declared.id}: target {target}, wanted {wanted}")
+            if len(there) != target or len(ready) != target:
+                states = sorted(r.state.value for r in fleet.groups[declared.id].machines.values())
+                self.fail(
+                    "not-converged", f"{declared.id}: target {target}, {len(there)} there, {len(ready)} ready; {states}"
+                )
+
+
+_ = (COUNTED, MachineState, Callable)
