@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from cloudgraft.sdk.driver import MachineState
+from cloudgraft.sdk.driver import MachineState, Ownership
 from tests.simulation.cloud import Fault, SimCloud, SimMachine
 from tests.simulation.plan import Step, kind
 from tests.simulation.setting import Setting
@@ -159,6 +159,11 @@ class TagsCopied(MachineFault):
         cloud.make(machine.name, machine.tags, "clone", group=machine.group)
 
 
+def _name_for_stranger(cloud: SimCloud, machine: SimMachine) -> str:
+    """Where the name is the proof of ownership, a machine with a name of ours is ours."""
+    return f"stranger-{machine.serial}" if cloud.traits.ownership is Ownership.NAME else machine.name
+
+
 @kind("name-taken", 2)
 class NameTaken(MachineFault):
     """A stranger is made under the name of one of ours."""
@@ -166,7 +171,7 @@ class NameTaken(MachineFault):
     __slots__ = ()
 
     def happen(self, world: World, cloud: SimCloud, machine: SimMachine) -> None:
-        cloud.make(machine.name, {"owner": "somebody"}, "foreign")
+        cloud.make(_name_for_stranger(cloud, machine), {"owner": "somebody"}, "foreign")
 
 
 @kind("recreated", 3)
@@ -181,7 +186,7 @@ class Recreated(MachineFault):
 
         def again() -> None:
             if id_ not in cloud.machines:
-                cloud.make(machine.name, {"owner": "somebody"}, "foreign", machine_id=id_)
+                cloud.make(_name_for_stranger(cloud, machine), {"owner": "somebody"}, "foreign", machine_id=id_)
 
         world.loop.later(200 + self.pick * 10, again)
 
