@@ -129,12 +129,14 @@ class MachineDeleted(MachineFault):
 
 @kind("machine-renamed")
 class MachineRenamed(MachineFault):
-    """Somebody gives it another name; its marks stay."""
+    """Somebody gives it another name; its tags stay."""
 
     __slots__ = ()
 
     def happen(self, world: World, cloud: SimCloud, machine: SimMachine) -> None:
         machine.name = f"renamed-{machine.serial}"
+        if cloud.traits.ownership is Ownership.NAME:
+            machine.marks_lost_at = cloud.now()
 
 
 @kind("tags-lost")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloudgraft.engine.specs import EngineSettings, GuardLimits
 from cloudgraft.engine.states import COUNTED, is_lost
-from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, MachineState, Ownership
+from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import InstanceState, NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, MachineRecord, Presence, State
 from tests.simulation.cloud import SimCloud, SimMachine
@@ -94,6 +94,7 @@ class Judge:
         self._is_destroyed = False  # the medium, since the journal was last read
         self._new_names: dict[str, list[float]] = defaultdict(list)
         self._asked_at: dict[str, float] = {}
+        self._born: dict[str, float] = {}  # when a record was first written
 
     def fail(self, invariant: str, detail: str) -> None:
         if invariant not in self._ignored:
@@ -239,8 +240,8 @@ class Judge:
             return "it did not join" if is_late and waited >= settings.join_deadline.total_seconds() - 30 else ""
         if fall.code == "deadline":
             is_slow = machine.ran_since is None or machine.ran_since > fall.at - 1
-            waited = fall.at - machine.created_at
-            return "it did not run in time" if is_slow and waited > settings.create_deadline.total_seconds() / 2 else ""
+            waited = fall.at - self._born.get(machine.intent, machine.created_at)
+            return "it did not run in time" if is_slow and waited > settings.create_deadline.total_seconds() - 60 else ""
         if fall.code == "vanished" and machine.missed >= 2:
             return "two lists said that it was gone"
         return ""
@@ -252,6 +253,8 @@ class Judge:
         for record in change.machines:
             before = self._records.get(record.name)
             self._records[record.name] = record
+            if record.version == 1:
+                self._born[record.name] = now
             if record.version == 1 and record.attempt_at is None:
                 self._new_names[record.group].append(now)
             self._note_fall(before, record, now)
@@ -299,16 +302,16 @@ class Judge:
             if before is None or before.version != record.version:
                 self._note_fall(before, record, now)
         self._records = stored
-        self._is_destroyed = False
-
-    def on_destroyed(self, *, orphans: bool) -> None:
-        """The plan destroys the medium. ``orphans``: what the journal does not know stays unknown."""
-        self._is_destroyed = True
-        self.doubtful_until = self._now() + 7200
-        if orphans:
+        if self._is_destroyed and contents.clouds:  # of a cloud that was taken in, what is unknown stays so
             for cloud in self._world.clouds.values():
                 for machine in cloud.alive():
-                    machine.is_orphan = True
+                    machine.is_orphan = machine.intent not in stored
+        self._is_destroyed = False
+
+    def on_destroyed(self) -> None:
+        """The plan destroys the medium: what was acknowledged may be lost."""
+        self._is_destroyed = True
+        self.doubtful_until = self._now() + 7200
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -396,6 +399,12 @@ class Judge:
             if self._calm[key] > limit:
                 self.fail(invariant, detail)
 
+    def _is_known(self, machine: SimMachine) -> bool:
+        """Not one that stays in its cloud because nothing proves that it is ours."""
+        record = self._records.get(machine.intent)
+        is_wanted = record is not None and record.state in COUNTED
+        return is_wanted or not (machine.is_orphan or machine.marks_lost)
+
     def _is_unprovable(self, cloud: SimCloud, record: MachineRecord) -> bool:
         return any(m.intent == record.name and m.marks_lost for m in cloud.alive())
 
@@ -418,15 +427,15 @@ class Judge:
             cloud = world.clouds[declared.cloud]
             target = fleet.groups[declared.id].target
             wanted = min(declared.max_size, max(declared.min_size, world.demand(declared.id, self._now())))
-            there = [m for m in cloud.alive() if m.group == declared.id and not m.deleting and not m.is_orphan]
+            there = [m for m in cloud.alive() if m.group == declared.id and not m.deleting and self._is_known(m)]
             ready = [m for m in there if self._is_ready(m)]
             if target != wanted and not world.is_limited():
                 self.fail("not-converged", f"{declared.id}: target {target}, wanted {wanted}")
-            if len(there) != target or len(ready) != target:
-                states = sorted(r.state.value for r in fleet.groups[declared.id].machines.values())
+            records = list(fleet.groups[declared.id].machines.values())
+            live = [r for r in records if r.state is State.RUNNING]
+            is_settled = len(live) == target or world.is_limited()
+            if not is_settled or len(there) != len(live) or len(ready) != len(live):
+                states = sorted(r.state.value for r in records)
                 self.fail(
                     "not-converged", f"{declared.id}: target {target}, {len(there)} there, {len(ready)} ready; {states}"
                 )
-
-
-_ = (COUNTED, MachineState, Callable)

@@ -9,7 +9,6 @@ from cloudgraft.joining.claims import Claim, JoinedNode, Stage
 from cloudgraft.joining.match import Matches, Problem, Way, matched
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import MachineState
-from tests.engine.clusters import ALLOCATABLE, CAPACITY
 from tests.simulation.cloud import SimCloud, SimMachine
 from tests.simulation.determinism import EPOCH
 from tests.simulation.loop import Host, VirtualLoop
@@ -88,8 +87,6 @@ class SimKubernetes:
             created_at=wall,
             ready_since=wall,
             labels={"kubernetes.io/hostname": name},
-            capacity=CAPACITY,
-            allocatable=ALLOCATABLE,
         )
         self.nodes[name] = SimNode(node, machine, cloud.name)
         if machine.joined_at is None:

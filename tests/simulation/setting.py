@@ -69,10 +69,10 @@ def draw_setting(seed: int) -> Setting:
         clouds=clouds,
         groups=groups,
         engine=EngineSettings(guards=guards, repair=RepairSettings()),
-        observe_every=dice.choice([30.0, 60.0]),
+        observe_every=dice.choice([60.0, 90.0]),
         guards=guards,
         autoscalers=1,
-        period=dice.choice([20.0, 40.0, 60.0]),
+        period=dice.choice([30.0, 45.0, 60.0]),
         demand={id_: _curve(minima[id_], sizes[id_], dice) for id_ in sizes},
     )
 

@@ -260,7 +260,7 @@ class World:
             self.server.start()
 
     def lose_journal(self, *, with_id: bool) -> None:
-        self.judge.on_destroyed(orphans=False)
+        self.judge.on_destroyed()
         self.server.disk.lose(with_id=with_id)
         if with_id:
             self.loop.later(_OPERATOR, self._give_id)
@@ -274,7 +274,7 @@ class World:
         then = self.loop.time() - age
         found = [path for at, path in self.server.disk.backups if at <= then]
         if found:
-            self.judge.on_destroyed(orphans=True)
+            self.judge.on_destroyed()
             self.server.disk.restore(found[-1])
 
     def exchange_journal(self) -> None:
@@ -282,7 +282,7 @@ class World:
         if self._aside is None and disk.path.exists():
             self._aside = disk.path.with_name("aside.db")
             shutil.copyfile(disk.path, self._aside)
-            self.judge.on_destroyed(orphans=False)
+            self.judge.on_destroyed()
             disk.lose(with_id=False)
             foreign.write_journal(disk.path, self)
 
@@ -292,7 +292,7 @@ class World:
 
     def _put_back(self) -> None:
         if self._aside is not None:
-            self.judge.on_destroyed(orphans=False)
+            self.judge.on_destroyed()
             self.server.disk.restore(self._aside)
             self._aside = None
 
@@ -303,14 +303,14 @@ class World:
             where = bit % (len(data) * 8)
             data[where // 8] ^= 1 << (where % 8)
             path.write_bytes(data)
-            self.judge.on_destroyed(orphans=False)
+            self.judge.on_destroyed()
 
     def tear(self, count: int) -> None:
         path = self.server.disk.path
         if path.exists():
             data = path.read_bytes()
             path.write_bytes(data[: max(0, len(data) - count)])
-            self.judge.on_destroyed(orphans=False)
+            self.judge.on_destroyed()
 
     def set_clock(self, offset: float) -> None:
         self.server.set_clock(offset)

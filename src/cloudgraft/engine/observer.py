@@ -277,7 +277,9 @@ class Observer:
         if self.name in around.fleet.adopted_clouds:
             return Change()  # the engine and the worker may both be here
         for orphan in self.orphans:
-            group = around.fleet.groups.get(orphan.group or "")
+            # The list may have come before the groups were known: a group's word in a name could not be read then.
+            named = orphan.group or around.identity.group_of(orphan.machine, around.fleet.groups)
+            group = around.fleet.groups.get(named or "")
             is_fit = orphan.kind is OrphanKind.UNKNOWN and group is not None and group.spec.cloud == self.name
             if not is_fit or group is None or orphan.machine.state is MachineState.DELETING:
                 continue

@@ -219,7 +219,7 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
         sight.revive()
         _count_absence(record, sight, listing, looker, is_there=bool(found))
         return
-    kept = _kept(record, ours, sight.node)
+    kept = _kept(record, ours, proven, sight.node)
     sight.machine, sight.extras = kept, tuple(m for m in proven if m is not kept)
     sight.absences, sight.is_ours = 0, kept in proven
     if kept.state not in _DEAD:
@@ -270,8 +270,14 @@ def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> 
     return (*found, by_id)
 
 
-def _kept(record: MachineRecord, ours: Sequence[Machine], node: Node | None) -> Machine:
-    """Of two machines for one intent (law 3): the one that joined, else the one with a known id, else the older."""
+def _kept(
+    record: MachineRecord, ours: Sequence[Machine], proven: Sequence[Machine], node: Node | None
+) -> Machine:
+    """Of two machines for one intent (law 3): the one that joined, else the one with a known id, else the older.
+
+    Of one that shows our marks and one that only has the id, the latter may be a stranger: a driver that answered a
+    create with another machine's id must not cost the machine that it made.
+    """
     if node is not None and node.provider_id:
         joined = [machine for machine in ours if machine.provider_id == node.provider_id]
         if len(joined) == 1:
@@ -280,7 +286,7 @@ def _kept(record: MachineRecord, ours: Sequence[Machine], node: Node | None) -> 
         known = next((machine for machine in ours if machine.machine_id == record.machine_id), None)
         if known is not None:
             return known
-    return min(ours, key=lambda m: (m.created_at.timestamp() if m.created_at else float("inf"), m.machine_id))
+    return min(proven or ours, key=lambda m: (m.created_at.timestamp() if m.created_at else float("inf"), m.machine_id))
 
 
 def _count_absence(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker, *, is_there: bool) -> None:
