@@ -77,7 +77,7 @@ class Autoscaler:
         """Loops until the run ends."""
         while True:
             await asyncio.sleep(self._period * self._dice.uniform(0.8, 1.2))
-            if self.is_active:
+            if self.is_active and not self._kubernetes.is_away:
                 try:
                     await self._pass()
                 except CloudgraftError as error:

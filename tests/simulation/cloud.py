@@ -216,6 +216,12 @@ class SimCloud:
         machine.dead_since = self.now()
         self._witness.on_machine(self, machine)
 
+    def start(self, machine: SimMachine) -> None:
+        """Somebody starts it again."""
+        if machine.is_alive and not machine.deleting:
+            machine.state, machine.reason, machine.dead_since = MachineState.RUNNING, "", None
+            self._witness.on_machine(self, machine)
+
     def begin_delete(self, machine: SimMachine, seconds: float = 5.0) -> None:
         """It goes, after some seconds."""
         if not machine.deleting:

@@ -107,6 +107,17 @@ class MachineStopped(MachineFault):
         cloud.stop(machine)
 
 
+@kind("machine-rebooted")
+class MachineRebooted(MachineFault):
+    """Somebody stops it, and starts it again a minute later."""
+
+    __slots__ = ()
+
+    def happen(self, world: World, cloud: SimCloud, machine: SimMachine) -> None:
+        cloud.stop(machine)
+        world.loop.later(100, cloud.start, machine)
+
+
 @kind("machine-failed")
 class MachineFailed(MachineFault):
     """It dies."""

@@ -35,6 +35,8 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "too-many-creates": "creates per hour stay within the guard (law 10)",
     "too-many-machines": "machines stay within the guard (law 10)",
     "target-is-not-list": "the target is the number of machines that are listed and not deleting (law 5)",
+    "absence-believed": "a machine that runs is not gone before two complete lists lack it (law 5)",
+    "acted-while-paused": "nothing is created or deleted in a paused group",
     "mass-absence-believed": "a list that misses most machines at once is not believed at once",
     "acknowledged-is-lost": "every acknowledged change survives",
     "answer-without-change": "what was answered with OK was done",
@@ -124,18 +126,23 @@ class Judge:
         record = self._records.get(spec.name)
         if record is None or record.state is not State.CREATING or record.presence is not Presence.UNKNOWN:
             self.fail("call-before-journal", f"create of {spec.name} is not in the journal")
+        self._check_pause(spec.group, spec.name)
         if (host, cloud.name) not in self._listed:
             self.fail("create-before-list", f"{cloud.name} was not listed before {spec.name} was created")
         self._check_leader(host)
         if cloud.traits.idempotency is Idempotency.NONE:
-            self._check_second(host, cloud, spec.name)
+            self._check_second(cloud, spec.name)
         self._calls[spec.name] = now
         self._count_create(cloud.name, now)
 
-    def _check_second(self, host: Host, cloud: SimCloud, name: str) -> None:
-        listed = self._truly.get((host, cloud.name), -1.0)
+    def _check_pause(self, group: str, name: str) -> None:
+        since = self._world.paused.get(group)
+        if since is not None and self._now() > since + 5:
+            self.fail("acted-while-paused", f"a call about {name} of group {group}, paused since {since:.0f}")
+
+    def _check_second(self, cloud: SimCloud, name: str) -> None:
         for machine in cloud.alive():
-            if machine.intent == name and not machine.deleting and machine.shown_from <= listed and not machine.missed:
+            if machine.intent == name and not machine.deleting and not machine.missed:
                 self.fail("second-create", f"{name} is there as {machine.machine_id}, and is created again")
         before = self._calls.get(name)
         if before is not None and name in self._world.open_creates(cloud.name):
@@ -173,6 +180,7 @@ class Judge:
             return
         if machine.deleting:
             return
+        self._check_pause(machine.group, machine.name)
         is_tagged = cloud.traits.ownership is Ownership.TAGS
         if is_tagged and machine.marks_lost_at is not None and machine.marks_lost_at < listed:
             self.fail("unproven-deleted", f"{machine.machine_id} ({machine.name}) shows no marks of ours")
@@ -207,7 +215,10 @@ class Judge:
         if self._is_double(cloud, machine):
             return "it is a double"
         if machine.dead_since is not None:
-            return "it is dead"
+            fall = self._falls.get(machine.intent)
+            until = fall.at if fall is not None else self._now()
+            needed = 0.0 if machine.ran_since is None else self._settings.repair.after.total_seconds() - 120
+            return "it is dead" if until - machine.dead_since >= needed else ""
         if any(n.unready_since is not None for n in self._world.kubernetes.nodes_of(machine)):
             lasted = max(self._now() - (n.unready_since or self._now()) for n in self._world.kubernetes.nodes_of(machine))
             if lasted >= self._settings.repair.not_ready_after.total_seconds() - 120:
@@ -274,11 +285,16 @@ class Judge:
     def _check_absence(self, change: Change) -> None:
         for name, cloud in self._world.clouds.items():
             lost = [r for r in change.machines if r.cloud == name and is_lost(r)]
-            since = self._lie_since.get(name)
-            if len(lost) < _MASS or since is None:
+            if not lost:
                 continue
             there = {m.intent: m for m in cloud.alive() if not m.deleting}
             wrongly = [r for r in lost if r.name in there and self._is_ready(there[r.name])]
+            for record in wrongly:
+                if there[record.name].missed < 2:
+                    self.fail("absence-believed", f"{record.name} is there, and counts as gone")
+            since = self._lie_since.get(name)
+            if len(lost) < _MASS or since is None:
+                continue
             lasted = self._now() - since
             if len(wrongly) >= _MASS and 2 * len(wrongly) > len(there) and lasted < 280:
                 self.fail("mass-absence-believed", f"{len(wrongly)} of {len(there)} in {name} after {lasted:.0f} s")
@@ -333,6 +349,14 @@ class Judge:
         made = sum(at >= since for at in self._new_names[group])
         if made < delta:
             self.fail("answer-without-change", f"IncreaseSize({group}, {delta}) is OK, and {made} records are new")
+
+    def on_deleted(self, nodes: Sequence[str]) -> None:
+        """DeleteNodes was answered with OK."""
+        for node in nodes:
+            prefix, _, rest = node.partition("://")
+            record = self._records.get(rest.partition("/")[2]) if prefix == "cloudgraft" else None
+            if record is not None and record.state not in (State.DELETING, State.GONE):
+                self.fail("answer-without-change", f"DeleteNodes is OK, and {record.name} is {record.state.value}")
 
     def on_groups(self, groups: Mapping[str, NodeGroup]) -> None:
         server = self._world.server

@@ -67,10 +67,12 @@ class SimKubernetes:
         if not machine.is_ours:
             return
         if machine.is_alive and machine.state is MachineState.RUNNING and not machine.deleting:
-            if machine.serial not in self._of and machine.joins_after < 1e8:
+            if machine.serial not in self._of:
                 self._of[machine.serial] = []
-                for number, name in enumerate(machine.node_names):
+                for number, name in enumerate(machine.node_names if machine.joins_after < 1e8 else ()):
                     self._loop.later(machine.joins_after + 7 * number, self._join, cloud, machine, name)
+            for name in self._of[machine.serial]:
+                self.set_ready(name, is_ready=True)
         elif not machine.is_alive or machine.state is not MachineState.PENDING:
             for name in self._of.get(machine.serial, ()):
                 self._loop.later(_UNREADY_AFTER, self._silent, name, machine)
@@ -78,6 +80,9 @@ class SimKubernetes:
     def _join(self, cloud: SimCloud, machine: SimMachine, name: str) -> None:
         if not machine.is_alive or machine.state is not MachineState.RUNNING or machine.deleting:
             return
+        known = self.nodes.get(name)
+        if known is not None and known.machine.is_alive and known.machine is not machine:
+            return  # the API server keeps a node's providerID: a second kubelet of that name gets no node
         wall = EPOCH + self._loop.time()
         node = Node(
             name=name,

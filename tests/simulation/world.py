@@ -100,6 +100,7 @@ class World:
         self._down = 0.0
         self._aside: Path | None = None
         self._foreign = 0
+        self.paused: dict[str, float] = {}  # group -> since when
 
     def _autoscaler(self, name: str) -> Autoscaler:
         return Autoscaler(
@@ -342,10 +343,15 @@ class World:
     def on_loaded(self, server: SimServer, contents: Contents) -> None:
         if not self.cluster_id:
             self.cluster_id = contents.cluster_id
+        self.paused = {pause.name: self.loop.time() for pause in contents.pauses}
         self.judge.on_loaded(server, contents)
 
     def on_commit(self, server: SimServer, change: Change) -> None:
         self.trace(server.name, f"commit {_brief(change)}")
+        for pause in change.pauses:
+            self.paused[pause.name] = self.loop.time()
+        for _, name in change.resumed:
+            self.paused.pop(name, None)
         self.judge.on_commit(server, change)
 
     def on_create_call(self, host: Host, cloud: SimCloud, spec: MachineSpec) -> None:
@@ -373,6 +379,8 @@ class World:
     def on_answered(self, who: str, rpc: str, group: str, request: Message) -> None:
         if rpc == "NodeGroupIncreaseSize":
             self.judge.on_increased(group, request.delta)  # type: ignore[attr-defined]
+        elif rpc == "NodeGroupDeleteNodes":
+            self.judge.on_deleted([node.providerID for node in request.nodes])  # type: ignore[attr-defined]
 
     def on_groups(self, groups: Mapping[str, NodeGroup]) -> None:
         self.judge.on_groups(groups)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
-__all__ = ["FAULTS", "planted"]
+from tests.simulation.planted import calls, deciding, journal, seeing
+from tests.simulation.planted.fault import FAULTS, Planted
 
-FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
+__all__ = ["FAULTS", "Planted", "planted"]
+
+assert calls  # they register their faults
+assert deciding
+assert journal
+assert seeing
 
 
 @contextlib.contextmanager
@@ -17,5 +22,5 @@ def planted(name: str) -> Iterator[None]:
     if not name:
         yield
         return
-    with FAULTS[name]():
+    with FAULTS[name].patch():
         yield

@@ -1,0 +1,73 @@
+"""Takes away protections around calls to clouds."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from cloudgraft.engine import outcomes
+from cloudgraft.engine.outcomes import CreateFailed
+from cloudgraft.engine.sender import Sender
+from cloudgraft.sdk.driver import MachineSpec
+from cloudgraft.sdk.errors import UnavailableError
+from tests.simulation.planted.fault import plant, replaced
+
+__all__: list[str] = []
+
+Patch = AbstractContextManager[object]
+
+
+@plant(
+    "lost-answer-is-refusal",
+    "a create whose answer was lost counts as refused, and is made again",
+    finds="second-create",
+    seed=6,
+    plan="20:creates-lost:east,3000,1,0",
+)
+def lost_answer_is_refusal() -> Patch:
+    real = outcomes.after
+
+    def after(record: Any, outcome: Any, now: float) -> Any:
+        if isinstance(outcome, CreateFailed):
+            outcome = CreateFailed(UnavailableError(outcome.error.message))
+        return real(record, outcome, now)
+
+    return replaced("cloudgraft.engine.sender.after", after)
+
+
+@plant(
+    "call-before-commit",
+    "the cloud is called before the journal has the intent",
+    finds="call-before-journal",
+    seed=6,
+)
+def call_before_commit() -> Patch:
+    real = Sender._create
+
+    async def create(self: Any, names: list[str]) -> None:
+        planned = self._ordered(names)
+        for record in planned.machines:
+            self._caller.create(record, None)
+        import asyncio
+
+        await asyncio.sleep(0)
+        await real(self, names)
+
+    return replaced("cloudgraft.engine.sender.Sender._create", create)
+
+
+@plant(
+    "new-name-for-retry",
+    "a retry is made under a name of its own",
+    finds="call-before-journal",
+    seed=6,
+    plan="20:creates-fail:east,300,1,0",
+)
+def new_name_for_retry() -> Patch:
+    def spec(**values: Any) -> MachineSpec:
+        made = MachineSpec(**values)
+        return replace(made, name=f"{made.name}-2") if values["name"] in seen else seen.add(made.name) or made
+
+    seen: set[str] = set()
+    return replaced("cloudgraft.engine.calls.MachineSpec", spec)

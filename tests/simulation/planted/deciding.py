@@ -1,0 +1,179 @@
+"""Takes away protections in what is decided."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from cloudgraft.engine import decide, fleet, provider, repairer
+from cloudgraft.engine.states import COUNTED, move
+from cloudgraft.store.records import Change, State
+from tests.simulation.planted.fault import both, plant, replaced
+
+__all__: list[str] = []
+
+Patch = AbstractContextManager[object]
+
+
+@plant(
+    "no-list-before-create",
+    "machines are created before their cloud was listed",
+    finds="create-before-list",
+    seed=6,
+    plan="3580:crash:0,10;3585:lists-hang:east,900,1,55",
+)
+def no_list_before_create() -> Patch:
+    return replaced("cloudgraft.engine.observer.Observer.may_create", True)
+
+
+@plant(
+    "doubles-stay",
+    "a second machine for one intent is not deleted",
+    finds="double",
+    seed=6,
+    plan="20:creates-twice:east,3000,1,0",
+)
+def doubles_stay() -> Patch:
+    return replaced("cloudgraft.engine.decide._extra", lambda *_args: None)
+
+
+@plant(
+    "target-counts-deleting",
+    "the target counts machines that are being deleted",
+    finds="target-is-not-list",
+    seed=20,
+    plan="",
+)
+def target_counts_deleting() -> Patch:
+    more = COUNTED | {State.DELETING}
+    return replaced("cloudgraft.engine.fleet.COUNTED", more)
+
+
+@plant(
+    "failed-machines-stay",
+    "what the cloud holds of a failed machine is not removed",
+    finds="stuck",
+    seed=6,
+    plan="20:nodes-never:east,3000,0",
+)
+def failed_machines_stay() -> Patch:
+    return replaced("cloudgraft.engine.decide._clear", lambda *_args: decide.Stay())
+
+
+@plant(
+    "pause-ignored",
+    "a paused group is worked on",
+    finds="acted-while-paused",
+    seed=20,
+    plan="3000:pause:a,9000",
+    hours=6,
+)
+def pause_ignored() -> Patch:
+    return replaced("cloudgraft.engine.fleet.Fleet.pause_of", lambda *_args: None)
+
+
+@plant(
+    "repair-at-once",
+    "a machine that is stopped is replaced at once",
+    finds="deleted-without-reason",
+    seed=6,
+    plan="3000:machine-rebooted:east,1",
+)
+def repair_at_once() -> Patch:
+    def due(sight: Any, _settings: Any, _now: float) -> float | None:
+        return sight.dead_since  # type: ignore[no-any-return]
+
+    return replaced("cloudgraft.engine.repairer.due_at", due)
+
+
+@plant(
+    "creates-unguarded",
+    "a guard on creates per hour is not asked before the call, nor when machines are asked for",
+    finds="too-many-creates",
+    seed=20,
+    plan="10:guards:0,4",
+)
+def creates_unguarded() -> Patch:
+    return both(
+        replaced("cloudgraft.engine.guards.Book.order", lambda *_args, **_more: None),
+        replaced("cloudgraft.engine.guards.Book.ask", lambda *_args, **_more: None),
+    )
+
+
+@plant(
+    "machines-unguarded",
+    "a guard on machines counts none",
+    finds="too-many-machines",
+    seed=29,
+    plan="",
+    hours=24,
+)
+def machines_unguarded() -> Patch:
+    real = repairer.__name__ and __import__("cloudgraft.engine.guards", fromlist=["_exceeded"])._exceeded
+    return replaced("cloudgraft.engine.guards._exceeded", lambda limits, _machines, *rest: real(limits, 0, *rest))
+
+
+@plant(
+    "decrease-takes-sent",
+    "DecreaseTargetSize gives up machines that the cloud was asked for",
+    finds="leak",
+    seed=20,
+    plan="",
+    hours=24,
+)
+def decrease_takes_sent() -> Patch:
+    def plan(self: Any, group_id: str, count: int) -> Change:
+        group, now = self._group(group_id), self.engine.clock.now()
+        newest = sorted(group.machines.values(), key=lambda r: r.requested_at)[-count:]
+        return Change(machines=[replace(move(replace(r, state=State.CREATING), State.GONE, now)) for r in newest])
+
+    return replaced("cloudgraft.engine.provider.EngineProvider.plan_decrease", plan)
+
+
+@plant(
+    "deletes-lose-their-event",
+    "the event that says why a machine is deleted is not written",
+    finds="deletion-without-event",
+    seed=20,
+    plan="",
+)
+def deletes_lose_their_event() -> Patch:
+    class Silent(list[Any]):
+        def append(self, _event: Any) -> None: ...
+
+    real = provider.EngineProvider.plan_delete
+
+    def plan(self: Any, group: str, nodes: Any) -> Change:
+        return replace(real(self, group, nodes), events=())
+
+    def about(*args: Any, **more: Any) -> Any:
+        return replace(fleet_event(*args, **more), message="")
+
+    from cloudgraft.engine import events
+
+    fleet_event = events.about
+    return both(
+        replaced("cloudgraft.engine.provider.EngineProvider.plan_delete", plan),
+        replaced("cloudgraft.engine.worker.about", about),
+        replaced("cloudgraft.engine.sender.about", about),
+        replaced("cloudgraft.engine.provider.about", about),
+    )
+
+
+@plant(
+    "nodes-are-forgotten",
+    "a machine is not found by its providerID",
+    finds="node-denied",
+    seed=6,
+    plan="",
+)
+def nodes_are_forgotten() -> Patch:
+    return replaced("cloudgraft.engine.provider.EngineProvider.node_group_for_node", _nobody)
+
+
+async def _nobody(*_args: Any) -> None:
+    return None
+
+
+assert fleet

@@ -1,0 +1,92 @@
+"""Takes away protections of the journal, and of what is taken in from clouds."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager
+from typing import Any
+
+from cloudgraft.engine.observer import Observer
+from cloudgraft.engine.writer import Writer
+from cloudgraft.store.records import Change, CloudRecord
+from cloudgraft.store.sql import SqlJournal
+from tests.simulation.planted.fault import plant, replaced
+
+__all__: list[str] = []
+
+Patch = AbstractContextManager[object]
+
+
+@plant(
+    "answered-before-commit",
+    "a change is acknowledged before it is on the disk",
+    finds="acknowledged-is-lost",
+    seed=6,
+    plan="".join(f"{at}:crash:{steps},5;" for at, steps in ((40, 0), (70, 0), (100, 0), (130, 0), (160, 0), (190, 0))),
+)
+def answered_before_commit() -> Patch:
+    real = SqlJournal.write
+
+    async def write(self: SqlJournal, change: Change) -> None:
+        async def later() -> None:
+            await asyncio.sleep(20)
+            await real(self, change)
+
+        asyncio.get_running_loop().create_task(later())
+
+    return replaced("cloudgraft.store.sql.SqlJournal.write", write)
+
+
+@plant(
+    "answer-without-write",
+    "DeleteNodes and IncreaseSize are answered without waiting for the journal",
+    finds="answer-without-change",
+    seed=6,
+)
+def answer_without_write() -> Patch:
+    async def write(self: Writer, plan: Any) -> Any:
+        task = asyncio.create_task(self._in_turn(plan))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return Change()
+
+    real = Writer.write
+
+    async def provider_write(self: Any, group: str, delta: int) -> None:
+        self._group(group)
+        await write(self.engine.writer, lambda: self.plan_increase(group, delta))
+
+    assert real
+    return replaced("cloudgraft.engine.provider.EngineProvider.increase_size", provider_write)
+
+
+@plant(
+    "nothing-is-adopted",
+    "after a lost journal the machines that are there are not taken in",
+    finds="leak",
+    seed=6,
+    plan="2000:journal-lost:10,0",
+)
+def nothing_is_adopted() -> Patch:
+    def adoption(self: Observer, *, is_last: bool) -> Change:
+        now = self._around.clock.now()
+        return Change(clouds=[CloudRecord(name=self.name, adopted_at=now)])
+
+    return replaced("cloudgraft.engine.observer.Observer._adoption", adoption)
+
+
+@plant(
+    "groups-unread-in-names",
+    "machines that a list showed before the groups were known are not taken in, where only names tell their group",
+    finds="leak",
+    seed=22,
+    plan="2000:journal-lost:10,0",
+)
+def groups_unread_in_names() -> Patch:
+    real = Observer._adoption
+
+    def adoption(self: Observer, *, is_last: bool) -> Change:
+        self.orphans = [orphan for orphan in self.orphans if orphan.group is not None]
+        return real(self, is_last=is_last)
+
+    return replaced("cloudgraft.engine.observer.Observer._adoption", adoption)

@@ -1,0 +1,144 @@
+"""Takes away protections in what is concluded from lists and nodes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from cloudgraft.engine import sight
+from cloudgraft.engine.nodes import Nodes
+from tests.simulation.planted.fault import plant, replaced
+
+__all__: list[str] = []
+
+Patch = AbstractContextManager[object]
+
+
+@plant(
+    "one-absence",
+    "one list without a machine is enough for it to be gone",
+    finds="absence-believed",
+    seed=6,
+    plan="3000:lists-half:east,70,1,5",
+)
+def one_absence() -> Patch:
+    return replaced("cloudgraft.engine.sight._NEEDED", 1)
+
+
+@plant(
+    "no-proof",
+    "whatever has a name of ours is ours",
+    finds="foreign-deleted",
+    seed=6,
+    plan="2000:name-taken:east,3;2100:name-taken:east,1;2200:name-taken:east,2",
+)
+def no_proof() -> Patch:
+    return replaced("cloudgraft.engine.identity.Identity.is_proven", lambda *_args: True)
+
+
+@plant(
+    "list-delay-ignored",
+    "a new machine must be in the first list after its create",
+    finds="second-create",
+    seed=30,
+    plan="20:creates-lost:east,9000,1,0",
+)
+def list_delay_ignored() -> Patch:
+    def count(_record: Any, found: sight.Sight, _listing: Any, _looker: Any, *, is_there: bool) -> None:
+        found.absences = 0 if is_there else found.absences + 1
+
+    return replaced("cloudgraft.engine.sight._count_absence", count)
+
+
+@plant(
+    "given-up-call-ignored",
+    "a create that timed out counts as never made as soon as two lists lack it",
+    finds="create-while-open",
+    seed=6,
+    plan="20:creates-late:east,300,1,50;46:crash:0,3",
+)
+def given_up_call_ignored() -> Patch:
+    return replaced("cloudgraft.engine.sight.create_limit", lambda *_args: 0.0)
+
+
+@plant(
+    "newer-double-kept",
+    "of two machines for one intent the newer is kept",
+    finds="wrong-double-deleted",
+    seed=6,
+    plan="3000:tags-copied:east,2",
+)
+def newer_double_kept() -> Patch:
+    def kept(_record: Any, ours: Any, _proven: Any, _node: Any) -> Any:
+        return max(ours, key=lambda machine: machine.created_at)
+
+    return replaced("cloudgraft.engine.sight._kept", kept)
+
+
+@plant(
+    "stranger-by-id-kept",
+    "a machine that only has the id is kept before one that shows our marks",
+    finds="deleted-without-reason",
+    seed=11,
+    plan="2400:creates-nonsense:west,9000,1,0;3000:machine-deleted:west,0",
+    hours=6,
+)
+def stranger_by_id_kept() -> Patch:
+    real = sight._kept
+    return replaced("cloudgraft.engine.sight._kept", lambda record, ours, _proven, node: real(record, ours, ours, node))
+
+
+@plant(
+    "reused-id-is-ours",
+    "a machine under an id that was ours once is taken for it",
+    finds="foreign-deleted",
+    seed=6,
+    plan="2000:recreated:east,1;2010:recreated:east,2;2020:recreated:east,3",
+)
+def reused_id_is_ours() -> Patch:
+    def proven(self: Any, machine: Any, _ownership: Any, record: Any) -> bool:
+        known = record is not None and record.machine_id == machine.machine_id
+        return known or machine.tags.get("cloudgraft-cluster-id") == self.cluster_id
+
+    return replaced("cloudgraft.engine.identity.Identity.is_proven", proven)
+
+
+@plant(
+    "cluster-name-is-proof",
+    "a cluster's name is proof of ownership, without its generated id",
+    finds="foreign-deleted",
+    seed=6,
+    plan="1000:foreigners:east,3;2000:journal-lost:10,0",
+)
+def cluster_name_is_proof() -> Patch:
+    def proven(self: Any, machine: Any, _ownership: Any, _record: Any) -> bool:
+        return bool(machine.tags.get("cloudgraft-cluster") == self.cluster)
+
+    return replaced("cloudgraft.engine.identity.Identity.is_proven", proven)
+
+
+@plant(
+    "away-time-counts",
+    "time in which the API server is away counts against a machine that has not joined",
+    finds="deleted-without-reason",
+    seed=6,
+    plan="3550:nodes-late:east,900,1800;3800:kubernetes-away:1500",
+)
+def away_time_counts() -> Patch:
+    def watch(self: Nodes, now: float) -> None:
+        if self._looked_at is not None:
+            self._watched += max(0.0, now - self._looked_at)
+        self._looked_at = now
+
+    return replaced("cloudgraft.engine.nodes.Nodes.watch", watch)
+
+
+@plant(
+    "doubles-unseen",
+    "a second machine of a name is not looked for",
+    finds="double",
+    seed=6,
+    plan="20:creates-twice:east,3000,1,0",
+)
+def doubles_unseen() -> Patch:
+    return replaced("cloudgraft.engine.sight.Listing.named", lambda self, name: [self.by_name[name]] if name in self.by_name else ())
