@@ -9,7 +9,7 @@ from cloudgraft.engine.identity import Identity, placeholder
 from cloudgraft.sdk.driver import Ownership
 from cloudgraft.store import statements
 from cloudgraft.store.database import Access, Mode
-from cloudgraft.store.identity import settle_cluster_id
+from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.records import Change, CloudRecord, MachineRecord, Presence, State
 from cloudgraft.store.sqlite import SqliteDatabase
 from tests.simulation.determinism import EPOCH
@@ -31,7 +31,7 @@ def write_journal(path: Path, world: World) -> None:
     clouds = [CloudRecord(name=name, adopted_at=EPOCH) for name in world.clouds]
     database = SqliteDatabase(aside)
     database.open(Access.SERVE)
-    settle_cluster_id(database, _BETA.cluster_id)
+    settle_owner(database, Configured(_BETA.cluster, _BETA.cluster_id))
     with database.transaction(Mode.WRITE) as connection:
         statements.write_change(connection, Change(machines=records, clouds=clouds))
     database.close()

@@ -122,6 +122,10 @@ class ObservedJournal(Journal):
         self._inner = inner
         self._server = server
 
+    @property
+    def fenced_by(self) -> str:  # type: ignore[override]  # what the journal says at any moment
+        return self._inner.fenced_by
+
     async def open(self) -> None:
         await self._inner.open()
 
@@ -193,7 +197,7 @@ class SimServer:
         if not self.is_up or not self.is_open or self.engine is None or self.host is None or self.host.is_frozen:
             return False
         try:
-            self.engine.check_leader()
+            self.engine.check_open()
         except CloudgraftError:
             return False
         return True
@@ -212,11 +216,11 @@ class SimServer:
 
     async def _live(self, host: Host) -> None:
         self._database = SimDatabase(self.disk, self._loop, self._dice)
-        journal = ObservedJournal(SqlJournal(self._database, cluster_id=self.cluster_id), self)
+        journal = ObservedJournal(SqlJournal(self._database, cluster=self._blueprint().cluster, cluster_id=self.cluster_id), self)
         engine = self.engine = Engine(
             self._blueprint(),
             journal,
-            clock=SystemClock(wall=host.wall, ran=host.ran),
+            clock=SystemClock(wall=host.wall, ran=host.ran, boot_id=lambda: self.name),
             cluster=ClusterView(self._kubernetes, host),
         )
         self.witness.on_start(self)
@@ -229,7 +233,7 @@ class SimServer:
             self.witness.on_refused(self, error)
             host.kill()
             return
-        self.service = CloudProviderService(provider, metrics=ServiceMetrics(), gate=engine.check_leader)
+        self.service = CloudProviderService(provider, metrics=ServiceMetrics(), gate=engine.check_open)
         self.is_open = True
         self.trace("serves")
 
