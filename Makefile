@@ -5,6 +5,7 @@
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write, around every cloud call, at every step of a peering; minutes
 #   make test-replicas  replicas on PostgreSQL under stops, kills, clock jumps and failovers, with a history checker; minutes
+#   make simulate  virtual days of an engine whose clouds, cluster, disk and clock misbehave; ARGS_SIMULATE="--seeds 1-100"
 #   make test-clouds  each driver of a cloud against a real server, where this machine can have one
 #   make test-clouds-crash  kill -9 at every commit, call and request to a cloud that is not ours to make; an hour and more
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
@@ -28,7 +29,7 @@ DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -56,6 +57,9 @@ test-crash: $(DEV)
 
 test-replicas: $(DEV)
 	@$(BIN)/python -m tests.replicas $(ARGS_REPLICAS)
+
+simulate: $(DEV)
+	@$(BIN)/python -m tests.simulation $(ARGS_SIMULATE)
 
 test-clouds: $(DEV)
 	@$(BIN)/python -m clouds $(ARGS_CLOUDS)

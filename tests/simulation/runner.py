@@ -41,7 +41,7 @@ class Options:
         words += [f"--without {','.join(sorted(self.without))}"] if self.without and plan is None else []
         words += [f"--ignore {','.join(sorted(self.ignored))}"] if self.ignored else []
         words += [f"--planted {self.planted}"] if self.planted else []
-        words += [f"--plan '{show_plan(plan)}'"] if plan is not None else []
+        words += [f"--plan='{show_plan(plan)}'"] if plan is not None else []
         return f'make simulate ARGS_SIMULATE="{" ".join(words)}"'
 
 

@@ -41,7 +41,7 @@ def no_proof() -> Patch:
     "a new machine must be in the first list after its create",
     finds="second-create",
     seed=30,
-    plan="20:creates-lost:east,9000,1,0",
+    plan="20:creates-lost:east,9000,1,0;73:crash:0,2",
 )
 def list_delay_ignored() -> Patch:
     def count(_record: Any, found: sight.Sight, _listing: Any, _looker: Any, *, is_there: bool) -> None:
@@ -131,14 +131,3 @@ def away_time_counts() -> Patch:
         self._looked_at = now
 
     return replaced("cloudgraft.engine.nodes.Nodes.watch", watch)
-
-
-@plant(
-    "doubles-unseen",
-    "a second machine of a name is not looked for",
-    finds="double",
-    seed=6,
-    plan="20:creates-twice:east,3000,1,0",
-)
-def doubles_unseen() -> Patch:
-    return replaced("cloudgraft.engine.sight.Listing.named", lambda self, name: [self.by_name[name]] if name in self.by_name else ())

@@ -1,0 +1,20 @@
+"""Each planted fault is found by its recorded run; without the fault, the same run breaks no invariant."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.planted import FAULTS, Planted
+from tests.simulation.test_simulation import simulate
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
+def test_planted_fault_is_found_by_its_recorded_run(fault: Planted) -> None:
+    run = ("--seed", str(fault.seed), "--hours", f"{fault.hours:g}", "--no-shrink", f"--plan={fault.plan}")
+    code, output = simulate(*run, "--planted", fault.name)
+    assert code == 1, output
+    assert f"\n{fault.finds}: " in output
+    code, output = simulate(*run)
+    assert code == 0, output

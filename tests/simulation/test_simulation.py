@@ -1,0 +1,64 @@
+"""A few virtual days in every run of the tests; more of them in the thorough ones.
+
+Each runs in a process of its own: the order of sets must be the same in all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+QUICK = (1, 9, 20)
+SEEDS = range(100, 130)
+_DIGEST = re.compile(r"digest ([0-9a-f]{64})")
+
+
+def simulate(*arguments: str) -> tuple[int, str]:
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", QUICK)
+def test_some_hours_of_trouble_break_no_invariant(seed: int) -> None:
+    code, output = simulate("--seed", str(seed), "--hours", "8")
+    assert code == 0, output
+
+
+@pytest.mark.timeout(300)
+def test_one_seed_gives_one_run_in_two_processes() -> None:
+    runs = [simulate("--seed", "6", "--hours", "6")[1] for _ in range(2)]
+    found = [_DIGEST.findall(output) for output in runs]
+    assert found[0], runs[0]
+    assert found[0] == found[1]
+
+
+@pytest.mark.timeout(300)
+def test_a_failure_is_shrunk_and_replayed_by_its_command() -> None:
+    plan = "500:crash:3,20;1000:creates-rate:west,60,1,0;3000:machine-rebooted:east,1;4000:foreigners:west,1"
+    code, output = simulate("--seed", "6", "--hours", "5", "--planted", "repair-at-once", "--plan", plan)
+    assert code == 1, output
+    command = output.strip().splitlines()[-1]
+    assert "shrunk from 4 steps to 1" in output
+    replayed = re.search(r"--plan='(.*)'", command)
+    assert replayed is not None, command
+    assert replayed[1] == "3000:machine-rebooted:east,1"
+    code, again = simulate(
+        "--seed", "6", "--hours", "5", "--planted", "repair-at-once", "--no-shrink", "--plan", replayed[1]
+    )
+    assert code == 1
+    assert "deleted-without-reason" in again
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_day_of_trouble_breaks_no_invariant(seed: int) -> None:
+    code, output = simulate("--seed", str(seed))
+    assert code == 0, output
