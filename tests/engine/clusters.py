@@ -40,6 +40,7 @@ class MemoryCluster:
         self.may_act: Callable[[], bool] = lambda: True
         self.nodes: dict[str, JoinedNode] = {}
         self.trouble: Sequence[Problem] = ()
+        self.disputed: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
 
     def claim(self, cloud: str, claims: Sequence[Claim], may_act: Callable[[], bool] | None = None) -> None:
@@ -49,6 +50,9 @@ class MemoryCluster:
 
     def joined(self, name: str) -> JoinedNode | None:
         return self.nodes.get(name) if name in self.claims else None
+
+    def is_disputed(self, name: str) -> bool:
+        return name in self.disputed
 
     def problems(self) -> Sequence[Problem]:
         return self.trouble

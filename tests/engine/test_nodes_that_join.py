@@ -63,6 +63,16 @@ async def test_a_machine_whose_node_has_joined_stays(case: Case, cluster: Memory
     assert state(case, name) == "running"
 
 
+async def test_a_machine_that_may_have_one_of_two_nodes_does_not_fail(case: Case, cluster: MemoryCluster) -> None:
+    (name,) = await case.grow(1)
+    cluster.disputed = {name}
+    await case.turns(60, 60.0)
+    assert case.engine.fleet.machines[name].state is State.RUNNING
+    cluster.disputed = set()
+    await case.turns(60, 60.0)
+    assert case.engine.fleet.machines[name].state is not State.RUNNING
+
+
 async def test_no_machine_fails_because_the_api_was_away(case: Case, cluster: MemoryCluster) -> None:
     """It is away over the deadline; what it shows when it comes back is not held against anybody at once."""
     (name,) = await case.grow()

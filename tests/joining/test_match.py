@@ -82,6 +82,7 @@ def test_two_nodes_for_one_machine_are_left_alone() -> None:
     found = matched(claims, [node("m1"), node("n2", addresses=("10.0.0.5",))], ALL)
     assert found.nodes == {}
     assert kinds(found) == [(ProblemKind.TWO_NODES, "m1", "m1"), (ProblemKind.TWO_NODES, "n2", "m1")]
+    assert found.disputed == {"m1"}
     assert "delete the other Node object" in str(found.problems[0])
 
 

@@ -169,6 +169,9 @@ class ClusterView:
             return None
         return JoinedNode(node=found.node, unready_since=None if found.node.ready else found.node.ready_since)
 
+    def is_disputed(self, name: str) -> bool:
+        return name in self._match().disputed
+
     def listen(self, on_change: Callable[[], None]) -> None:
         self._listeners.append(on_change)
 

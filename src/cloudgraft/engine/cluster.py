@@ -31,6 +31,9 @@ class Cluster(Protocol):
     def joined(self, name: str) -> JoinedNode | None:
         """The node of this machine; None when there is none, or when it is not certain which one it is."""
 
+    def is_disputed(self, name: str) -> bool:
+        """Whether this machine may have one of several nodes: then nobody can say that it has not joined."""
+
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""
 

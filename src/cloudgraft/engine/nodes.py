@@ -62,9 +62,11 @@ class Nodes:
             return
         found = self.cluster.joined(record.name)
         sight.joined, sight.node = found is not None, found.node if found is not None else None
+        if found is None and self.cluster.is_disputed(record.name):
+            sight.joined = None
         sight.last_node = sight.node or sight.last_node
         sight.unready_since = found.unready_since if found is not None else None
-        is_awaited = record.state is State.RUNNING and not sight.joined
+        is_awaited = record.state is State.RUNNING and sight.joined is False
         sight.unjoined_from = self._from(sight.unjoined_from, is_so=is_awaited)
         sight.unready_from = self._from(sight.unready_from, is_so=sight.unready_since is not None)
         sight.unjoined_for = self._watched - sight.unjoined_from if sight.unjoined_from is not None else 0.0

@@ -270,9 +270,7 @@ def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> 
     return (*found, by_id)
 
 
-def _kept(
-    record: MachineRecord, ours: Sequence[Machine], proven: Sequence[Machine], node: Node | None
-) -> Machine:
+def _kept(record: MachineRecord, ours: Sequence[Machine], proven: Sequence[Machine], node: Node | None) -> Machine:
     """Of two machines for one intent (law 3): the one that joined, else the one with a known id, else the older.
 
     Of one that shows our marks and one that only has the id, the latter may be a stranger: a driver that answered a

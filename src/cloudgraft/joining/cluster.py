@@ -104,6 +104,10 @@ class Cluster:
             return None
         return JoinedNode(node=node, unready_since=None if node.ready else node.ready_since or node.created_at)
 
+    def is_disputed(self, name: str) -> bool:
+        """Whether it is not certain which of several nodes is this machine's."""
+        return name in self._match().disputed
+
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""
         self._listeners.append(on_change)

@@ -14,6 +14,7 @@ import enum
 import ipaddress
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -68,6 +69,7 @@ class Matches:
     """The node of each machine that has one, by the machine's name, as a key of :attr:`Node.key`."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
+    disputed: AbstractSet[str] = frozenset()  # names of machines that may have one of several nodes
     problems: tuple[Problem, ...] = ()
 
 
@@ -96,6 +98,7 @@ class _Matching:
         self._by: dict[Way, dict[str, list[Claim]]] = {}  # made when it is needed: most nodes have a providerID
         self._nodes: dict[str, str] = {}
         self._problems: list[Problem] = []
+        self._disputed: set[str] = set()
 
     def run(self, nodes: Sequence[Node]) -> Matches:
         exact: dict[str, list[Node]] = defaultdict(list)
@@ -110,7 +113,8 @@ class _Matching:
         self._settle(exact)
         self._settle(guesses)
         self._tell_strangers(nodes)
-        return Matches(nodes=self._nodes, problems=tuple(self._problems))
+        disputed = self._disputed - self._nodes.keys()
+        return Matches(nodes=self._nodes, disputed=disputed, problems=tuple(self._problems))
 
     def _exact(self, node: Node) -> list[Claim]:
         return _those_that_are(self._by_provider_id.get(node.provider_id, ()), node)
@@ -135,6 +139,7 @@ class _Matching:
 
     def _only(self, node: Node, claims: Sequence[Claim]) -> Claim | None:
         if len(claims) > 1:
+            self._disputed.update(claim.name for claim in claims)
             names = " and ".join(claim.name for claim in claims[:3])
             by = f"providerID {node.provider_id}" if node.provider_id else "name, address or machine id"
             self._tell(
@@ -154,6 +159,7 @@ class _Matching:
             if len(rivals) == 1:
                 self._nodes[machine] = nodes[0].key
                 continue
+            self._disputed.add(machine)
             for node in nodes:
                 self._tell(
                     ProblemKind.TWO_NODES,
