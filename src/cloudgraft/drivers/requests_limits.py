@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,8 +31,8 @@ class LimitedAdapter(HTTPAdapter):
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
         """With a limit on what comes out when it is unpacked: a few bytes may be packed gigabytes."""
-        stream = resp.stream
-        resp.stream = lambda *args, **more: _unpacked(stream(*args, **more))
+        read, itself = type(resp).stream, weakref.ref(resp)  # weak: its connection is to be closed with the last user
+        resp.stream = lambda *args, **more: _unpacked(read(itself(), *args, **more))
         return super().build_response(req, resp)
 
     def proxy_manager_for(self, *args: Any, **more: Any) -> Any:
