@@ -317,6 +317,16 @@ async def test_a_write_that_fails_after_its_caller_has_left_loses_no_error(
     assert ("after its caller had given up" in caplog.text) == isinstance(error, RuntimeError)
 
 
+async def test_a_change_that_another_leader_has_served_is_not_taken_back(desk: Desk) -> None:
+    desk.journal.fail(AMBIGUOUS, is_written_first=True)
+    with pytest.raises(JournalUnavailableError):
+        await desk.write(a_new())
+    desk.writer.forget_doubts()
+    await desk.write(a_new("m-2"))
+    assert desk.fleet.groups["g"].target == 2
+    assert await desk.agrees()
+
+
 async def test_a_doubt_that_another_leader_settles_ends_our_reign(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.journal.fail(AMBIGUOUS)
     with pytest.raises(JournalUnavailableError):

@@ -9,14 +9,14 @@ from multiprocessing.sharedctypes import Synchronized
 
 from cloudgraft.engine import engine, leadership
 from cloudgraft.engine.clock import SystemClock
-from cloudgraft.store import leader, sql
+from cloudgraft.store import lease, sql
 from tests.serve import child
 
 __all__ = ["FAULTS", "run"]
 
 
-def _answer_for_ever() -> None:
-    """A leader goes on answering until something else tells it that it no longer leads."""
+def _forget_own_clock() -> None:
+    """A leader goes on answering until the database tells it that it no longer leads."""
 
     def is_leader(self: leadership.Leadership) -> bool:
         return self._deadline > 0
@@ -24,17 +24,20 @@ def _answer_for_ever() -> None:
     leadership.Leadership.is_leader = is_leader  # type: ignore[method-assign]
 
 
-def _write_unfenced() -> None:
-    """A leader writes without a look at the lease."""
+def _forget_lease() -> None:
+    """A leader does not look at the lease once it has it: neither when it renews nor when it writes."""
+
+    async def renew(_: lease.Lease) -> bool:
+        return True
 
     def fence(*_: object) -> None:
         pass
 
+    lease.Lease.renew = renew  # type: ignore[method-assign]
     sql.fence = fence  # type: ignore[attr-defined]
-    leader.fence = fence
 
 
-FAULTS = {"answers for ever": [_answer_for_ever], "no fencing": [_answer_for_ever, _write_unfenced]}
+FAULTS = {"no own clock": [_forget_own_clock], "no fencing": [_forget_own_clock, _forget_lease]}
 
 
 def run(log: Connection, arguments: list[str], offset: Synchronized[float], fault: str) -> None:

@@ -31,7 +31,7 @@ class Nemesis:
         """SIGSTOP, mostly for longer than the lease, and SIGCONT."""
         replica = await self._cluster.victim(self._dice)
         replica.stop()
-        await asyncio.sleep(self._dice.uniform(0.2, 2.0) * self._cluster.lease)
+        await asyncio.sleep(self._dice.uniform(0.3, 3.0) * self._cluster.lease)
         replica.resume()
 
     async def kill_replica(self) -> None:

@@ -20,4 +20,4 @@ async def test_every_answer_is_explained_whatever_happens_to_replicas_and_databa
 async def test_replicas_without_fencing_are_found(tmp_path: Path) -> None:
     """A leader that was stopped goes on answering and writing when it wakes up."""
     result = await Trial(seed=1, seconds=30.0, faults=("stop",), planted="no fencing").run(tmp_path)
-    assert result.wrong
+    assert any("no order of the changes explains" in wrong for wrong in result.wrong)

@@ -106,6 +106,7 @@ class Engine:
         self.composer: Composer | None = None  # without one, groups that operators declared are not served
         self._had_declared = False  # the configuration may be one with groups of operators
         self._refreshing = asyncio.Lock()
+        self._epoch = 0  # of the latest reign of this process
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     # -- what everybody asks -----------------------------------------------------------------------------------------
@@ -306,6 +307,9 @@ class Engine:
     # -- leading -----------------------------------------------------------------------------------------------------
 
     async def _lead(self, epoch: int) -> None:
+        if epoch > self._epoch + 1:
+            self.writer.forget_doubts()
+        self._epoch = epoch
         contents = await self.journal.load()
         if isinstance(self.clock, SystemClock):  # tests and the demo have a time of their own
             self.clock.go_on(contents.latest_at, contents.progress)

@@ -97,6 +97,10 @@ class Writer:
             task.add_done_callback(_tell_for_its_caller)
             raise
 
+    def forget_doubts(self) -> None:
+        """Leaves writes of unknown outcome as they are: another leader has served them meanwhile."""
+        self._doubts, self._doubtful, self._declared = [], [], []
+
     async def probe(self) -> None:
         """When the journal could not be written: tries whether it can be again."""
         if self.trouble:
