@@ -61,6 +61,7 @@ class ServedProgram:
 
     def _is_waiting(self) -> bool:
         """At a first start, calls are refused until the clouds were listed."""
+        assert self._provider is not None
         try:
             self._loop.run(self._provider.node_groups())
         except UnavailableError as error:
