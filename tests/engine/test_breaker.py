@@ -8,8 +8,8 @@ LIMIT = BreakerLimit(share=0.2, few=2, hold=60.0, looks=3)
 FOREVER = BreakerLimit(share=0.2, few=1)
 
 
-def names(count: int, first: int = 0) -> set[str]:
-    return {f"m-{number}" for number in range(first, first + count)}
+def names(count: int, first: int = 0) -> frozenset[str]:
+    return frozenset(f"m-{number}" for number in range(first, first + count))
 
 
 def test_a_few_are_always_believed_and_so_is_a_small_share() -> None:
