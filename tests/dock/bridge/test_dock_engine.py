@@ -45,12 +45,7 @@ async def test_a_driver_cut_off_in_mid_create_and_back_again_has_made_one_machin
     cloud: Driver = harbour.remote_cloud() if elsewhere else harbour.cloud()
     async with live(tmp_path, blueprint({"a": cloud}, group())) as engine:
         provider = EngineProvider(engine)
-
-        async def is_served() -> bool:
-            await provider.refresh()  # as the autoscaler does, loop by loop
-            return not engine.left_out()
-
-        await until(is_served, what="the cloud was listed")
+        await until(lambda: not engine.trouble(), what="the cloud was listed")
         await provider.increase_size("g", 1)
         await until(lambda: bool(behind.machines), what="the driver has begun")
         await runner.stop(0)
