@@ -18,6 +18,8 @@ import ctypes, json, os, resource, subprocess, sys
 from cloudgraft.cli.memory_dumps import forbid_memory_dumps
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)  # root may look at everything
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # another user's process is not dumpable: as if it had begun as this one
+assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 1
 forbid_memory_dumps()
 print(json.dumps({
     "dumpable": ctypes.CDLL(None).prctl(3, 0, 0, 0, 0),
