@@ -248,7 +248,7 @@ async def test_a_node_that_was_made_anew_under_the_same_name_is_not_the_one_that
         cluster.claim("lab", [])
         api.store.delete(("nodes", "", "m1"), {})
         join(api, "m1", providerID="lab://7")
-        await until(lambda: cluster._nodes.objects["/m1"].provider_id == "lab://7")
+        await until(lambda: [node.provider_id for node in cluster._nodes.objects.values()] == ["lab://7"])
         cluster.claim("lab", [GONE])
         await until(lambda: cluster.is_known)
     assert provider_id(api, "m1") == "lab://7"
