@@ -73,6 +73,7 @@ class SimMachine:
     marks_lost_at: float | None = None
     intent: str = ""  # the name that it was made with
     joined_at: float | None = None
+    is_adopted: bool = False  # by an operator's word, without marks
     is_orphan: bool = False  # the journal that knew it was destroyed
     shown_from: float = 0.0
     joins_after: float = 30.0  # seconds after it runs; infinite: never
@@ -289,11 +290,13 @@ class SimDriver(Driver):
             shown = []
         elif mode == "half":
             shown = [m for m in truth if _share(m.machine_id, int(fault.param)) < 0.5] if fault else truth
+        elif mode == "some":
+            shown = [m for m in truth if _share(m.machine_id, int(fault.param)) > 0.12] if fault else truth
         elif mode == "old":
             shown = cloud.old(fault.param) if fault else truth
         elif mode == "nonsense":
             shown = cloud.dice.choice([None, [None], [*truth, *truth[:1]], "machines"])
-        is_lie = shown is not truth
+        is_lie = shown is not truth and shown != truth
         await asyncio.sleep(cloud.latency(0.5))
         if is_lie:
             cloud.lied_at = cloud.now()

@@ -59,6 +59,7 @@ _call_fault("lists-fail", "list", "fail", weight=2)
 _call_fault("lists-hang", "list", "hang", (5, 120))
 _call_fault("lists-empty", "list", "empty")
 _call_fault("lists-half", "list", "half", (0, 1000))
+_call_fault("lists-some", "list", "some", (0, 1000))
 _call_fault("lists-old", "list", "old", (60, 1200))
 _call_fault("lists-nonsense", "list", "nonsense")
 _call_fault("creates-fail", "create", "before")
@@ -328,3 +329,31 @@ class Foreigners(Step):
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
         return cls(at, dice.choice(setting.clouds).name, dice.randint(1, 3))
+
+
+@kind("adopted", 2)
+@dataclass(frozen=True, slots=True)
+class Adopted(Step):
+    """An operator adopts a machine made by hand; after a while somebody makes another under its name and id."""
+
+    group: str
+    seconds: float
+
+    def apply(self, world: World) -> None:
+        cloud = world.clouds[next(g.cloud for g in world.groups if g.id == self.group)]
+        machine = cloud.make(f"made-by-hand-{int(self.at)}", {}, "somebody")
+        world.loop.later(300, world.adopt, cloud, machine, self.group)
+        world.loop.later(300 + self.seconds, self._recreate, world, cloud, machine)
+
+    def _recreate(self, world: World, cloud: SimCloud, machine: SimMachine) -> None:
+        cloud.remove(machine)
+
+        def again() -> None:
+            if machine.machine_id not in cloud.machines:
+                cloud.make(machine.name, {"owner": "somebody"}, "foreign", machine_id=machine.machine_id)
+
+        world.loop.later(400, again)
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, dice.choice(setting.groups).id, float(round(dice.uniform(300, 3000))))

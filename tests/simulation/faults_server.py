@@ -281,3 +281,19 @@ class Guards(Step):
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
         return cls(at, dice.choice([0, 10, 14]), dice.choice([0, 8, 15]))
+
+
+@kind("second-server")
+@dataclass(frozen=True, slots=True)
+class SecondServer(Step):
+    """Somebody removes the lock file and starts a second server on the live journal."""
+
+    seconds: float
+
+    def apply(self, world: World) -> None:
+        if world.server.is_up:
+            world.start_second(self.seconds)
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, _long(dice, 60, 600))

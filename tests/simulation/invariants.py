@@ -186,7 +186,8 @@ class Judge:
             return
         self._check_pause(machine.group, machine.name)
         is_tagged = cloud.traits.ownership is Ownership.TAGS
-        if is_tagged and machine.marks_lost_at is not None and machine.marks_lost_at < listed:
+        is_unmarked = machine.marks_lost_at is not None and machine.marks_lost_at < listed
+        if is_tagged and is_unmarked and not machine.is_adopted:
             self.fail("unproven-deleted", f"{machine.machine_id} ({machine.name}) shows no marks of ours")
         reason = self._reason(cloud, machine)
         if not reason:
@@ -337,6 +338,8 @@ class Judge:
 
     def on_deletion_asked(self, group: str, nodes: list[NodeRef]) -> None:
         for node in nodes:
+            if node.fake_reason == "create-error":
+                continue  # it only takes back what it was told had failed: that must have been true
             prefix, _, rest = node.provider_id.partition("://")
             if prefix == "cloudgraft":
                 self._ordered[rest.partition("/")[2]] = self._now()
@@ -437,8 +440,8 @@ class Judge:
         return any(m.intent == record.name and m.marks_lost for m in cloud.alive())
 
     def _check_leader(self, host: Host) -> None:
-        if self._world.deposed(host):
-            self.fail("two-leaders", f"{host.name} calls a cloud, and another replica leads")
+        if self._world.is_second(host):
+            self.fail("two-leaders", f"{host.name} calls a cloud, and another process leads")
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

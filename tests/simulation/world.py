@@ -16,6 +16,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
+from cloudgraft.engine.adoption import adopt
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import GuardLimits
@@ -80,16 +81,8 @@ class World:
         }
         self.judge = Judge(self, setting.engine, ignored=ignored)
         self.judge.guards = self.guards
-        dice = random.Random(f"server {setting.seed}")
-        self.server = SimServer(
-            "server",
-            loop,
-            disk=Disk(directory / "journal.db"),
-            kubernetes=self.kubernetes,
-            blueprint=self.blueprint,
-            witness=self,
-            dice=dice.random,
-        )
+        self.server = self._server("server", Disk(directory / "journal.db"))
+        self._others: list[SimServer] = []
         self.autoscalers = [self._autoscaler(name) for name in ("autoscaler", "autoscaler-2")]
         self.autoscalers[1].is_active = False
         self.failure: Violation | None = None
@@ -101,6 +94,22 @@ class World:
         self._aside: Path | None = None
         self._foreign = 0
         self.paused: dict[str, float] = {}  # group -> since when
+
+    def _server(self, name: str, disk: Disk) -> SimServer:
+        return SimServer(
+            name,
+            self.loop,
+            disk=disk,
+            kubernetes=self.kubernetes,
+            blueprint=self.blueprint,
+            witness=self,
+            dice=random.Random(f"{name} {self.setting.seed}").random,
+        )
+
+    def discard(self) -> None:
+        """Ends every process with the run."""
+        for server in (self.server, *self._others):
+            server.discard()
 
     def _autoscaler(self, name: str) -> Autoscaler:
         return Autoscaler(
@@ -194,6 +203,24 @@ class World:
         if task.cancelled() or task.exception() is not None:
             self.loop.later(60, self.operate, plan)
 
+    def adopt(self, cloud: SimCloud, machine: SimMachine, group: str) -> None:
+        """An operator says that a machine is ours, as soon as a server runs that can be told."""
+        server = self.server
+        if not server.is_serving or server.engine is None or server.host is None:
+            self.loop.later(60, self.adopt, cloud, machine, group)
+            return
+        engine = server.engine
+
+        async def work() -> None:
+            result = await adopt(engine, group, [machine.machine_id], is_dry_run=False)
+            if not result.items[0].refused:
+                machine.owner, machine.group, machine.is_adopted = "ours", group, True
+                machine.marks_lost_at = self.loop.time()
+                self.on_machine(cloud, machine)
+
+        if machine.is_alive:
+            server.host.spawn(work(), "adopt").add_done_callback(_ignored)
+
     def stop_second(self) -> None:
         self.autoscalers[1].is_active = False
 
@@ -224,8 +251,9 @@ class World:
         """Whether guards may keep the autoscaler from what it wants."""
         return self.guards != GuardLimits()
 
-    def deposed(self, host: Host) -> bool:
-        return host is not self.server.host
+    def is_second(self, host: Host) -> bool:
+        """Whether a process acts beside the one that has the journal."""
+        return host is not self.server.host and self.server.is_serving
 
     def open_creates(self, cloud: str) -> set[str]:
         return self.clouds[cloud].open_creates
@@ -246,7 +274,18 @@ class World:
         elif then is not None:
             self._tamper()
 
+    def start_second(self, seconds: float) -> None:
+        """Somebody removes the lock file and starts another server on the same journal."""
+        disk = self.server.disk
+        disk.path.with_name(disk.path.name + ".lock").unlink(missing_ok=True)
+        second = self._server("second", disk)
+        self._others.append(second)
+        second.start()
+        self.loop.later(seconds, second.crash)
+
     def on_death(self, server: SimServer) -> None:
+        if server is not self.server:
+            return
         self._tamper()
         self.loop.later(self._down or _OPERATOR, self._start)
 
@@ -323,6 +362,8 @@ class World:
 
     def on_refused(self, server: SimServer, error: Exception) -> None:
         """A person looks, and puts the latest backup back, or what was there before."""
+        if server is not self.server:
+            return
         self.trouble("", self.loop.time() + _OPERATOR + 120)
         self._down = _OPERATOR
         self._after_death.append(self._recover)
@@ -341,6 +382,8 @@ class World:
         pass
 
     def on_loaded(self, server: SimServer, contents: Contents) -> None:
+        if server is not self.server:
+            return
         if not self.cluster_id:
             self.cluster_id = contents.cluster_id
         self.paused = {pause.name: self.loop.time() for pause in contents.pauses}
@@ -392,6 +435,11 @@ class World:
         self.judge.full_check()
 
 
+def _ignored(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 def _letters(number: int) -> str:
     return "".join(chr(ord("a") + number // 26**place % 26) for place in range(8))
 
@@ -424,7 +472,7 @@ def run(
         except StandstillError as error:
             world.fail(Violation("error", str(error)))
         finally:
-            world.server.discard()
+            world.discard()
             asyncio.set_event_loop(None)
             loop.close()
         result = Result(world.trace.digest, loop.steps, world.trace.count, world.failure, list(world.trace.latest))

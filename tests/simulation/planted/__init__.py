@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from tests.simulation.planted import calls, deciding, journal, seeing
+from tests.simulation.planted import calls, deciding, findings, journal, seeing
 from tests.simulation.planted.fault import FAULTS, Planted
 
 __all__ = ["FAULTS", "Planted", "planted"]
 
 assert calls  # they register their faults
 assert deciding
+assert findings
 assert journal
 assert seeing
 

@@ -30,7 +30,7 @@ def no_list_before_create() -> Patch:
 @plant(
     "doubles-stay",
     "a second machine for one intent is not deleted",
-    finds="double",
+    finds="node-denied",
     seed=6,
     plan="20:creates-twice:east,3000,1,0",
 )
@@ -117,7 +117,7 @@ def machines_unguarded() -> Patch:
 @plant(
     "decrease-takes-sent",
     "DecreaseTargetSize gives up machines that the cloud was asked for",
-    finds="leak",
+    finds="node-denied",
     seed=20,
     plan="",
     hours=24,

@@ -78,7 +78,7 @@ def nothing_is_adopted() -> Patch:
 @plant(
     "groups-unread-in-names",
     "machines that a list showed before the groups were known are not taken in, where only names tell their group",
-    finds="leak",
+    finds="node-denied",
     seed=22,
     plan="2000:journal-lost:10,0",
 )

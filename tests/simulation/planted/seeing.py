@@ -19,7 +19,7 @@ Patch = AbstractContextManager[object]
     "one list without a machine is enough for it to be gone",
     finds="absence-believed",
     seed=6,
-    plan="3000:lists-half:east,70,1,5",
+    plan="3000:lists-some:east,95,1,9",
 )
 def one_absence() -> Patch:
     return replaced("cloudgraft.engine.sight._NEEDED", 1)
@@ -33,7 +33,7 @@ def one_absence() -> Patch:
     plan="2000:name-taken:east,3;2100:name-taken:east,1;2200:name-taken:east,2",
 )
 def no_proof() -> Patch:
-    return replaced("cloudgraft.engine.identity.Identity.is_proven", lambda *_args: True)
+    return replaced("cloudgraft.engine.identity.Identity.is_proven", lambda *_args, **_more: True)
 
 
 @plant(
@@ -96,7 +96,7 @@ def stranger_by_id_kept() -> Patch:
     plan="2000:recreated:east,1;2010:recreated:east,2;2020:recreated:east,3",
 )
 def reused_id_is_ours() -> Patch:
-    def proven(self: Any, machine: Any, _ownership: Any, record: Any) -> bool:
+    def proven(self: Any, machine: Any, _ownership: Any, record: Any, **_more: Any) -> bool:
         known = record is not None and record.machine_id == machine.machine_id
         return known or machine.tags.get("cloudgraft-cluster-id") == self.cluster_id
 
@@ -111,7 +111,7 @@ def reused_id_is_ours() -> Patch:
     plan="1000:foreigners:east,3;2000:journal-lost:10,0",
 )
 def cluster_name_is_proof() -> Patch:
-    def proven(self: Any, machine: Any, _ownership: Any, _record: Any) -> bool:
+    def proven(self: Any, machine: Any, _ownership: Any, _record: Any, **_more: Any) -> bool:
         return bool(machine.tags.get("cloudgraft-cluster") == self.cluster)
 
     return replaced("cloudgraft.engine.identity.Identity.is_proven", proven)
