@@ -151,6 +151,22 @@ class JournalFlip(Step):
         return cls(at, _long(dice, 5, 60), dice.randrange(10**9))
 
 
+@kind("record-flip")
+@dataclass(frozen=True, slots=True)
+class RecordFlip(Step):
+    """One bit of one machine's record is wrong after a crash."""
+
+    down: float
+    pick: int
+
+    def apply(self, world: World) -> None:
+        world.crash(0, self.down, lambda: world.flip_record(self.pick))
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, _long(dice, 5, 60), dice.randrange(100))
+
+
 @kind("journal-torn")
 @dataclass(frozen=True, slots=True)
 class JournalTorn(Step):

@@ -38,12 +38,13 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "absence-believed": "a machine that runs is not gone before two complete lists lack it (law 5)",
     "acted-while-paused": "nothing is created or deleted in a paused group",
     "mass-absence-believed": "a list that misses most machines at once is not believed at once",
+    "damage-believed": "a record that a flipped bit has changed is not believed",
     "acknowledged-is-lost": "every acknowledged change survives",
     "answer-without-change": "what was answered with OK was done",
     "leak": "no machine of ours runs without a record for long",
     "double": "no two machines of one intent run for long (law 3)",
     "stuck": "no machine stays on its way for ever",
-    "two-leaders": "only the leader calls clouds",
+    "two-leaders": "one process at a time writes to the journal and calls clouds",
     "group-missing": "a group whose cloud was listed is served",
     "node-denied": "a node of ours belongs to its group",
     "not-converged": "everything settles after the last fault",
@@ -95,6 +96,7 @@ class Judge:
         self._calm: dict[object, float] = defaultdict(float)
         self._of_cloud: dict[object, str] = {}
         self._checked_at = 0.0
+        self._last_writer = 0.0  # when the latest process began that wrote to the journal
         self._destroyed_at = -1e9
         self._is_destroyed = False  # the medium, since the journal was last read
         self._new_names: dict[str, list[float]] = defaultdict(list)
@@ -266,11 +268,15 @@ class Judge:
 
     def on_commit(self, server: SimServer, change: Change) -> None:
         now = self._now()
+        if server.started_at < self._last_writer:
+            self.fail("two-leaders", f"{server.name} writes, and a later process has written to the same journal")
+        self._last_writer = server.started_at
         for record in change.machines:
             before = self._records.get(record.name)
             self._records[record.name] = record
             if record.version == 1:
                 self._born[record.name] = now
+                self._note_taken_in(record)
             if record.version == 1 and record.attempt_at is None:
                 self._new_names[record.group].append(now)
             self._note_fall(before, record, now)
@@ -278,6 +284,12 @@ class Judge:
         for event in change.events:
             if event.machine and event.message:
                 self._events[event.machine].append(f"{event.kind}: {event.message}")
+
+    def _note_taken_in(self, record: MachineRecord) -> None:
+        """A machine that is taken in may have got another name meanwhile."""
+        machine = self._world.clouds[record.cloud].machines.get(record.machine_id) if record.machine_id else None
+        if machine is not None and machine.is_ours:
+            machine.intent, machine.is_orphan = record.name, False
 
     def _note_fall(self, before: MachineRecord | None, record: MachineRecord, now: float) -> None:
         if record.state in (State.FAILED, State.DELETING, State.GONE):
@@ -310,6 +322,8 @@ class Judge:
     def on_loaded(self, server: SimServer, contents: Contents) -> None:
         """Everything that was acknowledged must be there."""
         stored = {record.name: record for record in contents.machines}
+        if believed := self._world.damaged & set(stored):
+            self.fail("damage-believed", f"the journal is read with {min(believed)}, which nobody has written")
         if not self._is_destroyed:
             for name, record in self._records.items():
                 found = stored.get(name)
@@ -382,6 +396,8 @@ class Judge:
             return
         if self._records.get(machine.intent) is not None and machine.intent in self._ordered:
             return
+        if machine.missed and self._now() - self._world.clouds[node.cloud].lied_at < 1800:
+            return  # its cloud said for long that it was gone
         began = self._truly.get((self._world.server.host, node.cloud)) if self._world.server.host else None
         if began is not None and began > machine.shown_from:
             self.fail("node-denied", f"NodeGroupForNode({node.node.name}) is OK without a group")

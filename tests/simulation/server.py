@@ -178,6 +178,7 @@ class SimServer:
         self.is_open = False  # it answers
         self.refused = ""  # why it did not start
         self.lives = 0
+        self.started_at = 0.0
         self._database: SimDatabase | None = None
         self._loop = loop
         self._kubernetes = kubernetes
@@ -207,6 +208,7 @@ class SimServer:
         if self.is_up:
             return
         self.lives += 1
+        self.started_at = self._loop.time()
         self.refused = ""
         host = self.host = Host(self._loop, f"{self.name}", epoch=EPOCH)
         host.wall_offset, host.drift = self.wall_offset, self.drift

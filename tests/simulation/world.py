@@ -8,6 +8,7 @@ import gc
 import logging
 import random
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,6 +94,7 @@ class World:
         self._down = 0.0
         self._aside: Path | None = None
         self._foreign = 0
+        self.damaged: set[str] = set()  # names that a flipped bit has made
         self.paused: dict[str, float] = {}  # group -> since when
 
     def _server(self, name: str, disk: Disk) -> SimServer:
@@ -344,6 +346,18 @@ class World:
             data[where // 8] ^= 1 << (where % 8)
             path.write_bytes(data)
             self.judge.on_destroyed()
+
+    def flip_record(self, pick: int) -> None:
+        """One bit of a machine's name is another one: a record that nobody has written."""
+        with contextlib.closing(sqlite3.connect(self.server.disk.path)) as connection, contextlib.suppress(sqlite3.Error):
+            names = [row[0] for row in connection.execute("SELECT name FROM machines ORDER BY name")]
+            if names:
+                name = names[pick % len(names)]
+                flipped = name[:-1] + chr(ord(name[-1]) ^ 2)
+                connection.execute("UPDATE machines SET name = ? WHERE name = ?", (flipped, name))
+                connection.commit()
+                self.damaged.add(flipped)
+                self.judge.on_destroyed()
 
     def tear(self, count: int) -> None:
         path = self.server.disk.path

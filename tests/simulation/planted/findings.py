@@ -92,8 +92,20 @@ def no_locks() -> Patch:
     return both(
         replaced("cloudgraft.store.filelock.FileLock._lock", lambda *_args: True),
         replaced("cloudgraft.store.filelock.InodeLock._lock", lambda *_args: None),
+        replaced("cloudgraft.store.filelock.InodeLock._ours", _Forgetful()),
         replaced("cloudgraft.store.sql.check_fence", lambda *_args: None),
     )
+
+
+@plant(
+    "checksums-ignored",
+    "a record is believed although it does not match its checksum",
+    finds="damage-believed",
+    seed=6,
+    plan="2000:record-flip:20,3",
+)
+def checksums_ignored() -> Patch:
+    return replaced("cloudgraft.store.checksums.Seal.is_sound", lambda *_args: True)
 
 
 @plant(
@@ -104,3 +116,8 @@ def no_locks() -> Patch:
 )
 def open_before_the_first_list() -> Patch:
     return replaced("cloudgraft.engine.opening.Opening.is_over", True)
+
+
+class _Forgetful(set[object]):
+    def __contains__(self, _item: object) -> bool:
+        return False
