@@ -38,7 +38,7 @@ class Crash(Step):
         return cls(at, dice.choice([0, 3, 10, 30, 100, 300]), _long(dice, 5, 60, 1200))
 
 
-@kind("disk-full")
+@kind("disk-full", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class DiskFull(Step):
     """Nothing can be written."""
@@ -54,7 +54,7 @@ class DiskFull(Step):
         return cls(at, _long(dice, 10, 300, 1500))
 
 
-@kind("disk-fails")
+@kind("disk-fails", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class DiskFails(Step):
     """Commits end in an I/O error; whether they reached the disk is chance."""
@@ -86,7 +86,7 @@ class DatabaseStalls(Step):
         return cls(at, _long(dice, 5, 20, 60))
 
 
-@kind("journal-lost")
+@kind("journal-lost", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class JournalLost(Step):
     """The journal's files are gone after a crash; with ``with_id``, so is the cluster id beside it."""
@@ -102,7 +102,7 @@ class JournalLost(Step):
         return cls(at, _long(dice, 5, 300), int(dice.random() < 0.3))
 
 
-@kind("journal-old")
+@kind("journal-old", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class JournalOld(Step):
     """Somebody puts a backup in the journal's place."""
@@ -118,7 +118,7 @@ class JournalOld(Step):
         return cls(at, _long(dice, 5, 300), _long(dice, 1000, 6000))
 
 
-@kind("journal-foreign")
+@kind("journal-foreign", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class JournalForeign(Step):
     """Somebody puts the journal of another cluster in its place, and the right one back after a while."""
@@ -135,7 +135,7 @@ class JournalForeign(Step):
         return cls(at, _long(dice, 5, 60), _long(dice, 600, 2000))
 
 
-@kind("journal-flip")
+@kind("journal-flip", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class JournalFlip(Step):
     """One bit of the journal's file is wrong after a crash."""
@@ -151,7 +151,7 @@ class JournalFlip(Step):
         return cls(at, _long(dice, 5, 60), dice.randrange(10**9))
 
 
-@kind("record-flip")
+@kind("record-flip", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class RecordFlip(Step):
     """One bit of one machine's record is wrong after a crash."""
@@ -167,7 +167,7 @@ class RecordFlip(Step):
         return cls(at, _long(dice, 5, 60), dice.randrange(100))
 
 
-@kind("journal-torn")
+@kind("journal-torn", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class JournalTorn(Step):
     """The end of the write-ahead log is missing after a crash."""
@@ -299,7 +299,7 @@ class Guards(Step):
         return cls(at, dice.choice([0, 10, 14]), dice.choice([0, 8, 15]))
 
 
-@kind("second-server")
+@kind("second-server", journals="sqlite")
 @dataclass(frozen=True, slots=True)
 class SecondServer(Step):
     """Somebody removes the lock file and starts a second server on the live journal."""
@@ -313,3 +313,82 @@ class SecondServer(Step):
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
         return cls(at, _long(dice, 60, 600))
+
+
+@kind("database-away", 3, journals="postgresql")
+@dataclass(frozen=True, slots=True)
+class DatabaseAway(Step):
+    """PostgreSQL drops every connection, and takes none for a while."""
+
+    seconds: float
+
+    def apply(self, world: World) -> None:
+        if world.postgres is not None:
+            world.postgres.away_until = self.at + self.seconds
+            world.trouble("", self.at + self.seconds + 120)
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, _long(dice, 5, 20, 600))
+
+
+@kind("failover", 3, journals="postgresql")
+@dataclass(frozen=True, slots=True)
+class Failover(Step):
+    """PostgreSQL fails over to a standby that lacks the commits of the last seconds."""
+
+    seconds: float
+    away: float
+
+    def apply(self, world: World) -> None:
+        if world.postgres is not None:
+            world.postgres.cut_off_standby()
+            world.loop.later(self.seconds, self._happen, world)
+            world.trouble("", self.at + self.seconds + self.away + 120)
+
+    def _happen(self, world: World) -> None:
+        if world.postgres is not None:
+            world.postgres.fail_over()
+            world.postgres.away_until = world.loop.time() + self.away
+            world.judge.on_destroyed()
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, dice.choice([0.0, 2.0, 20.0, 120.0]), _long(dice, 1, 10, 60))
+
+
+@kind("database-clock", 2, journals="postgresql")
+@dataclass(frozen=True, slots=True)
+class DatabaseClock(Step):
+    """Somebody sets the clock of PostgreSQL's machine."""
+
+    by: float
+    seconds: float
+
+    def apply(self, world: World) -> None:
+        if world.postgres is not None:
+            world.postgres.wall_offset = self.by
+            world.loop.later(self.seconds, self._back, world)
+
+    def _back(self, world: World) -> None:
+        if world.postgres is not None:
+            world.postgres.wall_offset = 0.0
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, dice.choice([-600.0, 600.0, 86400.0]), _long(dice, 600, 2000))
+
+
+@kind("clock-drifts", 2)
+@dataclass(frozen=True, slots=True)
+class ClockDrifts(Step):
+    """The clocks of a server's machine run too fast or too slow."""
+
+    percent: float
+
+    def apply(self, world: World) -> None:
+        world.server.set_drift(self.percent / 100)
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, dice.choice([-5.0, -1.0, 0.0, 1.0, 5.0]))

@@ -268,9 +268,9 @@ class Judge:
 
     def on_commit(self, server: SimServer, change: Change) -> None:
         now = self._now()
-        if server.started_at < self._last_writer:
+        if server.order() < self._last_writer:
             self.fail("two-leaders", f"{server.name} writes, and a later process has written to the same journal")
-        self._last_writer = server.started_at
+        self._last_writer = server.order()
         for record in change.machines:
             before = self._records.get(record.name)
             self._records[record.name] = record
@@ -345,7 +345,7 @@ class Judge:
 
     def on_destroyed(self) -> None:
         """The plan destroys the medium: what was acknowledged may be lost."""
-        self._is_destroyed, self._destroyed_at = True, self._now()
+        self._is_destroyed, self._destroyed_at, self._last_writer = True, self._now(), 0.0
         self.doubtful_until = self._now() + 7200
 
     # -- answers -------------------------------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ import itertools
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 __all__ = ["CURRENT", "Host", "StandstillError", "VirtualLoop"]
 
+T = TypeVar("T")
 _RESOLUTION: Final = 0.001  # seconds: a real loop's wait is rounded up to a millisecond
+_BOOTED: Final = 1000.0  # seconds before a run begins, its machines were started
 _MOST_STEPS: Final = 100_000  # without any time passing
 
 
@@ -38,6 +40,7 @@ class Host:
         self.drift = 0.0  # seconds too fast, per second
         self._loop = loop
         self._epoch = epoch
+        self._ran, self._since = _BOOTED, 0.0
         self._context = contextvars.copy_context()
         self._context.run(CURRENT.set, self)
         self._held: list[events.Handle] = []
@@ -46,11 +49,20 @@ class Host:
 
     def wall(self) -> float:
         """What time.time() shows here."""
-        return self._epoch + self._loop.time() * (1 + self.drift) + self.wall_offset
+        return self._epoch + self.ran() - _BOOTED + self.wall_offset
 
     def ran(self) -> float:
         """What CLOCK_MONOTONIC and CLOCK_BOOTTIME show here."""
-        return 1000.0 + self._loop.time() * (1 + self.drift)
+        return self._ran + (self._loop.time() - self._since) * (1 + self.drift)
+
+    def set_drift(self, drift: float) -> None:
+        """The clocks run faster from now on, or slower; they do not jump."""
+        self._ran, self._since, self.drift = self.ran(), self._loop.time(), drift
+
+    def clocks_of(self, other: Host | None) -> None:
+        """Goes on with the clocks of the machine on which another process ran before."""
+        if other is not None:
+            self._ran, self._since, self.drift = other._ran, other._since, other.drift
 
     def kill(self) -> None:
         """Ends it as kill -9 does."""
@@ -80,6 +92,10 @@ class Host:
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Calls back soon, in this process."""
         self._loop.call_soon(callback, *args, context=self._context)
+
+    def inside(self, question: Callable[[], T]) -> T:
+        """The answer, by the clocks of this process."""
+        return self._context.copy().run(question)
 
     def keep(self, task: asyncio.Future[Any]) -> None:
         """Remembers a task for as long as the run lasts."""

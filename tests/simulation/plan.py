@@ -28,6 +28,7 @@ class Step:
 
     kind: ClassVar[str] = ""
     weight: ClassVar[float] = 1.0  # how often it is drawn
+    journals: ClassVar[str] = "any"  # for which it makes sense: sqlite, postgresql
 
     def apply(self, world: World) -> None:
         """Makes it happen."""
@@ -53,11 +54,11 @@ S = TypeVar("S", bound=type[Step])
 KINDS: Final[dict[str, type[Step]]] = {}
 
 
-def kind(name: str, weight: float = 1.0) -> Callable[[S], S]:
+def kind(name: str, weight: float = 1.0, journals: str = "any") -> Callable[[S], S]:
     """Registers a kind of step."""
 
     def register(cls: S) -> S:
-        cls.kind, cls.weight = name, weight
+        cls.kind, cls.weight, cls.journals = name, weight, journals
         KINDS[name] = cls
         return cls
 
@@ -92,10 +93,12 @@ def _parse(text: str) -> Step:
     return cls(float(at), *(kinds[str(spec.type)](value) for spec, value in zip(specs, values, strict=True)))
 
 
-def draw_plan(setting: Setting, hours: float, *, without: Collection[str] = ()) -> list[Step]:
+def draw_plan(
+    setting: Setting, hours: float, *, without: Collection[str] = (), journal: str = "sqlite"
+) -> list[Step]:
     """What goes wrong in that many hours. The last two and a half of them are for everything to settle."""
     dice = random.Random(f"plan {setting.seed}")
-    names = [name for name in KINDS if name not in without]
+    names = [name for name, made in KINDS.items() if name not in without and made.journals in ("any", journal)]
     weights = [KINDS[name].weight for name in names]
     count = dice.randint(4, 28)
     ends = (hours - 2.5) * HOUR

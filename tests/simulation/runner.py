@@ -34,6 +34,7 @@ class Options:
     without: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
     planted: str = ""
+    replicas: int = 1
 
     def command(self, seed: int, plan: Plan | None) -> str:
         """What a person types to see one run again."""
@@ -41,6 +42,7 @@ class Options:
         words += [f"--without {','.join(sorted(self.without))}"] if self.without and plan is None else []
         words += [f"--ignore {','.join(sorted(self.ignored))}"] if self.ignored else []
         words += [f"--planted {self.planted}"] if self.planted else []
+        words += [f"--replicas {self.replicas}"] if self.replicas > 1 else []
         words += [f"--plan='{show_plan(plan)}'"] if plan is not None else []
         return f'make simulate ARGS_SIMULATE="{" ".join(words)}"'
 
@@ -49,9 +51,13 @@ def play(seed: int, options: Options, plan: Plan | None = None, *, is_shown: boo
     """One run, with the plan of its seed or another."""
     setting = draw_setting(seed)
     if plan is None:
-        plan = draw_plan(setting, options.hours, without=options.without)
+        journal = "postgresql" if options.replicas > 1 else "sqlite"
+        plan = draw_plan(setting, options.hours, without=options.without, journal=journal)
+    echo = print if is_shown else None
     with planted.planted(options.planted):
-        return plan, run(setting, plan, options.hours, ignored=options.ignored, echo=print if is_shown else None)
+        return plan, run(
+            setting, plan, options.hours, replicas=options.replicas, ignored=options.ignored, echo=echo
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         without=_names(given.without, KINDS),
         ignored=_names(given.ignore, INVARIANTS),
         planted=given.planted,
+        replicas=given.replicas,
     )
     if given.seeds:
         return _many(given, options)
@@ -88,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--without", default="", help=f"kinds of steps to leave out: {', '.join(KINDS)}")
     parser.add_argument("--ignore", default="", help=f"invariants to leave out: {', '.join(INVARIANTS)}")
     parser.add_argument("--planted", default="", help=f"a planted fault: {', '.join(planted.FAULTS)}")
+    parser.add_argument("--replicas", type=int, default=1, help="servers; several share a simulated PostgreSQL")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--done", type=Path, default=None, help="a file with the seeds that were run; they are skipped")
     parser.add_argument("--trace", action="store_true", help="print every line of the trace")
@@ -139,6 +147,7 @@ def _results(seeds: Sequence[int], given: argparse.Namespace, options: Options) 
         return
     chunks = [seeds[number :: given.jobs] for number in range(given.jobs)]
     words = [f"--hours={options.hours}", "--planted", options.planted, "--keep-going", "--no-shrink"]
+    words += [f"--replicas={options.replicas}"]
     words += [f"--without={','.join(options.without)}", f"--ignore={','.join(options.ignored)}", "--done=/dev/stdout"]
     programs = [
         subprocess.Popen(

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from google.protobuf.message import Message
 from sqlalchemy import Connection, RootTransaction
@@ -19,14 +19,16 @@ from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.service.cloud_provider import Call, CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
-from cloudgraft.store.database import Mode
+from cloudgraft.store.database import Database, Mode
 from cloudgraft.store.journal import EventQuery, Journal
+from cloudgraft.store.lease import Lease
 from cloudgraft.store.records import Change, Contents, Event
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.store.sqlite import SqliteDatabase
 from tests.simulation.determinism import EPOCH
 from tests.simulation.kubernetes import ClusterView, SimKubernetes
 from tests.simulation.loop import Host, VirtualLoop
+from tests.simulation.postgres import SimPostgres
 
 __all__ = ["Disk", "ServerWitness", "SimServer"]
 
@@ -161,6 +163,7 @@ class SimServer:
         loop: VirtualLoop,
         *,
         disk: Disk,
+        postgres: SimPostgres | None = None,
         kubernetes: SimKubernetes,
         blueprint: Callable[[], Blueprint],
         witness: ServerWitness,
@@ -168,6 +171,7 @@ class SimServer:
     ) -> None:
         self.name = name
         self.disk = disk
+        self.postgres = postgres
         self.witness = witness
         self.wall_offset = 0.0
         self.drift = 0.0
@@ -179,7 +183,9 @@ class SimServer:
         self.refused = ""  # why it did not start
         self.lives = 0
         self.started_at = 0.0
-        self._database: SimDatabase | None = None
+        self._database: Database | None = None
+        self._lease: Lease | None = None
+        self._machine: Host | None = None  # the last process here: the machine's clocks go on from it
         self._loop = loop
         self._kubernetes = kubernetes
         self._blueprint = blueprint
@@ -197,11 +203,28 @@ class SimServer:
         """Whether it answers, is not frozen, and leads."""
         if not self.is_up or not self.is_open or self.engine is None or self.host is None or self.host.is_frozen:
             return False
+        return self.host.inside(self._is_answering)
+
+    def _is_answering(self) -> bool:
+        assert self.engine is not None
         try:
             self.engine.check_open()
         except CloudgraftError:
             return False
         return True
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it takes itself for the leader at this moment."""
+        if not self.is_up or self.engine is None or self.host is None or self.host.is_frozen:
+            return False
+        engine = self.engine
+        return self.host.inside(lambda: engine._leadership.is_leader())
+
+    def order(self) -> float:
+        """Grows with each process, or each leader, that may write."""
+        claim = self._lease.claim if self._lease is not None else None
+        return self.started_at if claim is None else claim.epoch
 
     def start(self) -> None:
         """A new process on this machine."""
@@ -211,19 +234,22 @@ class SimServer:
         self.started_at = self._loop.time()
         self.refused = ""
         host = self.host = Host(self._loop, f"{self.name}", epoch=EPOCH)
-        host.wall_offset, host.drift = self.wall_offset, self.drift
+        host.clocks_of(self._machine)
+        host.wall_offset = self.wall_offset
+        host.set_drift(self.drift)
+        self._machine = host
         host.on_death = self._died
         self.trace("start")
         host.spawn(self._live(host), f"{self.name} life {self.lives}")
 
     async def _live(self, host: Host) -> None:
-        self._database = SimDatabase(self.disk, self._loop, self._dice)
-        journal = ObservedJournal(SqlJournal(self._database, cluster=self._blueprint().cluster, cluster_id=self.cluster_id), self)
+        journal = ObservedJournal(self._journal(), self)
         engine = self.engine = Engine(
             self._blueprint(),
             journal,
             clock=SystemClock(wall=host.wall, ran=host.ran, boot_id=lambda: self.name),
             cluster=ClusterView(self._kubernetes, host),
+            lease=self._lease,
         )
         self.witness.on_start(self)
         provider = EngineProvider(engine)
@@ -239,10 +265,29 @@ class SimServer:
         self.is_open = True
         self.trace("serves")
 
+    def _journal(self) -> SqlJournal:
+        cluster = self._blueprint().cluster
+        if self.postgres is None:
+            database = SimDatabase(self.disk, self._loop, self._dice)
+            self._database = database
+            return SqlJournal(database, cluster=cluster, cluster_id=self.cluster_id)
+        self._lease = Lease(cast("Any", self.postgres), holder=self.name, seconds=60.0, max_clock_offset=60.0)
+        journal = SqlJournal.postgresql(
+            cast("Any", self.postgres), cluster=cluster, cluster_id=self.cluster_id, lease=self._lease
+        )
+        self._database = journal._database
+        return journal
+
     def set_clock(self, offset: float) -> None:
         self.wall_offset = offset
         if self.host is not None:
             self.host.wall_offset = offset
+
+    def set_drift(self, drift: float) -> None:
+        """The clocks of this machine run faster from now on, by that share of a second per second."""
+        self.drift = drift
+        if self.host is not None:
+            self.host.set_drift(drift)
 
     def crash(self, steps: int = 0) -> None:
         """Kill -9, after so many more callbacks."""
@@ -252,17 +297,22 @@ class SimServer:
     def _died(self) -> None:
         self.trace("dead")
         self.is_open = False
-        if self._database is not None:
-            self._database.close()
-            self._database = None
+        self._close()
         self.witness.on_death(self)
 
     def discard(self) -> None:
         """Ends it with the run."""
         if self.host is not None:
             self.host.is_dead = True
+        self._close()
+
+    def _close(self) -> None:
+        """Lets go of what the system would: connections and locks."""
         if self._database is not None:
             self._database.close()
+        if self._lease is not None:
+            self._lease._database.close()
+        self._database = self._lease = None
 
     async def call(self, rpc: str, request: Message, seconds: float = 30.0) -> Any:
         """A call of a client outside."""

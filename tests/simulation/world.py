@@ -32,6 +32,7 @@ from tests.simulation.invariants import Judge, Violation
 from tests.simulation.kubernetes import SimKubernetes, SimNode
 from tests.simulation.loop import StandstillError, Host, VirtualLoop
 from tests.simulation.plan import Plan
+from tests.simulation.postgres import SimPostgres, shared
 from tests.simulation.server import Disk, SimServer
 from tests.simulation.setting import Setting
 from tests.simulation.trace import Trace
@@ -65,9 +66,11 @@ class World:
         directory: Path,
         loop: VirtualLoop,
         *,
+        replicas: int = 1,
         ignored: frozenset[str] = frozenset(),
         echo: Callable[[str], None] | None = None,
     ) -> None:
+        """``replicas``: more than one share a PostgreSQL; one alone has a SQLite journal."""
         self.setting = setting
         self.plan = plan
         self.hours = hours
@@ -82,7 +85,9 @@ class World:
         }
         self.judge = Judge(self, setting.engine, ignored=ignored)
         self.judge.guards = self.guards
-        self.server = self._server("server", Disk(directory / "journal.db"))
+        self.postgres = SimPostgres(loop, directory) if replicas > 1 else None
+        names = [f"server-{number}" for number in range(replicas)] if replicas > 1 else ["server"]
+        self.replicas = [self._server(name, Disk(directory / "journal.db")) for name in names]
         self._others: list[SimServer] = []
         self.autoscalers = [self._autoscaler(name) for name in ("autoscaler", "autoscaler-2")]
         self.autoscalers[1].is_active = False
@@ -102,15 +107,24 @@ class World:
             name,
             self.loop,
             disk=disk,
+            postgres=self.postgres,
             kubernetes=self.kubernetes,
             blueprint=self.blueprint,
             witness=self,
             dice=random.Random(f"{name} {self.setting.seed}").random,
         )
 
+    @property
+    def server(self) -> SimServer:
+        """The one that answers; else one that may come to."""
+        if len(self.replicas) == 1:
+            return self.replicas[0]
+        serving = next((server for server in self.replicas if server.is_serving), None)
+        return serving or next((server for server in self.replicas if server.is_up), self.replicas[0])
+
     def discard(self) -> None:
         """Ends every process with the run."""
-        for server in (self.server, *self._others):
+        for server in (*self.replicas, *self._others):
             server.discard()
 
     def _autoscaler(self, name: str) -> Autoscaler:
@@ -135,7 +149,8 @@ class World:
         for cloud in self.clouds.values():
             for _ in range(2):
                 self.make_foreign(cloud.name, "neighbour")
-        self.server.start()
+        for number, server in enumerate(self.replicas):
+            self.loop.later(3.0 * number, server.start)
         for autoscaler in self.autoscalers:
             self.loop.spawn(autoscaler.run(), autoscaler.name)
         for step in self.plan:
@@ -185,8 +200,9 @@ class World:
         if guards is not None:
             self.guards = self.judge.guards = guards
             self.judge.guards_since = self.loop.time() + 300
-        if self.server.engine is not None and self.server.is_up:
-            self.server.engine.reconfigure(self.blueprint())
+        for server in self.replicas:
+            if server.engine is not None and server.is_up:
+                server.engine.reconfigure(self.blueprint())
 
     def operate(self, plan: Callable[[], Change]) -> None:
         """An operator changes something in a server that runs, as soon as one does."""
@@ -255,7 +271,8 @@ class World:
 
     def is_second(self, host: Host) -> bool:
         """Whether a process acts beside the one that has the journal."""
-        return host is not self.server.host and self.server.is_serving
+        others = [server for server in self.replicas if server.host is not host]
+        return any(server.is_leader if self.postgres is not None else server.is_serving for server in others)
 
     def open_creates(self, cloud: str) -> set[str]:
         return self.clouds[cloud].open_creates
@@ -286,20 +303,20 @@ class World:
         self.loop.later(seconds, second.crash)
 
     def on_death(self, server: SimServer) -> None:
-        if server is not self.server:
+        if server not in self.replicas:
             return
         self._tamper()
-        self.loop.later(self._down or _OPERATOR, self._start)
+        self.loop.later(self._down or _OPERATOR, self._start, server)
 
     def _tamper(self) -> None:
         pending, self._after_death = self._after_death, []
         for then in pending:
             then()
 
-    def _start(self) -> None:
-        if not self.server.is_up:
+    def _start(self, server: SimServer) -> None:
+        if not server.is_up:
             self._down = 0.0
-            self.server.start()
+            server.start()
 
     def lose_journal(self, *, with_id: bool) -> None:
         self.judge.on_destroyed()
@@ -371,12 +388,12 @@ class World:
 
     def _back_up(self) -> None:
         self.loop.later(_BACKUP_EVERY, self._back_up)
-        if self.server.is_serving and self._aside is None:
+        if self.postgres is None and self.server.is_serving and self._aside is None:
             self.server.disk.back_up(self.loop.time())
 
     def on_refused(self, server: SimServer, error: Exception) -> None:
         """A person looks, and puts the latest backup back, or what was there before."""
-        if server is not self.server:
+        if server not in self.replicas:
             return
         self.trouble("", self.loop.time() + _OPERATOR + 120)
         self._down = _OPERATOR
@@ -385,6 +402,8 @@ class World:
     def _recover(self) -> None:
         if self._aside is not None:
             self._put_back()
+        elif self.postgres is not None:
+            return
         elif self.server.disk.backups:
             self.restore_journal(0.0)
         else:
@@ -396,7 +415,7 @@ class World:
         pass
 
     def on_loaded(self, server: SimServer, contents: Contents) -> None:
-        if server is not self.server:
+        if server not in self.replicas:
             return
         if not self.cluster_id:
             self.cluster_id = contents.cluster_id
@@ -468,6 +487,7 @@ def run(
     plan: Plan,
     hours: float,
     *,
+    replicas: int = 1,
     ignored: frozenset[str] = frozenset(),
     echo: Callable[[str], None] | None = None,
 ) -> Result:
@@ -478,8 +498,9 @@ def run(
         _quiet(),
         tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as directory,
         controlled(loop, setting.seed),
+        shared() if replicas > 1 else contextlib.nullcontext(),
     ):
-        world = World(setting, plan, hours, Path(directory), loop, ignored=ignored, echo=echo)
+        world = World(setting, plan, hours, Path(directory), loop, replicas=replicas, ignored=ignored, echo=echo)
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(loop.spawn(world.run(), "world"))
