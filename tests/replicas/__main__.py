@@ -6,19 +6,17 @@ Exit code 0 when every answer of every run is explained by some order of the cha
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from tests.replicas.child import FAULTS as PLANTED
 from tests.replicas.nemesis import FAULTS
-from tests.replicas.trial import Result, Trial
+from tests.replicas.trial import Trial
 
 
 @click.command()
@@ -33,29 +31,24 @@ def main(*, seed: int, runs: int, seconds: float, lease: float, faults: tuple[st
     logging.getLogger("cloudgraft").setLevel(logging.CRITICAL)  # calls that fail are what is asked for
     failed = 0
     for number in range(seed, seed + runs):
-        trial = Trial(seed=number, seconds=seconds, lease=lease, faults=faults or tuple(FAULTS), planted=plant)
+        record = Path(tempfile.gettempdir()) / f"replicas-{number}.json"
+        trial = Trial(
+            seed=number, seconds=seconds, lease=lease, faults=faults or tuple(FAULTS), planted=plant, record=record
+        )
         directory = Path(tempfile.mkdtemp(prefix="replicas-"))
         try:
             result = asyncio.run(trial.run(directory))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         click.echo(str(result))
+        if not result.wrong:
+            record.unlink()
         for wrong in result.wrong:
             click.echo(f"  {wrong}", err=True)
         if result.wrong:
             failed += 1
-            click.echo(f"  the history is in {_written(result)}", err=True)
+            click.echo(f"  the history is in {trial.record}", err=True)
     sys.exit(1 if failed else 0)
-
-
-def _written(result: Result) -> Path:
-    file = Path(tempfile.gettempdir()) / f"replicas-{result.trial.seed}.json"
-    file.write_text(json.dumps(asdict(result.history), default=_plain, indent=1))
-    return file
-
-
-def _plain(value: object) -> object:
-    return sorted(value) if isinstance(value, frozenset) else str(value)
 
 
 main()

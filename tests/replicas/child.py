@@ -33,8 +33,8 @@ def _forget_lease() -> None:
     def fence(*_: object) -> None:
         pass
 
-    lease.Lease.renew = renew  # type: ignore[method-assign]
-    sql.fence = fence  # type: ignore[attr-defined]
+    lease.Lease.renew = renew  # type: ignore[method-assign,assignment]
+    sql.fence = fence  # type: ignore[attr-defined,assignment]
 
 
 FAULTS = {"no own clock": [_forget_own_clock], "no fencing": [_forget_own_clock, _forget_lease]}
@@ -48,7 +48,7 @@ def run(log: Connection, arguments: list[str], offset: Synchronized[float], faul
         return real() + float(offset.value)
 
     time.time = shifted
-    engine.SystemClock = functools.partial(SystemClock, shifted)  # type: ignore[misc,assignment,attr-defined]
+    engine.SystemClock = functools.partial(SystemClock, shifted)  # type: ignore[assignment,attr-defined]
     for plant in FAULTS.get(fault, []):
         plant()
     child.run(log, arguments)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.sdk import AutoscalingOptions, CloudgraftError, InstanceState, NodeRef
@@ -20,7 +21,9 @@ from tests.conditions import until
 from tests.replicas.cluster import GROUPS, Cluster, Replica
 from tests.replicas.history import History, Kind, Operation
 
-__all__ = ["Client", "Notes"]
+__all__ = ["Client", "Notes", "calling"]
+
+T = TypeVar("T")
 
 _PATIENCE = timedelta(seconds=5)
 _MOST = 8  # machines in a group
@@ -171,7 +174,7 @@ class Client:
             self._note(kind, begin, time.monotonic() if outcome == "ok" else math.inf, **about)
         return outcome != "unknown"
 
-    async def _ask(self, what: str, call: Callable[[RemoteProvider], Awaitable[object]]) -> object | None:
+    async def _ask(self, what: str, call: Callable[[RemoteProvider], Awaitable[T]]) -> T | None:
         outcome, answer = "ok", None
         try:
             answer = await call(await self._provider())

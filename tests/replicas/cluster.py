@@ -44,9 +44,10 @@ class Replica:
     is_stopped: bool = False
 
     async def start(self) -> None:
-        self.server = Server(self.file, self.text, target=child.run, extra=(self.offset, self.fault))
-        self.lives.append(self.server)
-        self.address = await asyncio.to_thread(lambda server=self.server: server.address)
+        server = Server(self.file, self.text, target=child.run, extra=(self.offset, self.fault))
+        self.server = server
+        self.lives.append(server)
+        self.address = await asyncio.to_thread(lambda: server.address)
 
     def kill(self) -> None:
         server, self.server, self.address = self.server, None, ""
@@ -86,7 +87,10 @@ class Cluster:
         primary.execute(f"CREATE DATABASE {_DATABASE}")
         shift_database_clock(primary.url(_DATABASE), 0)
         self.standby = self._new_standby()
-        store = postgresql(primary.url(_DATABASE), f"{lease:g}s") | {"postgresql": f"{self._front}/{_DATABASE}"}
+        store = {
+            **postgresql(primary.url(_DATABASE), f"{lease:g}s"),
+            "postgresql": f"{self._front}/{_DATABASE}",
+        }
         groups = [small(name, maxSize=12) for name in GROUPS]
         self.replicas = [
             Replica(

@@ -170,10 +170,14 @@ def test_a_deletion_that_a_failover_lost_may_take_effect_later() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_histories_of_a_correct_server_pass_and_a_changed_answer_is_found(seed: int) -> None:
+def test_histories_of_a_correct_server_pass(seed: int) -> None:
+    assert is_explained(*_simulated(random.Random(seed), 200))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_changed_answer_of_a_correct_server_is_found(seed: int) -> None:
     dice = random.Random(seed)
-    operations = _simulated(dice)
-    assert is_explained(*operations)
+    operations = _simulated(dice, 40)
     reads = [index for index, operation in enumerate(operations) if operation.kind is Kind.TARGET]
     index = dice.choice(reads)
     wrong = Operation(
@@ -187,12 +191,12 @@ def test_histories_of_a_correct_server_pass_and_a_changed_answer_is_found(seed: 
     assert not is_explained(*operations[:index], wrong, *operations[index + 1 :])
 
 
-def _simulated(dice: random.Random) -> list[Operation]:
+def _simulated(dice: random.Random, count: int) -> list[Operation]:
     """Calls of several clients to a server that does each at one moment; some answers are lost."""
     machines: list[str] = []
     operations, now = [], 0.0
     names = (f"m{number}" for number in itertools.count())
-    for _ in range(200):
+    for _ in range(count):
         now += dice.random()
         begin, end = now - 1.5 * dice.random(), now + 1.5 * dice.random()  # about three at a time
         kind = dice.choice(["increase", "delete", "target", "instances"])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.conditions import until
-from tests.replicas.checker import check
+from tests.replicas.checker import UndecidedError, check
 from tests.replicas.clients import Notes, calling
 from tests.replicas.cluster import Cluster
 from tests.replicas.history import History
@@ -31,6 +32,7 @@ class Trial:
     lease: float = 4.0  # a busy machine must not lose the lead for that alone
     faults: Sequence[str] = tuple(FAULTS)
     planted: str = ""  # a fault in the replicas themselves, which the checker is to find
+    record: Path | None = None  # where the history is written before it is checked
 
     async def run(self, directory: Path) -> Result:
         notes, dice = Notes(), random.Random(self.seed)
@@ -42,6 +44,7 @@ class Trial:
                 await until(cluster.has_leader, what="a replica leads at the end", seconds=120)
                 await asyncio.sleep(1.0)
             history = notes.by_name(cluster.names())
+            self._record(history)
             return Result(
                 trial=self,
                 history=history,
@@ -52,9 +55,13 @@ class Trial:
                     *notes.wrong,
                     *(wrong for replica in cluster.replicas for wrong in replica.wrongs()),
                     *(f"two machines were made for {name}" for name in cluster.cloud.doubles()),
-                    *map(str, check(history)),
+                    *_violations(history),
                 ],
             )
+
+    def _record(self, history: History) -> None:
+        if self.record is not None:
+            self.record.write_text(json.dumps(asdict(history), default=_plain, indent=1))
 
     async def _torment(self, nemesis: Nemesis, dice: random.Random) -> None:
         weights = [_WEIGHTS.get(fault, 1.0) for fault in self.faults]
@@ -62,6 +69,17 @@ class Trial:
         while time.monotonic() < ends:
             await asyncio.sleep(dice.uniform(0.5, 4.0))
             await nemesis.inject(dice.choices(self.faults, weights)[0])
+
+
+def _violations(history: History) -> list[str]:
+    try:
+        return [str(violation) for violation in check(history)]
+    except UndecidedError as error:
+        return [f"the history could not be checked: {error}"]
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, frozenset) else getattr(value, "value", str(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

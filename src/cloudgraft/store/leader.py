@@ -118,5 +118,5 @@ def _is_ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
         lease.c.id == 1,
         lease.c.holder == claim.holder,
         lease.c.epoch == claim.epoch,
-        claim.server == _SERVER,
+        _SERVER.is_not_distinct_from(claim.server),
     )
