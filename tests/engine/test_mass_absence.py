@@ -66,6 +66,18 @@ async def test_an_outage_in_between_does_not_make_two_lists_last(rig: Rig) -> No
     assert len(rig.records(State.RUNNING)) == 5
 
 
+async def test_an_outage_does_not_count_as_time_in_which_it_has_lasted(rig: Rig) -> None:
+    """A cloud that comes back up may show nothing at first, as it did when it went down."""
+    machines = rig.alive()
+    rig.chaos(emptyLists=1)
+    await rig.settle(MASS_ABSENCE.looks, 2)
+    rig.chaos(list={"unavailable": 1})
+    await rig.settle(int(HOLD // 10) + 10)
+    rig.chaos(emptyLists=1)
+    await rig.settle(MASS_ABSENCE.looks, 2)
+    assert (await rig.states(), rig.alive()) == (["running"] * 5, machines)
+
+
 async def test_an_operator_may_accept_it_at_once(rig: Rig) -> None:
     assert await accept_loss(rig.engine, Scope.CLOUD, "sim") == 0
     rig.chaos(emptyLists=1)

@@ -21,12 +21,13 @@ async def accept_loss(engine: Engine, scope: Scope, name: str) -> int:
     worker, breaker = _find(engine, scope, name)
     if breaker is None or not breaker.is_open:
         return 0
-    count = len(breaker.affected)
+    affected = breaker.affected  # a list that comes meanwhile may miss more, of which nobody has spoken
+    count = len(affected)
     message = f"an operator accepted that {count} machines of {scope.value} {name} are {_LOSSES[scope]}"
     group = name if scope is Scope.GROUP else ""
     event = happened("breaker_closed", engine.clock.now(), message, cloud=worker.name, group=group)
     await engine.writer.write(lambda: Change(events=(event,)))
-    breaker.accept()
+    breaker.accept(affected)
     worker.nudge()
     return count
 

@@ -19,7 +19,7 @@ class BreakerLimit:
 
     share: float  # of all machines
     few: int  # so many are always believed
-    hold: float | None = None  # seconds after which they are believed all the same; None: only an operator ends it
+    hold: float | None = None  # observed seconds after which they are believed; None: only an operator ends it
     looks: int = 1  # in a row that must have shown it by then
 
 
@@ -34,21 +34,17 @@ class Turn(enum.Enum):
 
 @dataclass(slots=True)
 class Breaker:
-    """Whether too many are affected at once, and since when. In memory only: after a restart it is found again."""
+    """Whether too many are affected at once, and for how long. In memory only: after a restart it is found again."""
 
-    opened_at: float | None = None
+    is_open: bool = False  # nothing is believed of those that are affected
+    lasted: float = 0.0  # seconds, observed
     looks: int = 0
     affected: frozenset[str] = frozenset()  # names, without those that are believed
     accepted: frozenset[str] = frozenset()  # names of those that are believed, while they are affected
     total: int = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing is believed of those that are affected."""
-        return self.opened_at is not None
-
-    def look(self, affected: AbstractSet[str], total: int, now: float, limit: BreakerLimit) -> Turn:
-        """Takes in one report: who is affected, of how many."""
+    def look(self, affected: AbstractSet[str], total: int, limit: BreakerLimit, *, passed: float = 0.0) -> Turn:
+        """Takes in one report: who is affected, of how many. ``passed``: the seconds observed since the one before."""
         self.accepted &= affected
         self.affected, self.total = frozenset(affected - self.accepted), total
         if len(self.affected) <= max(limit.few, int(limit.share * total)):
@@ -56,19 +52,21 @@ class Breaker:
             self._close()
             return Turn.CLOSED if was_open else Turn.NONE
         self.looks += 1
-        if self.opened_at is None:
-            self.opened_at = now
+        if not self.is_open:
+            self.is_open = True
             return Turn.OPENED
-        if limit.hold is not None and self.looks >= limit.looks and now - self.opened_at >= limit.hold:
-            self.accept()
+        self.lasted += passed
+        if limit.hold is not None and self.looks >= limit.looks and self.lasted >= limit.hold:
+            self.accept(self.affected)
             return Turn.EXPIRED
         return Turn.NONE
 
-    def accept(self) -> None:
-        """Believes it of all that are affected now. Others that follow them are held back again."""
-        self.accepted |= self.affected
-        self.affected = frozenset()
-        self._close()
+    def accept(self, names: AbstractSet[str]) -> None:
+        """Believes it of these. Others that follow them are held back."""
+        self.accepted |= names & self.affected
+        self.affected -= names
+        if not self.affected:
+            self._close()
 
     def _close(self) -> None:
-        self.opened_at, self.looks = None, 0
+        self.is_open, self.lasted, self.looks = False, 0.0, 0

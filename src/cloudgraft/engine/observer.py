@@ -192,7 +192,7 @@ class Observer:
         """How to read this list: no absence is believed while it misses too many machines at once."""
         looker = Looker(self._around.identity, self.traits, self._caller.settings)
         missing, total = await self._missing(listing, looker)
-        turn = self.absence.look(missing, total, listing.began, self._around.settings.absence)
+        turn = self.absence.look(missing, total, self._around.settings.absence, passed=listing.passed)
         if turn is not Turn.NONE:
             await self._tell("breaker" if turn is Turn.OPENED else "breaker_closed", self._absence_message(turn))
         return replace(looker, is_doubted=self.absence.is_open, accepted=self.absence.accepted)

@@ -103,7 +103,7 @@ class Repairer:
         due = [record for record, at in dead if now >= at]
         breaker = self.breakers.setdefault(group, Breaker())
         limit = BreakerLimit(share=settings.max_share, few=1)
-        if breaker.look({record.name for record in due}, running, now, limit) is Turn.OPENED:
+        if breaker.look({record.name for record in due}, running, limit) is Turn.OPENED:
             event = happened("breaker", now, _held_back(group, breaker), cloud=spec.cloud, group=group)
             await self._around.writer.write(lambda: Change(events=(event,)))
         if breaker.is_open:

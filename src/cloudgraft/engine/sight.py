@@ -41,6 +41,11 @@ class Listing:
     twins: Mapping[str, Sequence[Machine]]  # all of each name that there is more than once
 
     @property
+    def passed(self) -> float:
+        """Seconds observed since the list before; none after a failure, and of a long gap only a part."""
+        return 0.0 if self.follows is None else min(self.began - self.follows, LONGEST_GAP)
+
+    @property
     def is_whole(self) -> bool:
         """Whether every machine that there is must be in it."""
         return not isinstance(self.machines, PartialList) or self.machines.is_whole
@@ -233,7 +238,7 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
 def _observe(record: MachineRecord, sight: Sight, listing: Listing) -> float:
     """Counts the seconds since the list before, if both cover the machine and none failed in between."""
     before, sight.listed_at = sight.listed_at, listing.began
-    passed = min(listing.began - before, LONGEST_GAP) if before is not None and before == listing.follows else 0.0
+    passed = listing.passed if before == listing.follows else 0.0
     sight.awaited_for = sight.awaited_for + passed if record.state in _AWAITED else 0.0
     return passed
 
