@@ -135,7 +135,8 @@ class Routing:
         for cloud in options.clouds:
             own = self._config.clouds[cloud].engine.guards if cloud in self._config.clouds else None
             for field, key in _GUARDS.items():
-                if own is not None and getattr(own, field) and not any(getattr(one, field) for one in limits):
+                is_limited = own is not None and getattr(own, field) is not None
+                if is_limited and all(getattr(one, field) is None for one in limits):
                     message = f"has no {key}, and that of cloud {cloud} does not count what this router makes there"
                     hint = f"set it in clouds.{name}.engine.guards, or in guards for all clouds"
                     yield where.document.problem((*where.path, "engine"), message, hint)

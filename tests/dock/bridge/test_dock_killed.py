@@ -68,12 +68,7 @@ async def test_what_is_killed_in_mid_create_costs_no_second_machine(tmp_path: Pa
         wanted = group(machine={"shape": "small"})
         async with live(tmp_path, blueprint({"a": driver}, wanted)) as engine:
             provider = EngineProvider(engine)
-
-            async def is_served() -> bool:
-                await provider.refresh()  # as the autoscaler does, loop by loop
-                return not engine.left_out()
-
-            await until(is_served, what="the driver has dialled in", seconds=60)
+            await until(lambda: not engine.trouble(), what="the driver has dialled in", seconds=60)
             cloud.chaos(create={"lost": {"next": 1}})
             await provider.increase_size("g", 1)
             await until(lambda: len(cloud.ledger()) == 1, what="the cloud has made it", seconds=40)
