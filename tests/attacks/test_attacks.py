@@ -23,7 +23,6 @@ from cloudgraft.certs.authority import issue_client
 from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Served, serving
-from cloudgraft.wire.externalgrpc import RPCS
 from tests.attacks import frames
 from tests.attacks.attacks import METHOD, Http2, Target, Toll, flood
 from tests.conditions import until
@@ -60,7 +59,7 @@ class Place:
     def value(self, name: str, **labels: str) -> float:
         return self.served.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
-    async def call(self) -> None:
+    async def call(self, method: str = METHOD) -> None:
         """A call of the autoscaler, on a connection of its own."""
         certs = self.served.certificates
         assert certs is not None
@@ -69,8 +68,8 @@ class Place:
         )
         options = (("grpc.use_local_subchannel_pool", 1),)
         async with grpc.aio.secure_channel(self.served.address, credentials, options=options) as channel:
-            node_groups: Any = channel.unary_unary(RPCS["NodeGroups"].path)
-            await node_groups(b"", timeout=20)
+            call: Any = channel.unary_unary(method)
+            await call(b"", timeout=20)
 
 
 @asynccontextmanager
@@ -120,6 +119,26 @@ async def test_a_connection_that_is_refused_again_and_again_is_closed(tmp_path: 
             await flood(connection, BLOCK)
         assert place.refused("flood") == 1
         await place.call()
+
+
+async def test_a_stranger_is_refused_for_methods_that_are_not_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with attacked(tmp_path) as place:
+        async with connected(place) as (connection, _):
+            await flood(connection, frames.header_block("/no.such.Service/Method"))
+        assert place.refused("not_allowed") >= 20
+        assert place.refused("flood") == 1
+        await place.call()
+    assert "allowedClients: somebody-else" in caplog.text
+
+
+async def test_an_allowed_client_hears_that_a_method_is_not_there(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as place:
+        with pytest.raises(grpc.aio.AioRpcError) as told:
+            await place.call("/no.such.Service/Method")
+        assert told.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert place.refused("not_allowed") == 0
 
 
 async def test_streams_beyond_the_limit_are_reset(tmp_path: Path) -> None:

@@ -41,7 +41,12 @@ class Place:
         self.hub = Hub(access=self.access, classes=classes, settings=settings)
         handlers = [*self.hub.handlers(), EngineService(self.hub, None, self.access).handler()]
         self.listener = DockListener(
-            handlers, listen="127.0.0.1:0", tls=None, settings=settings, metrics=ListenerMetrics(self.registry)
+            handlers,
+            listen="127.0.0.1:0",
+            tls=None,
+            settings=settings,
+            access=self.access,
+            metrics=ListenerMetrics(self.registry),
         )
         self.access.watch = self.listener.watch
 
@@ -65,7 +70,7 @@ async def attacked(directory: Path) -> AsyncIterator[tuple[Place, Http2, Toll]]:
         await place.listener.close(0)
 
 
-@pytest.mark.parametrize("method", [f"/{V1_SERVICE}/GetSecret", f"/{DRIVER_SERVICE}/List"])
+@pytest.mark.parametrize("method", [f"/{V1_SERVICE}/GetSecret", f"/{DRIVER_SERVICE}/List", "/no.such.Service/Method"])
 async def test_an_unknown_caller_is_refused_at_the_headers(tmp_path: Path, method: str) -> None:
     async with attacked(tmp_path) as (place, connection, toll):
         block = frames.header_block(method)

@@ -69,7 +69,7 @@ class DockLink:
             self._engines = EngineService(self.hub, self.classes, self.access)
             handlers = [*self.hub.handlers(), self._engines.handler()]
             self.listener = DockListener(
-                handlers, listen=dock.listen, tls=_tls(dock), settings=settings, metrics=metrics
+                handlers, listen=dock.listen, tls=_tls(dock), settings=settings, access=self.access, metrics=metrics
             )
             self.access.watch = self.listener.watch
         except ConfigError:

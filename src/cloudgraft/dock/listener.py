@@ -14,11 +14,14 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft.certs.pem import TlsMaterial, load_tls, stamp
 from cloudgraft.dock.hub_settings import HubSettings
+from cloudgraft.dock.ports import Access, Context
 from cloudgraft.dock.service import listener_limits, server_options
 from cloudgraft.net.metrics import UNKNOWN, ListenerMetrics
-from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, UnavailableError
 from cloudgraft.server.connection_watch import ConnectionWatch
+from cloudgraft.server.headers_first import UnknownMethods
 from cloudgraft.server.listen import check_exposure, has_port
+from cloudgraft.server.listener import abort
 
 __all__ = ["DockListener", "DockTlsFiles"]
 
@@ -44,11 +47,16 @@ class DockListener:
         listen: str,
         tls: DockTlsFiles | None,
         settings: HubSettings,
+        access: Access,
         metrics: ListenerMetrics | None = None,
     ) -> None:
-        """Reads the certificates; without TLS only a loopback address is accepted (law 9)."""
+        """Reads the certificates; without TLS only a loopback address is accepted (law 9).
+
+        ``access`` knows the callers. The handlers check them; the listener checks who calls methods that do not exist.
+        """
         check_exposure(listen, secure=tls is not None, insecure=False)
         self._handlers = handlers
+        self._access = access
         self._listen = listen
         self._tls = _Reloading(tls) if tls is not None else None
         self._options = server_options(settings)
@@ -79,7 +87,7 @@ class DockListener:
     async def open(self) -> None:
         """Opens the port; raises UnavailableError when it cannot be had."""
         server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._calls)
-        server.add_generic_rpc_handlers(tuple(self._handlers))
+        server.add_generic_rpc_handlers((*self._handlers, UnknownMethods(self._admit)))
         try:
             if self._tls is None:
                 self._port = server.add_insecure_port(self.address)
@@ -93,6 +101,11 @@ class DockListener:
         self._server = server
         if has_port(self._listen):
             self.watch.start(self._port)
+
+    async def _admit(self, context: Context, _method: str) -> None:
+        if self._access.identify(context) is None:
+            error = AuthenticationError("the dock does not know this caller: it needs a certificate or a token")
+            await abort(context, error)
 
     async def close(self, grace: float) -> None:
         """Takes no new calls, gives those under way so many seconds, then cuts them."""

@@ -12,7 +12,7 @@ import grpc.aio
 from cloudgraft.certs.client_names import names_in_pem
 from cloudgraft.net.rate_limited_log import RateLimitedLog
 from cloudgraft.server.connection_watch import ConnectionWatch
-from cloudgraft.server.headers_first import only_message
+from cloudgraft.server.headers_first import UnknownMethods, only_message
 
 log = logging.getLogger("cloudgraft.server")
 
@@ -43,6 +43,15 @@ class AllowedClients:
     def guarded(self, service: grpc.GenericRpcHandler) -> grpc.GenericRpcHandler:
         """The same service, with the check in front of each method."""
         return _Guarded(service, self._guard)
+
+    def unknown_methods(self) -> grpc.GenericRpcHandler:
+        """Answers calls of methods that no service has, with the same check."""
+        return UnknownMethods(self._admit)
+
+    async def _admit(self, context: Context, method: str) -> None:
+        if self._allowed and self._allowed.isdisjoint(names := client_names(context.auth_context())):
+            await self._refused(names, context, method)
+        self._watch.trust(context.peer())
 
     def _guard(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
         # One of the four is set; gRPC's types describe only the one with threads, not the asyncio one.

@@ -165,6 +165,7 @@ class Listener:
         # Not enable_server_reflection(): it would take the guard for a server with threads.
         servicer = reflection.aio.ReflectionServicer(names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, registry)
+        server.add_generic_rpc_handlers((self._allowed.unknown_methods(),))
         self._port = self._bind(server)
         await server.start()
         self._server = server

@@ -99,7 +99,7 @@ class Harbour:
         self.hub = Hub(access=self.drivers, classes=self.classes, settings=CALM)
         self.engine_service = EngineService(self.hub, self.classes, self.engines)
         handlers = [*self.hub.handlers(), self.engine_service.handler()]
-        self.listener = DockListener(handlers, listen="127.0.0.1:0", tls=None, settings=CALM)
+        self.listener = DockListener(handlers, listen="127.0.0.1:0", tls=None, settings=CALM, access=self.drivers)
         self.runners: list[DockRunner] = []
 
     async def __aenter__(self) -> Self:

@@ -69,7 +69,7 @@ class Rows:
 async def engine_of(fleet: Fleet) -> AsyncIterator[DockDriver]:
     """An engine's cloud, over a socket."""
     service = EngineService(fleet, OneClass(), Doors())
-    listener = DockListener([service.handler()], listen="127.0.0.1:0", tls=None, settings=HubSettings())
+    listener = DockListener([service.handler()], listen="127.0.0.1:0", tls=None, settings=HubSettings(), access=Doors())
     await listener.open()
     cloud = DockDriver(dock_options(address=listener.address))
     try:
