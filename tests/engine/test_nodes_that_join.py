@@ -13,7 +13,7 @@ from cloudgraft.engine.explain import explain
 from cloudgraft.engine.nodes import Nodes
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.report import make_report
-from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.conditions import until
 from tests.engine.clusters import MemoryCluster
@@ -281,3 +281,24 @@ async def test_without_a_cluster_no_machine_is_expected_to_have_a_node(tmp_path:
         assert state(case, name) == "running"
         (told,) = (await make_report(case.engine, group="g")).groups[0].machines
         assert (told.joined, told.node) == (None, None)
+
+
+async def test_a_boot_whose_node_is_ready_is_not_given_up_for_lists_without_it(tmp_path: Path) -> None:
+    """It would be deleted as soon as a list shows it again. The same while nobody knows whether its node is ready."""
+    cluster, cloud = MemoryCluster(), Cloud()
+    cloud.shown = lambda machine: replace(machine, state=MachineState.PENDING)
+    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+        await case.provider.increase_size("g", 1)
+        await case.turns(2)
+        (record,) = case.machines(State.BOOTING)
+        cluster.join(record.name)
+        for is_known in (True, False):
+            cluster.is_known, cloud.is_blind = is_known, True
+            await case.turns(3)
+            cluster.is_known, cloud.is_blind = True, False
+            await case.turns(3)
+            assert (case.records(State.BOOTING), cloud.deleted) == (1, [])
+        cluster.leave(record.name)
+        cloud.is_blind = True
+        await case.turns(3)
+        assert case.records(State.FAILED) == 1

@@ -10,7 +10,7 @@ from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.observer import SLICE, Observer
 from cloudgraft.engine.sight import Sight
-from cloudgraft.engine.states import is_lost, is_released, was_found
+from cloudgraft.engine.states import is_lost, was_found, was_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.sdk.driver import ProviderIdBy
@@ -29,7 +29,7 @@ def claim_of(record: MachineRecord, sight: Sight | None, fleet: Fleet, *, is_our
     a cloud has two machines for one intent, nobody writes either's providerID on a node that may be the other's.
     """
     is_gone = record.state is State.GONE
-    if is_released(record) or (is_gone and record.ordered_at is None):
+    if was_released(record) or (is_gone and record.ordered_at is None):
         return None
     group = fleet.groups.get(record.group)
     seen = sight.machine if sight is not None and not is_gone else None

@@ -91,7 +91,7 @@ def failure(code: str, message: str, error_class: int = ErrorClass.OTHER) -> Err
 def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """The next thing to do about this machine."""
     if was_released(record):
-        return _released(record, sight)
+        return _released(record, sight, at)
     own = _RULES[record.state](record, sight, at)
     if isinstance(own, Move):
         return own  # first what is known: the record must have the id of the machine that is kept
@@ -169,7 +169,7 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
             return _failed(record, at, _boot_failure(seen, why), **news)
         if news:
             return Move(amend(record, **news), "the cloud tells more of it", kind=None)
-    elif sight.is_absent:
+    elif sight.is_absent and at.sees_nodes and not sight.is_ready:  # it would be deleted if a list showed it again
         why = "it disappeared from its cloud before it ran"
         return _failed(record, at, failure("vanished", why), presence=Presence.NONE)
     if _is_overdue(sight, at) and not sight.is_ready:
@@ -265,14 +265,16 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", "returned")
 
 
-def _released(record: MachineRecord, sight: Sight) -> Decision:
+def _released(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """An operator's word stands while the cloud has the machine. Then the record may be forgotten like any other.
 
-    Until it is, the word stands too: lists that were wrong twice must not give a machine back to us.
+    Until it is, the word stands too: lists that were wrong twice must not give a machine back to us. So it is kept from
+    now on for as long as one that is gone, however long ago it was released.
     """
     if sight.is_absent and is_released(record):
         why = "the cloud does not have it any more"
-        return Move(amend(record, presence=Presence.NONE, error=failure(RELEASED, why)), why, kind=None)
+        gone = {"presence": Presence.NONE, "gone_at": at.now}
+        return Move(amend(record, error=failure(RELEASED, why), **gone), why, kind=None)
     return Stay()
 
 
