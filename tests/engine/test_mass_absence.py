@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,8 @@ import pytest
 
 from cloudgraft.engine.accept_loss import accept_loss
 from cloudgraft.engine.specs import MASS_ABSENCE, EngineSettings
+from cloudgraft.joining.claims import Stage
+from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Scope, State
@@ -20,6 +22,17 @@ from tests.engine.stepped import Cloud, blueprint, stepped
 from tests.engine.stepped import group as a_group
 
 HOLD = MASS_ABSENCE.hold or 0.0
+
+
+class Hiding(Cloud):
+    """Lists without some of its machines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: set[str] = set()
+
+    async def list(self) -> Sequence[Machine]:
+        return [machine for machine in await super().list() if machine.machine_id not in self.hidden]
 
 
 @pytest.fixture
@@ -128,6 +141,34 @@ async def test_a_missing_machine_is_believed_gone_when_its_node_is_not_ready(tmp
         await case.turns(4)
         assert [r.name for r in case.machines(State.GONE)] == [names[0]]
         assert sorted(r.name for r in case.machines(State.RUNNING)) == sorted(names[1:])
+
+
+async def test_not_ready_nodes_bear_nothing_out_while_most_are_not_ready(tmp_path: Path) -> None:
+    """A network that is away takes kubelets and the cloud's own parts with it."""
+    cluster, cloud = MemoryCluster(), Cloud()
+    async with stepped(tmp_path, blueprint({"a": cloud}, a_group(min_size=5)), cluster=cluster) as case:
+        names = await case.grow(5)
+        cluster.join(*names)
+        await case.turns(1)
+        cluster.fall_ill(case.clock.now(), *names)
+        cloud.is_blind = True
+        await case.turns(5)
+        assert (case.records(State.RUNNING), len(cloud.machines)) == (5, 5)
+        assert set(cluster.stages().values()) == {Stage.WANTED}, "no Node object is removed"
+
+
+async def test_many_that_go_a_few_at_a_time_are_held_back_too(tmp_path: Path) -> None:
+    cloud = Hiding()
+    async with stepped(tmp_path, blueprint({"a": cloud}, a_group(min_size=6))) as case:
+        await case.grow(6)
+        ids = list(cloud.machines)
+        for start in (0, 2, 4):
+            cloud.hidden.update(ids[start : start + 2])
+            await case.turns(3)
+        assert (case.records(State.GONE), len(await case.events("breaker"))) == (2, 1)
+        cloud.hidden.clear()
+        await case.turns(3)
+        assert (case.records(State.GONE), len(await case.events("breaker_closed"))) == (0, 1)
 
 
 async def test_an_operator_may_accept_that_half_a_group_is_broken(rig: Rig) -> None:

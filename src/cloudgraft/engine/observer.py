@@ -15,7 +15,7 @@ from cloudgraft.engine.intents import found
 from cloudgraft.engine.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
 from cloudgraft.engine.renaming import moved_here
 from cloudgraft.engine.sight import Indexing, Listing, Looker, Sight, look
-from cloudgraft.engine.states import is_released
+from cloudgraft.engine.states import is_lost, is_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.true_names import renamed, true_names
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
@@ -46,6 +46,7 @@ class Observer:
         self._told: set[str] = set()  # machine ids of orphans that were told of
         self._listed = False  # since we started
         self.absence = Breaker()  # of machines that lists miss
+        self._missed: dict[str, float] = {}  # by name: when lists began to miss it
 
     @property
     def traits(self) -> DriverTraits:
@@ -190,9 +191,11 @@ class Observer:
 
     async def _looker(self, listing: Listing) -> Looker:
         """How to read this list: no absence is believed while it misses too many machines at once."""
-        looker = Looker(self._around.identity, self.traits, self._caller.settings)
+        around = self._around
+        looker = Looker(around.identity, self.traits, self._caller.settings, trusts_nodes=not around.nodes.is_dark)
         missing, total = await self._missing(listing, looker)
-        turn = self.absence.look(missing, total, self._around.settings.absence, passed=listing.passed)
+        lost = self._lost_before(missing, listing)
+        turn = self.absence.look(missing | lost, total + len(lost), around.settings.absence, passed=listing.passed)
         if turn is not Turn.NONE:
             await self._tell("breaker" if turn is Turn.OPENED else "breaker_closed", self._absence_message(turn))
         return replace(looker, is_doubted=self.absence.is_open, accepted=self.absence.accepted)
@@ -214,7 +217,20 @@ class Observer:
 
     def _is_doubtful(self, record: MachineRecord, listing: Listing, looker: Looker) -> bool:
         sight = self.sight(record.name)
-        return sight.unready_since is None and looker.must_show(record, sight, listing)
+        return not looker.is_borne_out(sight) and looker.must_show(record, sight, listing)
+
+    def _lost_before(self, missing: set[str], listing: Listing) -> set[str]:
+        """Machines whose absence was believed lately: many that go a few at a time are suspicious too."""
+        hold, known = self._around.settings.absence.hold, self._around.fleet.machines
+        self._missed = {
+            name: since
+            for name, since in self._missed.items()
+            if (hold is None or listing.began - since < hold)
+            and (name in missing or (name in known and _has_vanished(known[name], listing)))
+        }
+        for name in missing:
+            self._missed.setdefault(name, listing.began)
+        return self._missed.keys() - missing
 
     def _absence_message(self, turn: Turn) -> str:
         if turn is Turn.CLOSED:
@@ -231,7 +247,7 @@ class Observer:
         limit = self._around.settings.absence
         return (
             f"the list of cloud {self.name} misses {len(self.absence.affected)} of {self.absence.total} machines at "
-            f"once; none of them is taken for gone until that has lasted {(limit.hold or 0) / 60:.3g} minutes and "
+            f"once; no more of them is taken for gone until that has lasted {(limit.hold or 0) / 60:.3g} minutes and "
             f"{limit.looks} lists. If they are really gone, run `cloudgraft accept-loss --cloud {self.name}`"
         )
 
@@ -344,6 +360,12 @@ async def _indexed(machines: Sequence[Machine], began: float, follows: float | N
 
 def _is_over(record: MachineRecord) -> bool:
     return record.state is State.GONE and not is_released(record)
+
+
+def _has_vanished(record: MachineRecord, listing: Listing) -> bool:
+    """Whether it is over with a machine because lists missed it, and this one does too."""
+    is_listed = record.machine_id in listing.by_id or record.name in listing.by_name
+    return not is_listed and (is_lost(record) or (record.state is State.FAILED and record.presence is Presence.NONE))
 
 
 def _adopted(record: MachineRecord, now: float) -> Event:

@@ -188,6 +188,7 @@ class Looker:
     settings: CloudSettings
     is_doubted: bool = False  # it misses so many machines at once that no absence is believed
     accepted: AbstractSet[str] = frozenset()  # names of machines whose absence is believed all the same
+    trusts_nodes: bool = True  # False while most nodes are not ready: then that says nothing of any machine
 
     def must_show(self, record: MachineRecord, sight: Sight, listing: Listing) -> bool:
         """Whether the machine must be in this list, if it exists."""
@@ -195,9 +196,13 @@ class Looker:
             return False  # such a list proves nothing, unless the cloud has also accepted to delete it
         return listing.began >= believable_from(record, sight, self.traits, self.settings)
 
+    def is_borne_out(self, sight: Sight) -> bool:
+        """Whether the cluster says too that something is wrong with the machine."""
+        return self.trusts_nodes and sight.unready_since is not None
+
     def holds_back(self, record: MachineRecord, sight: Sight) -> bool:
-        """Whether the absence of this machine is not believed yet. A node that is not ready bears it out."""
-        return self.is_doubted and record.name not in self.accepted and sight.unready_since is None
+        """Whether the absence of this machine is not believed yet."""
+        return self.is_doubted and record.name not in self.accepted and not self.is_borne_out(sight)
 
 
 def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) -> None:
