@@ -11,7 +11,7 @@ from cloudgraft.engine.delete_guard import DeleteGuard
 from cloudgraft.engine.explain import explain
 from cloudgraft.engine.report import make_report
 from cloudgraft.engine.specs import EngineSettings, GuardLimits
-from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.records import Change, Event, State
@@ -187,3 +187,30 @@ def test_a_clock_that_was_set_back_holds_a_deletion_for_an_hour_only() -> None:
     guard.load([Event(at=9 * HOUR, kind="removal", message="", cloud="a", data={"machine_id": "1"})], HOUR)
     assert guard.refusal("a", "2", 1.9 * HOUR)
     assert not guard.refusal("a", "2", 2 * HOUR)
+
+
+class OneId(Cloud):
+    """Gives every machine the same id, as a cloud does that gives the lowest free one."""
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        machine = Machine(name=spec.name, machine_id="100", tags=dict(spec.tags), state=MachineState.FAILED)
+        self.machines["100"] = machine
+        return machine
+
+
+async def test_another_machine_with_the_same_id_counts_again(tmp_path: Path) -> None:
+    cloud = OneId()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+        for _ in range(4):
+            await case.provider.increase_size("g", 1)
+            await case.turns(4)
+        assert cloud.deleted == ["100"] * 2
+
+
+def test_what_counted_already_is_not_taken_for_new() -> None:
+    guard = DeleteGuard()
+    guard.configure(GuardLimits(max_deletes_per_hour=1), {})
+    assert guard.count("a", "m", 0.0, name="one")
+    assert not guard.count("a", "m", 1.0, name="one"), "so that a journal that fails now does not take it back"
+    assert guard.refusal("a", "m", 2.0, name="one") == ""
+    assert guard.refusal("a", "m", 2.0, name="two")

@@ -172,6 +172,10 @@ class ClusterView:
     def is_disputed(self, name: str) -> bool:
         return name in self._match().disputed
 
+    def is_ready_node(self, provider_id: str, name: str) -> bool:
+        nodes = [found.node for found in self._kubernetes.nodes.values()]
+        return any(node.ready and (node.provider_id == provider_id or node.name == name) for node in nodes)
+
     def listen(self, on_change: Callable[[], None]) -> None:
         self._listeners.append(on_change)
 

@@ -34,6 +34,9 @@ class Cluster(Protocol):
     def is_disputed(self, name: str) -> bool:
         """Whether this machine may have one of several nodes: then nobody can say that it has not joined."""
 
+    def is_ready_node(self, provider_id: str, name: str) -> bool:
+        """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
+
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""
 

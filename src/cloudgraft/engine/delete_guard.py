@@ -25,7 +25,8 @@ class DeleteGuard:
     """Counts deletions of the last hour, each machine once however often its cloud is asked."""
 
     def __init__(self) -> None:
-        self._counted: dict[tuple[str, str], float] = {}  # by cloud and machine id: when
+        # By cloud, machine id and name in the journal, since some clouds give ids away again: when.
+        self._counted: dict[tuple[str, str, str], float] = {}
         self._limits: dict[str, int] = {}  # by cloud; empty for all of them
 
     def configure(self, overall: GuardLimits, clouds: Mapping[str, GuardLimits]) -> None:
@@ -39,12 +40,14 @@ class DeleteGuard:
 
     def load(self, events: Iterable[Event], now: float) -> None:
         """Counts what the journal has of the last hour, in place of what was counted before."""
-        self._counted = {(event.cloud, str(event.data.get("machine_id", ""))): min(event.at, now) for event in events}
+        self._counted = {
+            (event.cloud, str(event.data.get("machine_id", "")), event.machine): min(event.at, now) for event in events
+        }
 
-    def refusal(self, cloud: str, machine_id: str, now: float) -> str:
-        """Why this machine may not be deleted now; empty when it may."""
+    def refusal(self, cloud: str, machine_id: str, now: float, *, name: str = "") -> str:
+        """Why this machine may not be deleted now; empty when it may. ``name``: the journal's, if it has one."""
         self._counted = {key: at for key, at in self._counted.items() if at > now - HOUR}
-        if self.is_counted(cloud, machine_id):
+        if (cloud, machine_id, name) in self._counted:
             return ""  # its cloud is asked once more
         for scope, key, end in (
             (cloud, f"clouds.{cloud}.engine.guards", ""),
@@ -55,17 +58,16 @@ class DeleteGuard:
                 return f"{key}.{_NAME} is {limit}{end}"
         return ""
 
-    def count(self, cloud: str, machine_id: str, now: float) -> None:
-        """A machine is about to be deleted."""
-        self._counted.setdefault((cloud, machine_id), now)
+    def count(self, cloud: str, machine_id: str, now: float, *, name: str = "") -> bool:
+        """A machine is about to be deleted; returns whether that counts, or counted already."""
+        key = (cloud, machine_id, name)
+        is_new = key not in self._counted
+        self._counted.setdefault(key, now)
+        return is_new
 
-    def uncount(self, cloud: str, machine_id: str) -> None:
-        """It was not: the journal could not be written."""
-        self._counted.pop((cloud, machine_id), None)
-
-    def is_counted(self, cloud: str, machine_id: str) -> bool:
-        """Whether its deletion counts already."""
-        return (cloud, machine_id) in self._counted
+    def uncount(self, cloud: str, machine_id: str, *, name: str = "") -> None:
+        """What was just counted was not deleted: the journal could not be written."""
+        self._counted.pop((cloud, machine_id, name), None)
 
     def use(self, now: float) -> list[GuardUse]:
         """What is used of every limit that is set."""
@@ -75,4 +77,4 @@ class DeleteGuard:
         ]
 
     def _used(self, scope: str, now: float) -> int:
-        return sum(scope in ("", cloud) and at > now - HOUR for (cloud, _), at in self._counted.items())
+        return sum(scope in ("", cloud) and at > now - HOUR for (cloud, _, _), at in self._counted.items())

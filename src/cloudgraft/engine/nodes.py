@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.sight import LONGEST_GAP, Sight
 from cloudgraft.joining.match import Problem
+from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["NodeCount", "Nodes"]
@@ -39,6 +40,15 @@ class Nodes:
     def is_known(self) -> bool:
         """Whether there is a cluster, and what it shows is fresh enough to act on."""
         return self.cluster is not None and self.cluster.is_known
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing hides which machines are in use: the cluster is known, or there is none to be seen."""
+        return self.cluster is None or self.is_known
+
+    def is_used(self, machine: Machine) -> bool:
+        """Whether a machine that the journal does not have is a ready node of the cluster."""
+        return self.cluster is not None and self.cluster.is_ready_node(machine.provider_id or "", machine.name)
 
     def problems(self) -> Sequence[Problem]:
         """What keeps nodes from being known or looked after, at present."""

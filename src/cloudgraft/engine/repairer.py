@@ -128,7 +128,7 @@ class Repairer:
         why = _why(sight, now)
         if self._around.observes_only(current.cloud):
             return observed(sight, current, f"replace it: {why}", now)
-        refusal = self._around.deletions.refusal(current.cloud, current.machine_id, now)
+        refusal = self._around.deletions.refusal(current.cloud, current.machine_id, now, name=current.name)
         error = failure("guard", refusal) if refusal else self._refusal() or self._ask(spec)
         if error is not None:  # half a machine is better than none
             return self._held_back(current, f"{why}, and it cannot be replaced now: {error.message}", now)

@@ -144,17 +144,19 @@ class Sender:
         if not self._around.may_act():
             return
         begun: list[Machine] = []
+        counted: list[str] = []
         try:
-            await self._around.writer.write(lambda: self._deletion(name, begun))
+            await self._around.writer.write(lambda: self._deletion(name, begun, counted))
         except BaseException:  # whatever it was, no call was made, and the next list has it decided about again
-            for machine in begun:
+            if begun:
                 self._observer.sight(name).is_calling = False
-                self._around.deletions.uncount(self._caller.settings.name, machine.machine_id)
+            for machine_id in counted:
+                self._around.deletions.uncount(self._caller.settings.name, machine_id, name=name)
             raise
         for machine in begun:
             self._caller.delete(name, machine)
 
-    def _deletion(self, name: str, begun: list[Machine]) -> Change:
+    def _deletion(self, name: str, begun: list[Machine], counted: list[str]) -> Change:
         """Decides in turn with all changes: what is just being taken back must not be deleted."""
         now = self._around.clock.now()
         record = self._around.fleet.machines.get(name)
@@ -167,10 +169,11 @@ class Sender:
         events: list[Event] = []
         if decision.kind or is_given_up(record):
             why = decision.cause or (record.error.message if record.error else "it failed")
-            refusal = self._around.deletions.refusal(record.cloud, decision.machine.machine_id, now)
+            refusal = self._around.deletions.refusal(record.cloud, decision.machine.machine_id, now, name=name)
             if refusal:
                 return self._held_back(record, sight, f"its deletion waits ({why}): {refusal}", now)
             events += self._counted(record, decision.machine, why, now)
+            counted += [decision.machine.machine_id for _ in events]
         sight.is_calling = True
         begun.append(decision.machine)
         if decision.kind and decision.machine.machine_id not in sight.told:
@@ -181,9 +184,8 @@ class Sender:
 
     def _counted(self, record: MachineRecord, machine: Machine, why: str, now: float) -> list[Event]:
         """Counts a deletion that nobody ordered; the event is what a restart counts."""
-        if self._around.deletions.is_counted(record.cloud, machine.machine_id):
+        if not self._around.deletions.count(record.cloud, machine.machine_id, now, name=record.name):
             return []  # its cloud is asked once more
-        self._around.deletions.count(record.cloud, machine.machine_id, now)
         message = f"machine {machine.machine_id} is being deleted, and nobody ordered it: {why}"
         return [about(record, now, message, kind=REMOVAL, machine_id=machine.machine_id)]
 

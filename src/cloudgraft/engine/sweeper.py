@@ -19,7 +19,7 @@ __all__ = ["Sweeper"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_PATIENCE: Final = 3600.0  # seconds that an orphan must have been there, as far as this process remembers
+_PATIENCE: Final = 3600.0  # seconds that lists must have shown an orphan, as far as this process remembers
 _AGAIN: Final = 300.0  # seconds before a call that did not help is made again
 
 
@@ -30,7 +30,7 @@ class Sweeper:
         self._observer = observer
         self._caller = caller
         self._around = around
-        self._since: dict[str, float] = {}  # by machine id
+        self._seen_for: dict[str, float] = {}  # by machine id: observed seconds
         self._tried: dict[str, float] = {}
         self._held: dict[str, str] = {}  # by machine id: why it is not deleted, as it was told
 
@@ -43,46 +43,52 @@ class Sweeper:
         now, around = self._around.clock.now(), self._around
         ours = (o for o in self._observer.orphans if around.identity.looks_ours(o.machine))
         orphans = {o.machine.machine_id: o for o in ours if _is_fair_game(o)}
-        self._since = {id_: self._since.get(id_, now) for id_ in orphans}
+        listing = self._observer.listing
+        passed = listing.began - listing.follows if listing is not None and listing.follows is not None else 0.0
+        self._seen_for = {id_: self._seen_for[id_] + passed if id_ in self._seen_for else 0.0 for id_ in orphans}
         self._tried = {id_: at for id_, at in self._tried.items() if id_ in orphans}
         self._held = {id_: why for id_, why in self._held.items() if id_ in orphans}
         if not around.settings.delete_orphans or not self._observer.may_create:
             return
         for id_, orphan in orphans.items():
-            is_due = now - self._since[id_] >= _PATIENCE and now - self._tried.get(id_, -_AGAIN) >= _AGAIN
+            is_due = self._seen_for[id_] >= _PATIENCE and now - self._tried.get(id_, -_AGAIN) >= _AGAIN
             is_paused = around.fleet.pause_of(orphan.group or "", orphan.cloud) is not None
-            if is_due and not is_paused and around.may_act() and self._caller.free(now):
+            if is_due and not is_paused and around.nodes.is_clear and around.may_act() and self._caller.free(now):
                 await self._delete(orphan, now)
 
     async def _delete(self, orphan: Orphan, now: float) -> None:
         """Deletes it once the journal says so, unless it was taken in, or a guard or observeOnly says not to."""
         begun: list[Machine] = []
+        counted: list[str] = []
         id_ = orphan.machine.machine_id
         try:
-            await self._around.writer.write(lambda: self._deletion(orphan, now, begun))
+            await self._around.writer.write(lambda: self._deletion(orphan, now, begun, counted))
         except BaseException:
-            self._around.deletions.uncount(orphan.cloud, id_)
+            for machine_id in counted:
+                self._around.deletions.uncount(orphan.cloud, machine_id)
             raise
         if begun and self._around.fleet.by_machine_id(orphan.cloud, id_) is None:
             self._tried[id_] = now
             self._caller.remove(orphan.machine).add_done_callback(self._tell)
 
-    def _deletion(self, orphan: Orphan, now: float, begun: list[Machine]) -> Change:
+    def _deletion(self, orphan: Orphan, now: float, begun: list[Machine], counted: list[str]) -> Change:
         around, id_ = self._around, orphan.machine.machine_id
         if around.fleet.by_machine_id(orphan.cloud, id_) is not None:
             return Change()
         if around.observes_only(orphan.cloud):
             return self._withheld(orphan, now, "observed", "observeOnly is set; otherwise cloudgraft would delete it")
+        if around.nodes.is_used(orphan.machine):
+            return self._withheld(orphan, now, "orphan", "its node is ready, so that only you adopt or delete it")
         refusal = around.deletions.refusal(orphan.cloud, id_, now)
         if refusal:
             return self._withheld(orphan, now, "guard", f"its deletion waits: {refusal}")
         begun.append(orphan.machine)
-        if around.deletions.is_counted(orphan.cloud, id_):
+        if not around.deletions.count(orphan.cloud, id_, now):
             return Change()
-        around.deletions.count(orphan.cloud, id_, now)
+        counted.append(id_)
         message = (
             f"machine {id_} ({orphan.machine.name}) has our marks and has not been in the journal for "
-            f"{(now - self._since[id_]) / 60:.0f} minutes; engine.orphans.delete says to delete it"
+            f"{self._seen_for[id_] / 60:.0f} minutes; engine.orphans.delete says to delete it"
         )
         return Change(events=[_event(kind, orphan, now, message) for kind in ("orphan_deleted", REMOVAL)])
 

@@ -265,7 +265,7 @@ class Worker:
             settings=around.settings,
             may_create=self.observer.may_create,
             sees_cloud=self.observer.health.failures == 0,
-            sees_nodes=around.nodes.cluster is None or around.nodes.is_known,
+            sees_nodes=around.nodes.is_clear,
             is_paused=around.fleet.pause_of(record.group, record.cloud) is not None,
             is_served=record.group in around.fleet.groups,
             refusal=refusal,

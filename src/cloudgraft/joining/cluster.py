@@ -108,6 +108,10 @@ class Cluster:
         """Whether it is not certain which of several nodes is this machine's."""
         return name in self._match().disputed
 
+    def is_ready_node(self, provider_id: str, name: str) -> bool:
+        """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
+        return any(node.ready and _is_of(node, provider_id, name) for node in self._nodes.objects.values())
+
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""
         self._listeners.append(on_change)
@@ -172,3 +176,7 @@ class Cluster:
                 self._told.add(problem)
                 extra = {"node": problem.node, "machine": problem.machine, "problem": problem.kind.value}
                 _LOG.warning("%s", problem.message, extra=extra)
+
+
+def _is_of(node: Node, provider_id: str, name: str) -> bool:
+    return node.provider_id == provider_id if node.provider_id and provider_id else node.name == name
