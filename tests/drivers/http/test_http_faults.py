@@ -440,3 +440,36 @@ async def test_a_list_without_end_is_an_error_and_no_shorter_list(
         with pytest.raises(InternalError, match=bound):
             await driver.list()
         assert len(rogue.seen) < 20
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "why"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", "chunks of less than 16 bytes"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", "KiB of headers"),
+    ],
+    ids=["one-byte chunks", "interim answers"],
+)
+async def test_an_answer_in_tiny_parts_does_not_hold_up_the_event_loop(
+    start: bytes, more: bytes, why: str, bundle: Bundle, started: Started
+) -> None:
+    def trickles(connection: socket.socket, _request: Seen) -> None:
+        connection.sendall(start)
+        for _ in range(100):
+            connection.sendall(more * 10_000)
+
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    with Rogue(trickles, bundle=bundle) as rogue:
+        driver = started(rogue.options())
+        waiting = asyncio.create_task(others())
+        with pytest.raises(InternalError, match=why):
+            await driver.list()
+        waiting.cancel()
+    assert turns > 2

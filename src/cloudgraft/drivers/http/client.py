@@ -18,6 +18,7 @@ from cloudgraft.drivers.http.failures import failure
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.drivers.http.progress import Progress
 from cloudgraft.drivers.http.refusals import SUCCESSES, refusal
+from cloudgraft.drivers.http.transport import limited_headers
 from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -32,6 +33,8 @@ from cloudgraft.sdk.list_budget import spend_bytes
 __all__ = ["Call", "Client", "Reply"]
 
 _AGENT: Final = "cloudgraft"
+_FEW_PIECES: Final = 1000  # chunks of an answer that may be as small as they like
+_SMALLEST_PIECE: Final = 16  # bytes on average: each chunk takes as much time as some kilobytes in one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +140,8 @@ class Client:
         async with self._connections.lent() as http:
             request = self._request(http, call)
             request.extensions["trace"] = progress.note
-            answer = await http.send(request, stream=True)
+            with limited_headers():
+                answer = await http.send(request, stream=True)
             try:
                 body = await self._body(call, answer)
             finally:
@@ -169,8 +173,15 @@ class Client:
                 f"{call.what}: the receiver answered {answer.status_code} in an encoding that was not asked for"
             )
         body = bytearray()
+        pieces = 0
         async for chunk in answer.aiter_raw():
             body += chunk
+            pieces += 1
+            if pieces > _FEW_PIECES and len(body) < pieces * _SMALLEST_PIECE:
+                raise InternalError(
+                    f"{call.what}: the receiver's answer comes in chunks of less than {_SMALLEST_PIECE} bytes on "
+                    "average, which take too long to read; let it send larger ones"
+                )
             spend_bytes(len(chunk))
             if len(body) > most:
                 raise InternalError(

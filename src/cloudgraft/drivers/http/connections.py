@@ -12,6 +12,7 @@ import httpx2
 
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.drivers.http.tls import Tls
+from cloudgraft.drivers.http.transport import SteppedTransport
 
 __all__ = ["Connections"]
 
@@ -67,11 +68,11 @@ class Connections:
     def _open(self, context: ssl.SSLContext | None) -> httpx2.AsyncClient:
         seconds = self._options.timeout.total_seconds()
         connect = min(seconds, self._options.connect_timeout.total_seconds())
+        limits = httpx2.Limits(max_connections=_MOST, max_keepalive_connections=_MOST, keepalive_expiry=_IDLE)
+        tls = context if context is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return httpx2.AsyncClient(
-            verify=context if context is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            http2=False,
+            transport=SteppedTransport(tls, limits),
             trust_env=False,  # no proxy, no .netrc, no authorities that the environment brings along
             follow_redirects=False,
             timeout=httpx2.Timeout(seconds, connect=connect),
-            limits=httpx2.Limits(max_connections=_MOST, max_keepalive_connections=_MOST, keepalive_expiry=_IDLE),
         )
