@@ -100,8 +100,9 @@ class Callers:
 async def main() -> None:
     """Serves, and calls when it is told to, until its input ends."""
     settings = HubSettings()
-    hub = Hub(access=Everyone(), classes=OneClass(), settings=settings)
-    listener = DockListener(hub.handlers(), listen="127.0.0.1:0", tls=None, settings=settings)
+    access = Everyone()
+    hub = Hub(access=access, classes=OneClass(), settings=settings)
+    listener = DockListener(hub.handlers(), listen="127.0.0.1:0", tls=None, settings=settings, access=access)
     await listener.open()
     callers = Callers(hub)
 
