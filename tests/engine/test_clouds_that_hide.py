@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from cloudgraft.sdk.driver import Machine, MachineSpec
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import NodeRef
-from tests.engine.stepped import Cloud, blueprint, group, stepped
+from cloudgraft.store.records import State
+from tests.engine.stepped import Cloud, blueprint, group, lose_journal, stepped
 
 
 async def test_a_running_machine_that_its_cloud_did_not_show_for_a_while_is_taken_back_and_not_deleted(
@@ -106,3 +108,17 @@ async def test_a_cloud_that_answers_with_a_machine_that_is_there_already_has_mad
         await case.turns(30, 60)
         assert cloud.deleted == []
         assert await case.provider.instances("g") == (first,)
+
+
+async def test_law_11_names_alone_lead_machines_back_into_their_groups(tmp_path: Path) -> None:
+    """The first list after a lost journal comes before the groups are known, and names cannot be read yet."""
+    cloud = Cloud(DriverTraits(ownership=Ownership.NAME))
+    cloud.shown = lambda machine: replace(machine, tags={})
+    plan = blueprint({"a": cloud}, group())
+    async with stepped(tmp_path, plan) as case:
+        names = await case.grow(3)
+    lose_journal(tmp_path)
+    async with stepped(tmp_path, plan) as case:
+        await case.turns()
+        assert sorted(record.name for record in case.machines(State.RUNNING)) == sorted(names)
+    assert len(cloud.machines) == 3

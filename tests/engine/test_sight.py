@@ -347,3 +347,13 @@ def test_what_the_cloud_denies_is_forgotten_at_once() -> None:
     assert sight.machine is not None
     sight.forget("m-1")
     assert sight == a_sight(machine=None, is_ours=False, was_missing=True)
+
+
+def test_law_3_marks_outweigh_an_id_that_a_wrong_answer_named() -> None:
+    """A driver that answers a create with a stranger's id must not cost the machine that it made."""
+    stranger = a_machine("m-9", "database-1", tags={}, created_at=datetime.fromtimestamp(NOW - 9000, UTC))
+    own = a_machine("m-1", NAME, tags={})
+    record = a_record(state=State.BOOTING, presence=Presence.PRESENT, machine_id="m-9")
+    sight = seen(record, stranger, own, looker=a_looker(ownership=Ownership.NAME))
+    assert sight.machine == own
+    assert sight.extras == ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -24,7 +24,7 @@ from cloudgraft.sdk.errors import (
 from tests.simulation.determinism import EPOCH
 from tests.simulation.loop import CURRENT, Host, VirtualLoop
 
-__all__ = ["CloudTraits", "Fault", "SimCloud", "SimMachine", "Witness"]
+__all__ = ["CloudTraits", "Fault", "SimCloud", "SimDriver", "SimMachine", "Witness"]
 
 _SNAPSHOTS: Final = 40
 
@@ -73,6 +73,7 @@ class SimMachine:
     marks_lost_at: float | None = None
     intent: str = ""  # the name that it was made with
     joined_at: float | None = None
+    was_recorded: bool = False  # the journal had its id
     is_adopted: bool = False  # by an operator's word, without marks
     is_orphan: bool = False  # the journal that knew it was destroyed
     shown_from: float = 0.0
@@ -120,6 +121,8 @@ class Witness(Protocol):
     """Who is told of everything that the cloud does."""
 
     def trace(self, who: str, what: str) -> None: ...
+
+    def on_list_call(self, host: Host) -> None: ...
 
     def on_create_call(self, host: Host, cloud: SimCloud, spec: MachineSpec) -> None: ...
 
@@ -170,7 +173,9 @@ class SimCloud:
                 return fault
         return None
 
-    def make(self, name: str, tags: Mapping[str, str], owner: str, *, group: str = "", machine_id: str = "") -> SimMachine:
+    def make(
+        self, name: str, tags: Mapping[str, str], owner: str, *, group: str = "", machine_id: str = ""
+    ) -> SimMachine:
         """Puts a machine there."""
         now, dice = self.now(), self._dice
         serial = next(self._serial)
@@ -276,6 +281,7 @@ class SimDriver(Driver):
 
     async def list(self) -> Sequence[Machine]:
         cloud, host, began = self._cloud, _host(), self._cloud.now()
+        self._witness.on_list_call(host)
         fault = cloud.fault("list")
         mode = fault.mode if fault else ""
         await asyncio.sleep(cloud.latency())
@@ -325,7 +331,7 @@ class SimDriver(Driver):
         if mode == "after":
             raise DeadlineError("it was done, and the answer is lost")
         if mode == "nonsense":
-            return self._nonsense(made)
+            return self._nonsense(made)  # type: ignore[no-any-return]  # on purpose
         if isinstance(made, CloudgraftError):
             raise made
         return made.shown()
@@ -383,7 +389,3 @@ def _host() -> Host:
 def _share(text: str, salt: int) -> float:
     """From 0 to 1, the same for the same text."""
     return random.Random(f"{text} {salt}").random()
-
-
-__all__ += ["SimDriver"]
-_ = (Iterable, field, replace)

@@ -120,4 +120,3 @@ def controlled(loop: VirtualLoop, seed: int) -> Iterator[None]:
             yield
         finally:
             random.setstate(state)
-

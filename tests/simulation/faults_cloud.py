@@ -146,7 +146,7 @@ class MachineRenamed(MachineFault):
     __slots__ = ()
 
     def happen(self, world: World, cloud: SimCloud, machine: SimMachine) -> None:
-        machine.name = f"renamed-{machine.serial}"
+        machine.name = f"renamed-{cloud.name}-{machine.serial}"
         if cloud.traits.ownership is Ownership.NAME:
             machine.marks_lost_at = cloud.now()
 
@@ -271,7 +271,7 @@ class NodesRenamed(NodeFault):
     __slots__ = ()
 
     def change(self, machine: SimMachine) -> None:
-        machine.node_names = (f"node-{machine.serial}",)
+        machine.node_names = (f"node-of-{machine.name}",)
 
 
 @kind("nodes-unready")

@@ -251,6 +251,7 @@ class Pause(Step):
 
     def apply(self, world: World) -> None:
         record = PauseRecord(scope=Scope.GROUP, name=self.group, since=0.0, reason="planned")
+        world.pauses[self.group] = self.at + self.seconds
         world.operate(lambda: Change(pauses=(record,)))
         world.loop.later(self.seconds, world.operate, lambda: Change(resumed=((Scope.GROUP, self.group),)))
         world.trouble("", self.at + self.seconds + 60)
@@ -271,8 +272,7 @@ class Resize(Step):
 
     def apply(self, world: World) -> None:
         groups = [
-            replace(g, min_size=self.smallest, max_size=self.largest) if g.id == self.group else g
-            for g in world.groups
+            replace(g, min_size=self.smallest, max_size=self.largest) if g.id == self.group else g for g in world.groups
         ]
         world.reconfigure(groups)
 

@@ -127,6 +127,9 @@ class Judge:
             self._truly[key] = began
             self._lie_since[cloud.name] = None
 
+    def on_list_call(self, host: Host) -> None:
+        self._check_leader(host)
+
     def on_create_call(self, host: Host, cloud: SimCloud, spec: MachineSpec) -> None:
         now = self._now()
         record = self._records.get(spec.name)
@@ -223,11 +226,15 @@ class Judge:
             return "it is a double"
         if machine.dead_since is not None:
             fall = self._falls.get(machine.intent)
+            if fall is not None and is_lost(fall.record):
+                return "it came back dead"
             until = fall.at if fall is not None else self._now()
             needed = 0.0 if machine.ran_since is None else self._settings.repair.after.total_seconds() - 120
             return "it is dead" if until - machine.dead_since >= needed else ""
         if any(n.unready_since is not None for n in self._world.kubernetes.nodes_of(machine)):
-            lasted = max(self._now() - (n.unready_since or self._now()) for n in self._world.kubernetes.nodes_of(machine))
+            lasted = max(
+                self._now() - (n.unready_since or self._now()) for n in self._world.kubernetes.nodes_of(machine)
+            )
             if lasted >= self._settings.repair.not_ready_after.total_seconds() - 120:
                 return "its node was not ready for long"
         fall = self._falls.get(machine.intent)
@@ -241,7 +248,9 @@ class Judge:
         ]
         nodes = self._world.kubernetes.nodes_of
         is_joined = any(n.is_ready for n in nodes(machine))
-        if others and is_joined and not any(nodes(m) for m in others) and not self._world.kubernetes.is_away:
+        is_recorded = machine.was_recorded
+        # The node of one whose answer was lost carries an id that no claim has yet: that it joined is not known.
+        if others and is_joined and is_recorded and not any(map(nodes, others)) and not self._world.kubernetes.is_away:
             self.fail("wrong-double-deleted", f"{self._describe(machine)}, and {others[0].machine_id} is kept")
         return bool(others)
 
@@ -255,11 +264,17 @@ class Judge:
             ran = machine.ran_since if machine.ran_since is not None else fall.at
             waited = self._world.kubernetes.seen_for(ran, fall.at)
             is_late = machine.joined_at is None or machine.joined_at > fall.at - 60
-            return "it did not join" if is_late and waited >= _PACE * settings.join_deadline.total_seconds() - 30 else ""
+            return (
+                "it did not join" if is_late and waited >= _PACE * settings.join_deadline.total_seconds() - 30 else ""
+            )
         if fall.code == "deadline":
             is_slow = machine.ran_since is None or machine.ran_since > fall.at - 1
             waited = fall.at - self._born.get(machine.intent, machine.created_at)
-            return "it did not run in time" if is_slow and waited > _PACE * settings.create_deadline.total_seconds() - 60 else ""
+            return (
+                "it did not run in time"
+                if is_slow and waited > _PACE * settings.create_deadline.total_seconds() - 60
+                else ""
+            )
         if fall.code == "vanished" and machine.missed >= 2:
             return "two lists said that it was gone"
         return ""
@@ -280,6 +295,9 @@ class Judge:
             if record.version == 1 and record.attempt_at is None:
                 self._new_names[record.group].append(now)
             self._note_fall(before, record, now)
+            holder = self._world.clouds[record.cloud].machines.get(record.machine_id)
+            if holder is not None and holder.intent == record.name:
+                holder.was_recorded = True
         self._check_absence(change)
         for event in change.events:
             if event.machine and event.message:
@@ -386,7 +404,9 @@ class Judge:
             return
         for declared in self._world.groups:
             began = self._truly.get((server.host, declared.cloud))
-            is_blocked = bool(engine.workers[declared.cloud].observer.blocked) if declared.cloud in engine.workers else True
+            is_blocked = (
+                bool(engine.workers[declared.cloud].observer.blocked) if declared.cloud in engine.workers else True
+            )
             if declared.id not in groups and began is not None and not is_blocked:
                 self.fail("group-missing", f"NodeGroups is OK without {declared.id}, whose cloud was listed")
 
@@ -427,16 +447,20 @@ class Judge:
                 continue
             record = records.get(machine.intent)
             if record is None or record.state is State.GONE:
-                suspects["leak", machine.serial] = ("leak", self._describe(machine), _CALM)
+                suspects["leak", cloud.name, machine.serial] = ("leak", self._describe(machine), _CALM)
             if machine.intent in seen:
                 suspects["double", machine.intent] = ("double", self._describe(machine), _CALM)
             seen[machine.intent] = machine
         for record in records.values():
             if record.cloud == cloud.name and record.state not in (State.RUNNING, State.GONE):
-                machine = seen.get(record.name)
+                shown = seen.get(record.name)
                 held = [m for m in cloud.machines.values() if m.name == record.name and not m.is_ours]
-                if not held and not (machine is None and self._is_unprovable(cloud, record)):
-                    detail = f"{record.name} is {record.state.value}/{record.presence.value} since {record.state_since:.0f}"
+                if record.group in self._world.paused:
+                    continue
+                if not held and not (shown is None and self._is_unprovable(cloud, record)):
+                    detail = (
+                        f"{record.name} is {record.state.value}/{record.presence.value} since {record.state_since:.0f}"
+                    )
                     suspects["stuck", record.name, record.state] = ("stuck", detail, _STUCK)
         for key in [key for key, name in self._of_cloud.items() if name == cloud.name and key not in suspects]:
             del self._calm[key], self._of_cloud[key]

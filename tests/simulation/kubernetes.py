@@ -43,7 +43,7 @@ class SimKubernetes:
         self._loop = loop
         self._trace = trace
         self._views: list[ClusterView] = []
-        self._of: dict[int, list[str]] = {}  # names of nodes by the machine's serial
+        self._of: dict[SimMachine, list[str]] = {}  # names of nodes
 
     @property
     def is_away(self) -> bool:
@@ -67,14 +67,14 @@ class SimKubernetes:
         if not machine.is_ours:
             return
         if machine.is_alive and machine.state is MachineState.RUNNING and not machine.deleting:
-            if machine.serial not in self._of:
-                self._of[machine.serial] = []
+            if machine not in self._of:
+                self._of[machine] = []
                 for number, name in enumerate(machine.node_names if machine.joins_after < 1e8 else ()):
                     self._loop.later(machine.joins_after + 7 * number, self._join, cloud, machine, name)
-            for name in self._of[machine.serial]:
+            for name in self._of[machine]:
                 self.set_ready(name, is_ready=True)
         elif not machine.is_alive or machine.state is not MachineState.PENDING:
-            for name in self._of.get(machine.serial, ()):
+            for name in self._of.get(machine, ()):
                 self._loop.later(_UNREADY_AFTER, self._silent, name, machine)
 
     def _join(self, cloud: SimCloud, machine: SimMachine, name: str) -> None:
@@ -86,7 +86,7 @@ class SimKubernetes:
         wall = EPOCH + self._loop.time()
         node = Node(
             name=name,
-            uid=f"uid-{machine.serial}-{name}",
+            uid=f"uid-{cloud.name}-{machine.serial}-{name}",
             provider_id=machine.provider_id,
             ready=True,
             created_at=wall,
@@ -96,13 +96,17 @@ class SimKubernetes:
         self.nodes[name] = SimNode(node, machine, cloud.name)
         if machine.joined_at is None:
             machine.joined_at = self._loop.time()
-        self._of.setdefault(machine.serial, []).append(name)
+        self._of.setdefault(machine, []).append(name)
         self._trace("kubernetes", f"{name} joins")
         self.changed()
 
     def _silent(self, name: str, machine: SimMachine) -> None:
         found = self.nodes.get(name)
-        if found is None or found.machine is not machine or (machine.is_alive and machine.state is MachineState.RUNNING):
+        if (
+            found is None
+            or found.machine is not machine
+            or (machine.is_alive and machine.state is MachineState.RUNNING)
+        ):
             return
         self.set_ready(name, is_ready=False)
         if not machine.is_alive:
@@ -125,7 +129,9 @@ class SimKubernetes:
             self.changed()
 
     def nodes_of(self, machine: SimMachine) -> list[SimNode]:
-        return [self.nodes[n] for n in self._of.get(machine.serial, ()) if n in self.nodes and self.nodes[n].machine is machine]
+        return [
+            self.nodes[n] for n in self._of.get(machine, ()) if n in self.nodes and self.nodes[n].machine is machine
+        ]
 
     def changed(self) -> None:
         for view in self._views:

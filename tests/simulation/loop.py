@@ -11,6 +11,7 @@ import contextvars
 import heapq
 import itertools
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
@@ -144,6 +145,11 @@ class _Future(asyncio.Future[Any]):
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Runs callbacks in the order in which they became due; time passes only between them."""
+
+    # Of asyncio's own loop.
+    _ready: deque[Any]
+    _scheduled: list[Any]
+    _timer_cancelled_count: int
 
     def __init__(self) -> None:
         self._now = 0.0

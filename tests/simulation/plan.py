@@ -93,16 +93,14 @@ def _parse(text: str) -> Step:
     return cls(float(at), *(kinds[str(spec.type)](value) for spec, value in zip(specs, values, strict=True)))
 
 
-def draw_plan(
-    setting: Setting, hours: float, *, without: Collection[str] = (), journal: str = "sqlite"
-) -> list[Step]:
+def draw_plan(setting: Setting, hours: float, *, without: Collection[str] = (), journal: str = "sqlite") -> list[Step]:
     """What goes wrong in that many hours. The last two and a half of them are for everything to settle."""
     dice = random.Random(f"plan {setting.seed}")
     names = [name for name, made in KINDS.items() if name not in without and made.journals in ("any", journal)]
     weights = [KINDS[name].weight for name in names]
     count = dice.randint(4, 28)
     ends = (hours - 2.5) * HOUR
-    steps = []
+    steps: list[Step] = []
     for _ in range(count):
         at = float(round(dice.uniform(300, max(600.0, ends - 3000))))
         if steps and dice.random() < 0.5:  # troubles come together

@@ -117,6 +117,11 @@ def _sqlite_error(code: int, message: str) -> sqlite3.OperationalError:
     return error
 
 
+def _take_notice(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 class ObservedJournal(Journal):
     """Tells of everything that is committed."""
 
@@ -182,6 +187,7 @@ class SimServer:
         self.is_open = False  # it answers
         self.refused = ""  # why it did not start
         self.lives = 0
+        self._life: asyncio.Task[None] | None = None
         self.started_at = 0.0
         self._database: Database | None = None
         self._lease: Lease | None = None
@@ -219,7 +225,7 @@ class SimServer:
         if not self.is_up or self.engine is None or self.host is None or self.host.is_frozen:
             return False
         engine = self.engine
-        return self.host.inside(lambda: engine._leadership.is_leader())
+        return self.host.inside(engine._leadership.is_leader)
 
     def order(self) -> float:
         """Grows with each process, or each leader, that may write."""
@@ -240,7 +246,7 @@ class SimServer:
         self._machine = host
         host.on_death = self._died
         self.trace("start")
-        host.spawn(self._live(host), f"{self.name} life {self.lives}")
+        self._life = host.spawn(self._live(host), f"{self.name} life {self.lives}")
 
     async def _live(self, host: Host) -> None:
         journal = ObservedJournal(self._journal(), self)
@@ -323,5 +329,6 @@ class SimServer:
         task = host.spawn(service.handle(rpc, request, Call(seconds_left=seconds)), rpc)
         await asyncio.wait({task}, timeout=seconds + 1)
         if not task.done():
+            task.add_done_callback(_take_notice)
             raise UnavailableError("no answer")
         return task.result()

@@ -13,7 +13,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -21,16 +23,16 @@ from cloudgraft.engine.adoption import adopt
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import GuardLimits
-from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Ownership
+from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import NodeGroup, NodeRef
-from cloudgraft.store.records import Change, Contents
+from cloudgraft.store.records import Change, Contents, Scope
 from tests.simulation import foreign
 from tests.simulation.autoscaler import Autoscaler
 from tests.simulation.cloud import SimCloud, SimDriver, SimMachine
 from tests.simulation.determinism import InlinePool, controlled
 from tests.simulation.invariants import Judge, Violation
 from tests.simulation.kubernetes import SimKubernetes, SimNode
-from tests.simulation.loop import StandstillError, Host, VirtualLoop
+from tests.simulation.loop import Host, StandstillError, VirtualLoop
 from tests.simulation.plan import Plan
 from tests.simulation.postgres import SimPostgres, shared
 from tests.simulation.server import Disk, SimServer
@@ -99,7 +101,9 @@ class World:
         self._down = 0.0
         self._aside: Path | None = None
         self._foreign = 0
+        self._running: list[asyncio.Task[None]] = []
         self.damaged: set[str] = set()  # names that a flipped bit has made
+        self.pauses: dict[str, float] = {}  # group -> until when an operator wants it paused
         self.paused: dict[str, float] = {}  # group -> since when
 
     def _server(self, name: str, disk: Disk) -> SimServer:
@@ -131,13 +135,16 @@ class World:
         return Autoscaler(
             name,
             self.loop,
-            lambda rpc, request: self.server.call(rpc, request),
+            self._call,
             self.kubernetes,
             demand=self.demand,
             dice=random.Random(f"{name} {self.setting.seed}"),
             witness=self,
             period=self.setting.period,
         )
+
+    async def _call(self, rpc: str, request: Message) -> Any:
+        return await self.server.call(rpc, request)
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -152,7 +159,7 @@ class World:
         for number, server in enumerate(self.replicas):
             self.loop.later(3.0 * number, server.start)
         for autoscaler in self.autoscalers:
-            self.loop.spawn(autoscaler.run(), autoscaler.name)
+            self._running.append(self.loop.spawn(autoscaler.run(), autoscaler.name))
         for step in self.plan:
             self.loop.later(step.at, self._apply, step)
         self.loop.later(_BACKUP_EVERY, self._back_up)
@@ -186,14 +193,11 @@ class World:
 
     def blueprint(self) -> Blueprint:
         clouds = {
-            name: CloudDeclaration(settings=self.setting.cloud_settings(name), make=lambda cloud=cloud: self._driver(cloud))  # type: ignore[misc]
+            name: CloudDeclaration(settings=self.setting.cloud_settings(name), make=partial(SimDriver, cloud, self))
             for name, cloud in self.clouds.items()
         }
         settings = replace(self.setting.engine, guards=self.guards)
         return Blueprint(cluster=CLUSTER, clouds=clouds, groups=self.groups, settings=settings)
-
-    def _driver(self, cloud: SimCloud) -> Driver:
-        return SimDriver(cloud, self)
 
     def reconfigure(self, groups: Sequence[GroupDeclaration], guards: GuardLimits | None = None) -> None:
         self.groups = groups
@@ -366,7 +370,10 @@ class World:
 
     def flip_record(self, pick: int) -> None:
         """One bit of a machine's name is another one: a record that nobody has written."""
-        with contextlib.closing(sqlite3.connect(self.server.disk.path)) as connection, contextlib.suppress(sqlite3.Error):
+        with (
+            contextlib.closing(sqlite3.connect(self.server.disk.path)) as connection,
+            contextlib.suppress(sqlite3.Error),
+        ):
             names = [row[0] for row in connection.execute("SELECT name FROM machines ORDER BY name")]
             if names:
                 name = names[pick % len(names)]
@@ -420,6 +427,9 @@ class World:
         if not self.cluster_id:
             self.cluster_id = contents.cluster_id
         self.paused = {pause.name: self.loop.time() for pause in contents.pauses}
+        for name in self.paused:  # an old journal may bring back what an operator had ended
+            if self.pauses.get(name, 0.0) < self.loop.time():
+                self.operate(partial(Change, resumed=((Scope.GROUP, name),)))
         self.judge.on_loaded(server, contents)
 
     def on_commit(self, server: SimServer, change: Change) -> None:
@@ -429,6 +439,9 @@ class World:
         for _, name in change.resumed:
             self.paused.pop(name, None)
         self.judge.on_commit(server, change)
+
+    def on_list_call(self, host: Host) -> None:
+        self.judge.on_list_call(host)
 
     def on_create_call(self, host: Host, cloud: SimCloud, spec: MachineSpec) -> None:
         self.judge.on_create_call(host, cloud, spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -49,8 +50,6 @@ def call_before_commit() -> Patch:
         planned = self._ordered(names)
         for record in planned.machines:
             self._caller.create(record, None)
-        import asyncio
-
         await asyncio.sleep(0)
         await real(self, names)
 
@@ -67,7 +66,10 @@ def call_before_commit() -> Patch:
 def new_name_for_retry() -> Patch:
     def spec(**values: Any) -> MachineSpec:
         made = MachineSpec(**values)
-        return replace(made, name=f"{made.name}-2") if values["name"] in seen else seen.add(made.name) or made
+        if made.name in seen:
+            return replace(made, name=f"{made.name}-2")
+        seen.add(made.name)
+        return made
 
     seen: set[str] = set()
     return replaced("cloudgraft.engine.calls.MachineSpec", spec)

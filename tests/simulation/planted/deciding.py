@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from cloudgraft.engine import decide, fleet, provider, repairer
+from cloudgraft.engine import decide, events, guards, provider
 from cloudgraft.engine.states import COUNTED, move
 from cloudgraft.store.records import Change, State
 from tests.simulation.planted.fault import both, plant, replaced
@@ -110,7 +110,7 @@ def creates_unguarded() -> Patch:
     hours=24,
 )
 def machines_unguarded() -> Patch:
-    real = repairer.__name__ and __import__("cloudgraft.engine.guards", fromlist=["_exceeded"])._exceeded
+    real = guards._exceeded
     return replaced("cloudgraft.engine.guards._exceeded", lambda limits, _machines, *rest: real(limits, 0, *rest))
 
 
@@ -139,20 +139,14 @@ def decrease_takes_sent() -> Patch:
     plan="",
 )
 def deletes_lose_their_event() -> Patch:
-    class Silent(list[Any]):
-        def append(self, _event: Any) -> None: ...
-
     real = provider.EngineProvider.plan_delete
 
     def plan(self: Any, group: str, nodes: Any) -> Change:
         return replace(real(self, group, nodes), events=())
 
     def about(*args: Any, **more: Any) -> Any:
-        return replace(fleet_event(*args, **more), message="")
+        return replace(events.about(*args, **more), message="")
 
-    from cloudgraft.engine import events
-
-    fleet_event = events.about
     return both(
         replaced("cloudgraft.engine.provider.EngineProvider.plan_delete", plan),
         replaced("cloudgraft.engine.worker.about", about),
@@ -174,6 +168,3 @@ def nodes_are_forgotten() -> Patch:
 
 async def _nobody(*_args: Any) -> None:
     return None
-
-
-assert fleet

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest import mock
 
-__all__ = ["FAULTS", "Planted", "replaced", "plant"]
+__all__ = ["FAULTS", "Planted", "both", "plant", "replaced"]
 
 Patch = Callable[[], AbstractContextManager[object]]
 
@@ -24,17 +24,22 @@ class Planted:
     seed: int
     hours: float
     plan: str
+    replicas: int
     patch: Patch
 
 
 FAULTS: Final[dict[str, Planted]] = {}
 
 
-def plant(name: str, what: str, *, finds: str, seed: int, plan: str = "", hours: float = 5.0) -> Callable[[Patch], Patch]:
+def plant(
+    name: str, what: str, *, finds: str, seed: int, plan: str = "", hours: float = 5.0, replicas: int = 1
+) -> Callable[[Patch], Patch]:
     """Registers a fault; what is decorated takes the protection away for a while."""
 
     def register(patch: Patch) -> Patch:
-        FAULTS[name] = Planted(name=name, what=what, finds=finds, seed=seed, hours=hours, plan=plan, patch=patch)
+        FAULTS[name] = Planted(
+            name=name, what=what, finds=finds, seed=seed, hours=hours, plan=plan, replicas=replicas, patch=patch
+        )
         return patch
 
     return register

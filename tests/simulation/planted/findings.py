@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from cloudgraft.engine.breaker import Turn
-from cloudgraft.store.identity import Owner
+from cloudgraft.store.statements import Owner
 from tests.simulation.planted.fault import both, plant, replaced
 
 __all__: list[str] = []
@@ -121,3 +121,19 @@ def open_before_the_first_list() -> Patch:
 class _Forgetful(set[object]):
     def __contains__(self, _item: object) -> bool:
         return False
+
+
+@plant(
+    "lease-never-ends",
+    "a leader that was frozen past its lease still takes itself for the leader",
+    finds="two-leaders",
+    seed=20,
+    plan="".join(f"{at}:freeze:200;" for at in range(3500, 9000, 601)),
+    hours=6,
+    replicas=2,
+)
+def lease_never_ends() -> Patch:
+    def is_leader(self: Any) -> bool:
+        return bool(self._deadline != float("-inf"))
+
+    return replaced("cloudgraft.engine.leadership.Leadership.is_leader", is_leader)

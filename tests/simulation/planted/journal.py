@@ -26,13 +26,14 @@ Patch = AbstractContextManager[object]
 )
 def answered_before_commit() -> Patch:
     real = SqlJournal.write
+    unwaited: list[asyncio.Task[None]] = []
 
     async def write(self: SqlJournal, change: Change) -> None:
         async def later() -> None:
             await asyncio.sleep(20)
             await real(self, change)
 
-        asyncio.get_running_loop().create_task(later())
+        unwaited.append(asyncio.create_task(later()))
 
     return replaced("cloudgraft.store.sql.SqlJournal.write", write)
 
@@ -50,13 +51,10 @@ def answer_without_write() -> Patch:
         task.add_done_callback(self._running.discard)
         return Change()
 
-    real = Writer.write
-
     async def provider_write(self: Any, group: str, delta: int) -> None:
         self._group(group)
         await write(self.engine.writer, lambda: self.plan_increase(group, delta))
 
-    assert real
     return replaced("cloudgraft.engine.provider.EngineProvider.increase_size", provider_write)
 
 

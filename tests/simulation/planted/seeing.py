@@ -98,7 +98,7 @@ def stranger_by_id_kept() -> Patch:
 def reused_id_is_ours() -> Patch:
     def proven(self: Any, machine: Any, _ownership: Any, record: Any, **_more: Any) -> bool:
         known = record is not None and record.machine_id == machine.machine_id
-        return known or machine.tags.get("cloudgraft-cluster-id") == self.cluster_id
+        return bool(known or machine.tags.get("cloudgraft-cluster-id") == self.cluster_id)
 
     return replaced("cloudgraft.engine.identity.Identity.is_proven", proven)
 
