@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import custom_kind
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, UnavailableError
 from cloudgraft.testing.kubeapi import KubeApi
+from tests.conditions import until
 
 MAPS = custom_kind("api/v1", "configmaps")
 LOOPBACK = AllowedNetworks.of(["127.0.0.0/8"])
@@ -128,15 +131,15 @@ async def test_the_address_that_was_checked_is_the_one_that_is_used(
 ) -> None:
     """A name that resolves to another address a moment later, as in DNS rebinding, is not resolved again."""
     asked: list[str] = []
-    loop, real = asyncio.get_running_loop(), asyncio.get_running_loop().getaddrinfo
+    real = socket.getaddrinfo
 
-    async def rebinding(host: str, *args: Any, **more: Any) -> Any:
+    def rebinding(host: str, *args: Any, **more: Any) -> Any:
         if host != "far.example":
-            return await real(host, *args, **more)
+            return real(host, *args, **more)
         asked.append(host)
-        return await real("127.0.0.1" if len(asked) == 1 else "127.0.0.2", *args, **more)
+        return real("127.0.0.1" if len(asked) == 1 else "127.0.0.2", *args, **more)
 
-    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     networks = AllowedNetworks.of(["127.0.0.1/32"])
     foreign = await connect_foreign(_named(remote, "far.example"), name="it", networks=networks)
     with pytest.raises(UnavailableError, match=r"certificate|mismatch"):  # connected, and TLS asks for the name
@@ -145,6 +148,29 @@ async def test_the_address_that_was_checked_is_the_one_that_is_used(
         await foreign.list(MAPS)
     await foreign.close()
     assert len(asked) == 2
+
+
+async def test_names_that_never_resolve_take_no_threads_of_others(
+    remote: KubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> list[Any]:
+        asked.set()
+        answered.wait(30)
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    foreign = await connect_foreign(_named(remote, "never.example"), name="it")
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    calls = [asyncio.create_task(foreign.list(MAPS)) for _ in range(50)]
+    try:
+        await until(asked.is_set, what="names are being resolved")
+        async with asyncio.timeout(10):
+            assert await asyncio.to_thread(lambda: "others go on") == "others go on"
+    finally:
+        answered.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await foreign.close()
 
 
 async def test_a_redirect_is_not_followed(remote: KubeApi) -> None:

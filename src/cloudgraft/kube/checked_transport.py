@@ -11,7 +11,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
 
 import httpcore2
 import httpx2
@@ -19,6 +21,9 @@ import httpx2
 from cloudgraft.kube.networks import AllowedNetworks
 
 __all__ = ["CheckedTransport"]
+
+# Not asyncio's own threads, which all share: a name server that never answers holds one for half a minute.
+_RESOLVERS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="foreign-names")
 
 
 class CheckedTransport(httpx2.AsyncHTTPTransport):
@@ -62,7 +67,9 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
 
     async def _resolved(self, host: str, port: int) -> list[str]:
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await asyncio.get_running_loop().run_in_executor(
+                _RESOLVERS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            )
         except OSError as error:
             raise httpcore2.ConnectError(f"{host} cannot be resolved: {error.strerror}") from error
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
