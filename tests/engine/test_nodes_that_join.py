@@ -302,3 +302,24 @@ async def test_a_boot_whose_node_is_ready_is_not_given_up_for_lists_without_it(t
         cloud.is_blind = True
         await case.turns(3)
         assert case.records(State.FAILED) == 1
+
+
+@pytest.mark.parametrize("state", [MachineState.FAILED, MachineState.DELETING])
+async def test_a_boot_that_may_have_a_ready_node_is_not_given_up_while_the_api_is_away(
+    tmp_path: Path, state: MachineState
+) -> None:
+    cluster, cloud = MemoryCluster(), Cloud()
+    cloud.shown = lambda machine: replace(machine, state=MachineState.PENDING)
+    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+        await case.provider.increase_size("g", 1)
+        await case.turns(2)
+        cluster.join(case.machines()[0].name)
+        cluster.is_known = False
+        cloud.shown = lambda machine: replace(machine, state=state)
+        await case.turns(3)
+        cluster.is_known = True
+        await case.turns(3)
+        assert (case.records(State.BOOTING), cloud.deleted) == (1, [])
+        cluster.leave(case.machines()[0].name)
+        await case.turns(1)
+        assert case.records(State.FAILED) == 1

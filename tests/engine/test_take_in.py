@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from cloudgraft.sdk.driver import MachineState
 from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.store.records import State
 from tests.engine.rig import Rig, running
+from tests.engine.stepped import Cloud, blueprint, group, lose_journal, stepped
 
 
 async def test_two_looks_at_once_take_a_machine_in_once(tmp_path: Path) -> None:
@@ -28,3 +34,22 @@ async def test_two_looks_at_once_take_a_machine_in_once(tmp_path: Path) -> None:
         await asyncio.gather(observer.observe(), observer.observe())
         assert len({record.machine_id for record in rig.records()}) == len(rig.records()) == 3
         assert len(await rig.events("cloud_ready")) == 1
+
+
+@pytest.mark.parametrize("state", [MachineState.STOPPED, MachineState.PENDING, MachineState.FAILED])
+async def test_machines_that_were_found_are_not_given_up_for_what_their_cloud_says(
+    tmp_path: Path, state: MachineState
+) -> None:
+    """Of machines that run, repair would replace a few at a time. A lost journal must not cost them all at once."""
+    cloud = Cloud()
+    plan = blueprint({"a": cloud}, group())
+    async with stepped(tmp_path, plan) as case:
+        await case.grow(3)
+    lose_journal(tmp_path)
+    cloud.shown = lambda machine: replace(machine, state=state)
+    async with stepped(tmp_path, plan, clock=case.clock) as case:
+        await case.turns(30, 60)
+        assert (case.records(State.BOOTING), cloud.deleted) == (3, [])
+        cloud.shown = lambda machine: machine
+        await case.turns(2)
+        assert case.records(State.RUNNING) == 3

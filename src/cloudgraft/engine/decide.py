@@ -159,24 +159,33 @@ def _why_not_created(sight: Sight, otherwise: str) -> ErrorRecord:
 
 
 def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
-    seen = sight.machine
+    """What fails here is deleted, also when a list shows it again. So nothing does whose node is or may be ready.
+
+    One that we only found may have run before, and have pods: what its cloud says of it is left to the autoscaler.
+    """
+    seen, may_fail = sight.machine, at.sees_nodes and not sight.is_ready
     if seen is not None:
         news = _news(record, seen, sight)
         if seen.state is MachineState.RUNNING and (seen.provider_id or record.provider_id):
             return Move(move(record, State.RUNNING, at.now, **news), "the cloud says that it runs")
-        if seen.state is MachineState.DELETING or (seen.state is MachineState.FAILED and not sight.is_ready):
+        if seen.state in (MachineState.DELETING, MachineState.FAILED) and may_fail and not _was_there_before(record):
             why = seen.reason or f"the cloud reports it as {seen.state.value} before it ran"
             return _failed(record, at, _boot_failure(seen, why), **news)
         if news:
             return Move(amend(record, **news), "the cloud tells more of it", kind=None)
-    elif sight.is_absent and at.sees_nodes and not sight.is_ready:  # it would be deleted if a list showed it again
+    elif sight.is_absent and may_fail:
         why = "it disappeared from its cloud before it ran"
         return _failed(record, at, failure("vanished", why), presence=Presence.NONE)
-    if _is_overdue(sight, at) and not sight.is_ready:
+    if _is_overdue(sight, at) and may_fail and not _was_there_before(record):
         state = f", the cloud reports it as {seen.state.value}" if seen else ""
         reason = f": {seen.reason}" if seen and seen.reason else ""
         return _failed(record, at, failure("deadline", f"it did not run in time{state}{reason}"))
     return Stay()
+
+
+def _was_there_before(record: MachineRecord) -> bool:
+    """Whether the journal took in a machine that was made earlier, or took it back."""
+    return record.ordered_at is not None and record.ordered_at <= record.requested_at
 
 
 def _is_overdue(sight: Sight, at: Situation) -> bool:
