@@ -185,7 +185,7 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 def _was_there_before(record: MachineRecord) -> bool:
     """Whether the journal took in a machine that was made earlier, or took it back."""
-    return record.ordered_at is not None and record.ordered_at <= record.requested_at
+    return record.ordered_at is not None and record.ordered_at < record.requested_at
 
 
 def _is_overdue(sight: Sight, at: Situation) -> bool:

@@ -57,7 +57,8 @@ def found(
 
     It keeps its name when no other machine has that, neither in the fleet nor among those ``taken`` with it.
     """
-    created = machine.created_at.timestamp() if machine.created_at else now
+    before = now - 0.001  # it was made before it was found, whatever the clock of its cloud says
+    created = min(machine.created_at.timestamp(), before) if machine.created_at else before
     own = (machine.name, machine.tags.get(TAG_NAME, ""))
     names = (*own, machine.machine_id, f"{spec.cloud}-{machine.machine_id}")
     name = next((n for n in names if n and is_storable(n) and n not in fleet.machines and n not in taken), names[-1])
