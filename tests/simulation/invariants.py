@@ -34,6 +34,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "create-while-open": "nothing is created again while an earlier call may still succeed (law 3)",
     "too-many-creates": "creates per hour stay within the guard (law 10)",
     "too-many-machines": "machines stay within the guard (law 10)",
+    "too-much-spent": "nothing is created once a day's spend is used up (law 10)",
     "target-is-not-list": "the target is the number of machines that are listed and not deleting (law 5)",
     "absence-believed": "a machine that runs is not gone before two complete lists lack it (law 5)",
     "acted-while-paused": "nothing is created or deleted in a paused group",
@@ -53,6 +54,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
 _CALM: Final = 900.0  # seconds of calm in which a leak or a double must end
 _STUCK: Final = 4500.0  # create deadline, time as a failed machine, deletion, and some
 _MASS: Final = 3
+_HOURLY: Final = 0.10  # the price of every group
 _PACE: Final = 0.9  # the engine's clock runs a tenth too fast while it catches up
 _TAKING_IN: Final = 900.0  # seconds after a lost journal in which a list that lies makes orphans
 
@@ -168,6 +170,7 @@ class Judge:
             self.fail("too-many-creates", f"{count} creates in an hour; the guard says {limit}")
 
     def on_created(self, cloud: SimCloud, machine: SimMachine) -> None:
+        self._check_spend()
         limit = self.guards.max_machines
         if limit is None or self._now() < max(self.doubtful_until, self.guards_since + 3600):
             return
@@ -177,6 +180,16 @@ class Judge:
         count = len({(m.group, m.intent) for m in there})
         if count > limit:
             self.fail("too-many-machines", f"{count} machines; the guard says {limit}")
+
+    def _check_spend(self) -> None:
+        cap, now = self.guards.max_spend_per_day, self._now()
+        if cap is None or now < self.doubtful_until:
+            return
+        began = max(0.0, now - 86400)
+        every = [m for cloud in self._world.clouds.values() for m in cloud.all if m.is_ours]
+        hours = sum(max(0.0, (m.gone_at or now) - max(began, m.created_at)) for m in every) / 3600
+        if hours * _HOURLY > float(cap.amount):
+            self.fail("too-much-spent", f"{hours * _HOURLY:.2f} in a day; the guard says {cap.amount}")
 
     def on_delete_call(self, host: Host, cloud: SimCloud, asked: Machine, machine: SimMachine | None) -> None:
         self._check_leader(host)

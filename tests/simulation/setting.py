@@ -62,7 +62,7 @@ def draw_setting(seed: int) -> Setting:
         guards = GuardLimits(
             max_machines=dice.choice([None, 12, 16]),
             max_creates_per_hour=dice.choice([None, 10, 20]),
-            max_spend_per_day=dice.choice([None, Money(amount=Decimal(60), currency="EUR")]),
+            max_spend_per_day=dice.choice([None, Money(amount=Decimal(12), currency="EUR")]),
         )
     return Setting(
         seed=seed,

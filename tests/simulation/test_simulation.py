@@ -13,7 +13,8 @@ import sys
 import pytest
 
 QUICK = (1, 9, 20)
-SEEDS = range(100, 130)
+SEEDS = range(1, 31)
+REPLICAS = range(1, 9)
 _DIGEST = re.compile(r"digest ([0-9a-f]{64})")
 
 
@@ -54,6 +55,14 @@ def test_a_failure_is_shrunk_and_replayed_by_its_command() -> None:
     )
     assert code == 1
     assert "deleted-without-reason" in again
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", REPLICAS)
+def test_half_a_day_of_two_replicas_breaks_no_invariant(seed: int) -> None:
+    code, output = simulate("--seed", str(seed), "--hours", "12", "--replicas", "2")
+    assert code == 0, output
 
 
 @pytest.mark.thorough

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from tests.simulation.planted import calls, deciding, findings, journal, seeing
-from tests.simulation.planted.fault import FAULTS, Planted
+from tests.simulation.planted.fault import FAULTS, Planted, table
 
-__all__ = ["FAULTS", "Planted", "planted"]
+__all__ = ["FAULTS", "Planted", "planted", "table"]
 
 REGISTERED = (calls, deciding, findings, journal, seeing)  # importing them fills the table
 

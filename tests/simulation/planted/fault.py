@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest import mock
 
-__all__ = ["FAULTS", "Planted", "both", "plant", "replaced"]
+__all__ = ["FAULTS", "Planted", "both", "plant", "replaced", "table"]
 
 Patch = Callable[[], AbstractContextManager[object]]
 
@@ -56,3 +56,14 @@ def both(*patches: AbstractContextManager[object]) -> AbstractContextManager[obj
     for patch in patches:
         stack.enter_context(patch)
     return stack
+
+
+def table() -> str:
+    """All faults, as the page beside shows them."""
+    lines = ["| planted fault | what is taken away | found by | seed | plan |", "|---|---|---|---|---|"]
+    for fault in FAULTS.values():
+        more = " --replicas 2" if fault.replicas > 1 else ""
+        plan = f"`{fault.plan}`" if fault.plan else "none"
+        run = f"`--seed {fault.seed} --hours {fault.hours:g}{more}`"
+        lines.append(f"| `{fault.name}` | {fault.what} | `{fault.finds}` | {run} | {plan} |")
+    return "\n".join(lines)
