@@ -467,7 +467,7 @@ class Judge:
         for record in records.values():
             if record.cloud == cloud.name and record.state not in (State.RUNNING, State.GONE):
                 shown = seen.get(record.name)
-                held = [m for m in cloud.machines.values() if m.name == record.name and not m.is_ours]
+                held = [m for m in cloud.machines.values() if not m.is_ours and _stands_for(m, record)]
                 if record.group in self._world.paused:
                     continue
                 if not held and not (shown is None and self._is_unprovable(cloud, record)):
@@ -523,3 +523,8 @@ class Judge:
                 self.fail(
                     "not-converged", f"{declared.id}: target {target}, {len(there)} there, {len(ready)} ready; {states}"
                 )
+
+
+def _stands_for(machine: SimMachine, record: MachineRecord) -> bool:
+    """Whether a stranger has the name or the id that a record knows: then nothing is proven, and nothing is done."""
+    return machine.name == record.name or machine.machine_id == record.machine_id

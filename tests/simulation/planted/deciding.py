@@ -92,7 +92,7 @@ def repair_at_once() -> Patch:
     "a guard on creates per hour is not asked before the call, nor when machines are asked for",
     finds="too-many-creates",
     seed=20,
-    plan="10:guards:0,4",
+    plan="10:guards:0,2",
 )
 def creates_unguarded() -> Patch:
     return both(
