@@ -14,8 +14,8 @@ from tests.simulation.test_simulation import simulate
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
 def test_planted_fault_is_found_by_its_recorded_run(fault: Planted) -> None:
-    run = ("--seed", str(fault.seed), "--hours", f"{fault.hours:g}", "--no-shrink", f"--plan={fault.plan}")
-    run += ("--replicas", str(fault.replicas))
+    run = ["--seed", str(fault.seed), "--hours", f"{fault.hours:g}", "--no-shrink", f"--plan={fault.plan}"]
+    run += ["--replicas", str(fault.replicas)]
     code, output = simulate(*run, "--planted", fault.name)
     assert code == 1, output
     assert f"\n{fault.finds}: " in output
