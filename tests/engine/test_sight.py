@@ -357,3 +357,12 @@ def test_law_3_marks_outweigh_an_id_that_a_wrong_answer_named() -> None:
     sight = seen(record, stranger, own, looker=a_looker(ownership=Ownership.NAME))
     assert sight.machine == own
     assert sight.extras == ()
+
+
+@pytest.mark.parametrize(("is_doubted", "counted"), [(True, 0.0), (False, 60.0)])
+def test_time_in_lists_that_are_doubted_makes_no_machine_late(is_doubted: bool, counted: float) -> None:
+    booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
+    looker, sight = replace(a_looker(), is_doubted=is_doubted), a_sight()
+    for began, follows in ((NOW, None), (NOW + 60, NOW)):
+        look(booting, sight, replace(a_listing(began=began), follows=follows), looker)
+    assert sight.awaited_for == counted

@@ -429,6 +429,9 @@ class Judge:
             return
         if self._records.get(machine.intent) is not None and machine.intent in self._ordered:
             return
+        engine = self._world.server.engine
+        if engine is None or engine.identity.cluster_id != self._world.cluster_id:
+            return  # it was lost with the journal, and nobody has said yet which it was
         if machine.missed and self._now() - self._world.clouds[node.cloud].lied_at < 1800:
             return  # its cloud said for long that it was gone
         began = self._truly.get((self._world.server.host, node.cloud)) if self._world.server.host else None

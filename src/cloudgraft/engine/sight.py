@@ -215,6 +215,8 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     if not listing.tells_of(record) and (not found or _is_elsewhere(record, listing)):
         return  # what was seen before still counts
     passed = _observe(record, sight, listing)
+    if not found and looker.is_doubted:
+        sight.awaited_for = max(0.0, sight.awaited_for - passed)  # such a list cannot show whether it runs
     if sight.deleted_at is not None and listing.began >= sight.deleted_at:
         sight.deleted_at = None
     always = record.state is not State.GONE and not sight.was_missing
