@@ -162,7 +162,8 @@ class _Walk:
     def _fail_over(self, failover: Failover) -> None:
         """The group is as it was at some moment since the last commit that was kept."""
         self.is_marked = False
-        self._keep(self.trail | self.configurations)
+        under_way = self.under_way.keys()
+        self._keep(replace(c, done=c.done & under_way) for c in self.trail | self.configurations)
         lost = (
             o for o in self.operations if o.kind is Kind.DELETE and failover.kept <= o.end and o.begin < failover.at
         )

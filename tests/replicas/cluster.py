@@ -8,6 +8,7 @@ import multiprocessing
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.sharedctypes import Synchronized
@@ -71,7 +72,14 @@ class Replica:
     def wrongs(self) -> list[str]:
         """What it should never have logged."""
         words = ("never retrieved", "Traceback", "not json")
-        return [str(line) for server in self.lives for word in words for line in server.said(word)]
+        found = [line for server in self.lives for word in words for line in server.said(word)]
+        # The database may go away during a take-over, and the log has how.
+        return [str(line) for line in found if line.get("event") != "cannot take over"]
+
+    def endings(self) -> Counter[str]:
+        """Why it stopped leading, and how often."""
+        lines = (line for server in self.lives for line in server.said("no longer the leader: "))
+        return Counter(str(line["event"]).partition(": ")[2][:60] for line in lines)
 
 
 class Cluster:

@@ -160,6 +160,14 @@ def test_a_failover_may_lose_the_last_changes_and_no_others() -> None:
     assert not is_explained(early, late, call(6, 7, "target", 1), failover=failover)  # not before it
 
 
+def test_calls_that_end_between_the_last_kept_commit_and_the_failover_are_no_trouble() -> None:
+    failover = Failover(kept=3, at=8, settled=10)
+    calls = [call(2, 5, "increase", 1), call(2, 6, "increase", 2), call(4, 7, "target", 3), call(7, 11, "increase", 4)]
+    for amount in (0, 1, 2, 3, 4, 7):
+        assert is_explained(*calls, call(12, 13, "target", amount), failover=failover)
+    assert not is_explained(*calls, call(12, 13, "target", 8), failover=failover)
+
+
 def test_a_deletion_that_a_failover_lost_may_take_effect_later() -> None:
     before = [call(0, 1, "increase", 2), call(1, 2, "instances", names="a b"), call(4, 5, "delete", names="a")]
     failover = Failover(kept=3, at=8, settled=10)

@@ -51,6 +51,7 @@ class Trial:
                 calls=notes.calls,
                 injected=nemesis.injected,
                 elections=cluster.elections(),
+                endings=sum((replica.endings() for replica in cluster.replicas), Counter()),
                 wrong=[
                     *notes.wrong,
                     *(wrong for replica in cluster.replicas for wrong in replica.wrongs()),
@@ -91,13 +92,16 @@ class Result:
     calls: Counter[str]
     injected: Counter[str]
     elections: int
+    endings: Counter[str]  # of reigns, by reason
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         by_outcome = Counter(what.rpartition(" ")[2] for what in self.calls.elements())
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(by_outcome.items()))
         faults = ", ".join(f"{count} {fault}" for fault, count in sorted(self.injected.items()))
+        endings = ", ".join(f"{count} because {reason}" for reason, count in self.endings.most_common())
         return (
             f"seed {self.trial.seed}: {self.calls.total()} calls ({outcomes}), {len(self.history.operations)} checked; "
-            f"{self.injected.total()} faults ({faults}); {self.elections} elections; {len(self.wrong)} violations"
+            f"{self.injected.total()} faults ({faults}); {self.elections} elections "
+            f"(ended {endings or 'never'}); {len(self.wrong)} violations"
         )
