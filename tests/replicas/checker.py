@@ -162,7 +162,7 @@ class _Walk:
     def _fail_over(self, failover: Failover) -> None:
         """The group is as it was at some moment since the last commit that was kept."""
         self.is_marked = False
-        under_way = self.under_way.keys()
+        under_way = frozenset(self.under_way)
         self._keep(replace(c, done=c.done & under_way) for c in self.trail | self.configurations)
         lost = (
             o for o in self.operations if o.kind is Kind.DELETE and failover.kept <= o.end and o.begin < failover.at
