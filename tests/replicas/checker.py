@@ -185,6 +185,8 @@ class _Walk:
                 if new not in seen:
                     seen.add(new)
                     waiting.append(new)
+        if self.is_marked:
+            self.trail |= seen
         return seen
 
     def _steps(self, configuration: _Configuration, *, with_unknown: bool) -> Iterator[_Configuration]:

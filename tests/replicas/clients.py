@@ -40,6 +40,7 @@ class Notes:
     calls: Counter[str] = field(default_factory=Counter)  # by RPC and outcome
     wrong: list[str] = field(default_factory=list)  # answers that are wrong whatever happened before
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    answering: Replica | None = None  # the replica that answered last
 
     def by_name(self, names: dict[str, str]) -> History:
         """The history with machines by their names, whichever id they had when they were listed or deleted."""
@@ -53,14 +54,13 @@ class Notes:
 
 @dataclass(slots=True)
 class Client:
-    """One client of one group. It mostly stays with the replica that answered last."""
+    """One client of one group. It mostly stays with the replica that answered last, itself or another client."""
 
     cluster: Cluster
     notes: Notes
     group: str
     dice: random.Random
     connections: dict[str, RemoteProvider] = field(default_factory=dict)
-    favourite: Replica | None = None
     listed: list[str] = field(default_factory=list)  # ids of the last list, without what is being deleted
     unsure: str = ""  # the id of a machine whose deletion may or may not have been taken in
     is_over: bool = False
@@ -165,10 +165,9 @@ class Client:
         begin = time.monotonic()
         outcome = "ok"
         try:
-            await call(await self._provider())
+            await self._called(call)
         except CloudgraftError as error:
             outcome = _outcome(error)
-            self.favourite = None
         self.notes.calls[f"{kind.value} {outcome}"] += 1
         if outcome != "refused":
             self._note(kind, begin, time.monotonic() if outcome == "ok" else math.inf, **about)
@@ -177,11 +176,9 @@ class Client:
     async def _ask(self, what: str, call: Callable[[RemoteProvider], Awaitable[T]]) -> T | None:
         outcome, answer = "ok", None
         try:
-            answer = await call(await self._provider())
+            answer = await self._called(call)
         except CloudgraftError as error:
             outcome = _outcome(error)
-            if outcome == "unknown" or isinstance(error, UnavailableError):
-                self.favourite = None
         self.notes.calls[f"{what} {outcome}"] += 1
         return answer
 
@@ -190,15 +187,25 @@ class Client:
         operation = Operation(number=number, group=self.group, kind=kind, begin=begin, end=end, **about)  # type: ignore[arg-type]
         self.notes.history.add(operation)
 
-    async def _provider(self) -> RemoteProvider:
-        """A replica: mostly the one that answered last, now and then any other."""
+    async def _called(self, call: Callable[[RemoteProvider], Awaitable[T]]) -> T:
+        """Calls a replica: mostly the one that answered last, now and then any other."""
         living = [replica for replica in self.cluster.replicas if replica.address]
-        if self.favourite not in living or self.dice.random() < 0.1:
-            self.favourite = self.dice.choice(living) if living else None
+        replica = self.notes.answering
+        if replica not in living or self.dice.random() < 0.1:
             await asyncio.sleep(0.05)  # not as fast as possible while nobody leads
-        if self.favourite is None:
+            replica = self.dice.choice(living) if living else None
+        if replica is None:
             raise UnavailableError("not the leader: no replica is alive")
-        address = self.favourite.address
+        try:
+            answer = await call(self._connection(replica.address))
+        except (UnavailableError, DeadlineError):
+            if self.notes.answering is replica:
+                self.notes.answering = None
+            raise
+        self.notes.answering = replica
+        return answer
+
+    def _connection(self, address: str) -> RemoteProvider:
         if address not in self.connections:
             config = CloudConfig(address=Address.parse(address), grpc_timeout=_PATIENCE)
             self.connections[address] = RemoteProvider(Connection(config))

@@ -67,7 +67,8 @@ class Replica:
 
     def elections(self) -> int:
         """How often it was elected, in all its lives."""
-        return sum(len(server.said("elected leader")) for server in self.lives)
+        lines = (line for server in self.lives for line in server.said("elected leader"))
+        return sum(line["event"] == "elected leader" for line in lines)
 
     def wrongs(self) -> list[str]:
         """What it should never have logged."""
