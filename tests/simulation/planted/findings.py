@@ -62,7 +62,7 @@ def journal_of_another() -> Patch:
     plan="3000:lists-empty:east,200,1,0",
 )
 def no_brake() -> Patch:
-    return replaced("cloudgraft.engine.breaker.Breaker.look", lambda *_args: Turn.NONE)
+    return replaced("cloudgraft.engine.breaker.Breaker.look", lambda *_args, **_kwargs: Turn.NONE)
 
 
 @plant(

@@ -61,7 +61,7 @@ def answer_without_write() -> Patch:
 @plant(
     "nothing-is-adopted",
     "after a lost journal the machines that are there are not taken in",
-    finds="leak",
+    finds="node-denied",
     seed=6,
     plan="2000:journal-lost:10,0",
 )
