@@ -21,7 +21,8 @@ def _run(stage: Stage) -> None:
     up = stage.start_cloud("up")
     (nobody,) = free_ports(1)
     clouds = {"up": cloud(up.url), "down": cloud(f"http://127.0.0.1:{nobody}")}
-    stage.start_server(document(clouds=clouds, groups=_GROUPS))
+    # A first start waits for all clouds, and would do so for two minutes.
+    stage.start_server(document(clouds=clouds, groups=_GROUPS, engine={"firstListTimeout": "5s"}))
     stage.start_autoscaler()
     stage.cluster.run(_PODS, _PARTICULAR)
     stage.until_equal(lambda: stage.cluster.running("pods"), 2, "the number of pods that run")

@@ -16,7 +16,11 @@ from e2e.stage import Stage
 __all__ = ["SCENARIO"]
 
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"
-_NOT_SENT: Final = ("certificates.yaml", "kustomization.yaml")  # of cert-manager, which is not here, and of kubectl
+_NOT_SENT: Final = (
+    "alerts.yaml",  # of the Prometheus operator, which is not here
+    "certificates.yaml",  # of cert-manager, nor is that
+    "kustomization.yaml",  # of kubectl
+)
 _RIGHTS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 _OWN: Final = ("cloud-provider", "cloud-config", "v")  # said by the scenario itself
 _TWO: Final = Workload(name="two", replicas=2, cpu="1500m", memory="3000Mi")  # one fills a node
