@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloudgraft.cli.main import cloudgraft
-from cloudgraft.web.listener import WebListener, WebTls
+from cloudgraft.web.listener import WebListener
 
 _STEP = re.compile(r"/v1/(?:reservations|clusters|nodegroups)(?:/[^/:]+)?[/:]?([A-Za-z]*)")
 
@@ -63,8 +63,8 @@ class _Asking:
 
 def main(socket: str, name: str, words: list[str]) -> None:
     class Gated(WebListener):
-        def __init__(self, app: ASGIApp, *, listen: str, tls: WebTls | None) -> None:
-            super().__init__(_Asking(app, socket, name), listen=listen, tls=tls)
+        def __init__(self, app: ASGIApp, **settings: Any) -> None:
+            super().__init__(_Asking(app, socket, name), **settings)
 
     verb = {"discovery": "discovery_serve", "node-manager": "node_manager"}[words[0]]
     vars(importlib.import_module(f"cloudgraft.cli.{verb}"))["WebListener"] = Gated
