@@ -8,7 +8,7 @@ import pytest
 
 from tests.replicas.trial import Trial
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
 
 async def test_every_answer_is_explained_whatever_happens_to_replicas_and_database(tmp_path: Path) -> None:
