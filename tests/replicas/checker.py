@@ -26,7 +26,7 @@ from tests.replicas.history import Failover, History, Kind, Operation
 
 __all__ = ["UndecidedError", "Violation", "check"]
 
-_MOST = 500_000  # steps of the search in all; more is given up, and told
+_MOST = 3_000_000  # steps of the search in all; more is given up, and told
 
 
 class UndecidedError(Exception):
@@ -47,11 +47,14 @@ class Violation:
         return f"no order of the changes explains {self.operation}; possible before it: {shown}"
 
 
+_Used = frozenset[tuple[tuple[Kind, int], int]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Configuration:
     state: GroupState
     done: frozenset[int]  # calls under way that have taken effect, or whose answer is explained
-    used: frozenset[tuple[tuple[Kind, int], int]]  # how many unknown changes of each form have taken effect
+    used: _Used  # how many unknown changes of each form have taken effect
 
 
 def check(history: History) -> list[Violation]:
@@ -143,6 +146,8 @@ class _Walk:
                 yield configuration
 
     def _can_become(self, other: _Configuration, configuration: _Configuration) -> bool:
+        if (other.state, other.done) == (configuration.state, configuration.done):
+            return other.used != configuration.used and _is_part(other.used, configuration.used)
         if other.used != configuration.used or not other.done < configuration.done:
             return False
         extra = [self.under_way[number] for number in configuration.done - other.done]
@@ -194,17 +199,28 @@ class _Walk:
             if number not in configuration.done:
                 for state in configuration.state.possible(operation):
                     yield self._with_reads(replace(configuration, state=state, done=configuration.done | {number}))
-        if not with_unknown:
-            return
-        used = dict(configuration.used)
+        if with_unknown:
+            yield from self._unknown_steps(configuration)
+
+    def _unknown_steps(self, configuration: _Configuration) -> Iterator[_Configuration]:
+        """Unknown changes that bring the group nearer to what a read under way has shown, and no others."""
+        reads = [
+            operation
+            for number, operation in self.under_way.items()
+            if not operation.kind.is_change and number not in configuration.done
+        ]
+        sizes = [o.amount if o.kind is Kind.TARGET else len(o.names) for o in reads if o.kind is not Kind.ABSENT]
+        size, used = configuration.state.size, dict(configuration.used)
         for form, count in self.unknown.items():
-            if used.get(form, 0) < count:
+            is_nearer = any(wanted > size if form[0] is Kind.INCREASE else wanted < size for wanted in sizes)
+            if is_nearer and used.get(form, 0) < count:
                 now_used = frozenset({**used, form: used.get(form, 0) + 1}.items())
                 change = Operation(number=-1, group="", kind=form[0], begin=0.0, amount=form[1])
                 for state in configuration.state.after(change):
                     yield self._with_reads(replace(configuration, state=state, used=now_used))
         for deletion in self.deletions:
-            if deletion.names & configuration.state.named:
+            gone = deletion.names & configuration.state.named
+            if gone and any(_explains(gone, size, read) for read in reads):
                 for state in configuration.state.after(deletion):
                     yield self._with_reads(replace(configuration, state=state))
 
@@ -217,3 +233,15 @@ class _Walk:
             if not operation.kind.is_change and state.seen(operation) == state
         }
         return replace(configuration, done=configuration.done | explained)
+
+
+def _explains(gone: frozenset[str], size: int, read: Operation) -> bool:
+    """Whether a deletion of these machines may be why a read has shown what it did."""
+    if read.kind is Kind.TARGET:
+        return read.amount < size
+    return bool(gone & read.names) if read.kind is Kind.ABSENT else not gone <= read.names
+
+
+def _is_part(one: _Used, other: _Used) -> bool:
+    counts = dict(other)
+    return all(count <= counts.get(form, 0) for form, count in one)
