@@ -238,6 +238,9 @@ class World:
             if not result.items[0].refused:
                 machine.owner, machine.group, machine.is_adopted = "ours", group, True
                 machine.marks_lost_at = self.loop.time()
+                record = engine.fleet.by_machine_id(cloud.name, machine.machine_id)
+                if record is not None:  # perhaps that of an earlier machine of the same id: it goes on under that name
+                    machine.intent = record.name
                 self.on_machine(cloud, machine)
 
         if machine.is_alive:
