@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgraft.joining.claims import Claim, JoinedNode, NewMachine, Stage
-from cloudgraft.joining.match import Problem
+from cloudgraft.joining.match import Problem, Way
+from cloudgraft.joining.rivals import Rivals, rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
@@ -57,6 +58,9 @@ class MemoryCluster:
     def is_ready_node(self, provider_id: str, name: str) -> bool:
         nodes = [joined.node for joined in self.nodes.values()]
         return any(node.ready and (node.provider_id == provider_id or node.name == name) for node in nodes)
+
+    def rivals(self, claims: Sequence[Claim]) -> Rivals:
+        return rivals(claims, [joined.node for joined in self.nodes.values()], (Way.NAME, Way.MACHINE_ID))
 
     def problems(self) -> Sequence[Problem]:
         return self.trouble

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cloudgraft.joining.claims import Claim, JoinedNode, Stage
 from cloudgraft.joining.match import Matches, Problem, Way, matched
+from cloudgraft.joining.rivals import Rivals, rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import MachineState
 from tests.simulation.cloud import SimCloud, SimMachine
@@ -180,7 +181,10 @@ class ClusterView:
 
     def is_ready_node(self, provider_id: str, name: str) -> bool:
         nodes = [found.node for found in self._kubernetes.nodes.values()]
-        return any(node.ready and (node.provider_id == provider_id or node.name == name) for node in nodes)
+        return any(node.ready and _is_of(node, provider_id, name) for node in nodes)
+
+    def rivals(self, claims: Sequence[Claim]) -> Rivals:
+        return rivals(claims, [found.node for found in self._kubernetes.nodes.values()], _WAYS)
 
     def listen(self, on_change: Callable[[], None]) -> None:
         self._listeners.append(on_change)
@@ -199,3 +203,7 @@ class ClusterView:
             claims = [claim for claims in self._claims.values() for claim in claims]
             self._matches = matched(claims, [n.node for n in self._kubernetes.nodes.values()], _WAYS)
         return self._matches
+
+
+def _is_of(node: Node, provider_id: str, name: str) -> bool:
+    return node.provider_id == provider_id if node.provider_id and provider_id else node.name == name

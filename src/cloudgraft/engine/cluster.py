@@ -11,6 +11,7 @@ from typing import Protocol
 
 from cloudgraft.joining.claims import Claim, JoinedNode, NewMachine
 from cloudgraft.joining.match import Problem
+from cloudgraft.joining.rivals import Rivals
 
 __all__ = ["Cluster", "UserData"]
 
@@ -36,6 +37,9 @@ class Cluster(Protocol):
 
     def is_ready_node(self, provider_id: str, name: str) -> bool:
         """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
+
+    def rivals(self, claims: Sequence[Claim]) -> Rivals:
+        """Which of several machines for one intent have joined. Each is a claim of its own, of the same name."""
 
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""

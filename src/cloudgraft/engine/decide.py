@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from cloudgraft.engine.doubles import DOUBLE, is_outdone, surplus
 from cloudgraft.engine.identity import TAG_CLUSTER_ID
 from cloudgraft.engine.sight import LONGEST_GAP, Sight
 from cloudgraft.engine.specs import EngineSettings
@@ -92,6 +93,8 @@ def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """The next thing to do about this machine."""
     if was_released(record):
         return _released(record, sight, at)
+    if is_outdone(record, sight):
+        return Stay()
     own = _RULES[record.state](record, sight, at)
     if isinstance(own, Move):
         return own  # first what is known: the record must have the id of the machine that is kept
@@ -107,12 +110,12 @@ def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | Non
         return None
     if sight.deleted_at is not None:
         return None
-    other = next((m for m in sight.extras if m.state is not MachineState.DELETING), None)
+    other = surplus(record, sight, sees_nodes=at.sees_nodes)
     if other is None:
         return None
     kept = sight.machine.machine_id if sight.machine else record.machine_id
     cause = f"the cloud made a second machine, {other.machine_id}, for one intent; {kept} is kept"
-    return Delete(other, cause, "double")
+    return Delete(other, cause, DOUBLE)
 
 
 def _requested(record: MachineRecord, sight: Sight, at: Situation) -> Decision:

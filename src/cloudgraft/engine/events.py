@@ -22,7 +22,10 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "retry": (logging.INFO, "a call to a cloud failed and will be made again"),
     "unsettled": (logging.WARNING, "the outcome of a call is not known; a list will settle it"),
     "adopted": (logging.INFO, "a machine in a cloud was taken into the journal"),
-    "double": (logging.WARNING, "a cloud made two machines for one intent; one of them is being deleted"),
+    "double": (
+        logging.WARNING,
+        "a cloud made two machines for one intent; one of them is being deleted, or nobody can tell which may be",
+    ),
     "returned": (logging.WARNING, "a machine that counted as gone showed up again and is being deleted"),
     "unproven": (logging.WARNING, "a machine cannot be shown to be ours, so it is not touched"),
     "unmarked": (logging.WARNING, "marks could not be put on a machine that was adopted, or be taken off again"),

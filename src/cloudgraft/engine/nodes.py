@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.sight import LONGEST_GAP, Sight
+from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.joining.match import Problem
+from cloudgraft.joining.rivals import Rivals
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import MachineRecord, State
 
@@ -50,6 +52,12 @@ class Nodes:
         """Whether a machine that the journal does not have is a ready node of the cluster."""
         return self.cluster is not None and self.cluster.is_ready_node(machine.provider_id or "", machine.name)
 
+    def rivals(self, record: MachineRecord, machines: Sequence[Machine]) -> Rivals:
+        """Which of several machines for one intent have joined; none, while the cluster is not known."""
+        if self.cluster is None or not self.cluster.is_known:
+            return Rivals()
+        return self.cluster.rivals([_claim(record, machine) for machine in machines])
+
     def problems(self) -> Sequence[Problem]:
         """What keeps nodes from being known or looked after, at present."""
         return () if self.cluster is None else self.cluster.problems()
@@ -67,6 +75,8 @@ class Nodes:
 
     def see(self, record: MachineRecord, sight: Sight) -> None:
         """Reads what the cluster shows of one machine into its sight."""
+        seen = () if sight.machine is None else (sight.machine, *sight.extras)
+        sight.rivals = self.rivals(record, seen) if sight.extras else Rivals()
         if self.cluster is None or not self.cluster.is_known:
             sight.joined = sight.unready_since = None
             return
@@ -113,3 +123,17 @@ class Nodes:
         """Whether most nodes are not ready: then it is the network or the control plane, and not they."""
         total = self.total()
         return total.unready > 1 and 2 * total.unready > total.joined
+
+
+def _claim(record: MachineRecord, machine: Machine) -> Claim:
+    """One of several machines for one intent, as nodes are compared with it."""
+    return Claim(
+        name=record.name,
+        cloud=record.cloud,
+        group=record.group,
+        stage=Stage.WANTED,
+        provider_id=machine.provider_id or "",
+        machine_id=machine.machine_id,
+        addresses=tuple(machine.addresses),
+        ordered_at=machine.created_at.timestamp() if machine.created_at else 0.0,
+    )

@@ -192,7 +192,13 @@ class Observer:
     async def _looker(self, listing: Listing) -> Looker:
         """How to read this list: no absence is believed while it misses too many machines at once."""
         around = self._around
-        looker = Looker(around.identity, self.traits, self._caller.settings, trusts_nodes=not around.nodes.is_dark)
+        looker = Looker(
+            around.identity,
+            self.traits,
+            self._caller.settings,
+            rivals=around.nodes.rivals,
+            trusts_nodes=not around.nodes.is_dark,
+        )
         missing, total = await self._missing(listing, looker)
         lost = self._lost_before(missing, listing)
         turn = self.absence.look(missing | lost, total + len(lost), around.settings.absence, passed=listing.passed)

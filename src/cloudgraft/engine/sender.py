@@ -8,6 +8,7 @@ from cloudgraft.engine import backoff
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.decide import Create, Delete, Situation, decide
 from cloudgraft.engine.delete_guard import REMOVAL
+from cloudgraft.engine.doubles import DOUBLE, surplus
 from cloudgraft.engine.events import about
 from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.observer import Observer
@@ -143,7 +144,7 @@ class Sender:
         """The call is made once the journal has what counts for a guard; nobody takes the machine back in between."""
         if not self._around.may_act():
             return
-        begun: list[Machine] = []
+        begun: list[Delete] = []
         counted: list[str] = []
         try:
             await self._around.writer.write(lambda: self._deletion(name, begun, counted))
@@ -153,16 +154,30 @@ class Sender:
             for machine_id in counted:
                 self._around.deletions.uncount(self._caller.settings.name, machine_id, name=name)
             raise
-        for machine in begun:
-            self._caller.delete(name, machine)
+        for decision in begun:
+            if decision.kind == DOUBLE and self._is_overtaken(name, decision.machine):
+                self._observer.sight(name).is_calling = False
+                self._on_due(name)
+            else:
+                self._caller.delete(name, decision.machine)
 
-    def _deletion(self, name: str, begun: list[Machine], counted: list[str]) -> Change:
+    def _is_overtaken(self, name: str, double: Machine) -> bool:
+        """Whether a double has joined the cluster while the journal was written, which may take long."""
+        record, sight = self._around.fleet.machines.get(name), self._observer.sight(name)
+        if record is None:
+            return True
+        self._around.nodes.see(record, sight)
+        found = surplus(record, sight, sees_nodes=self._around.nodes.is_clear)
+        return found is None or found.machine_id != double.machine_id
+
+    def _deletion(self, name: str, begun: list[Delete], counted: list[str]) -> Change:
         """Decides in turn with all changes: what is just being taken back must not be deleted."""
         now = self._around.clock.now()
         record = self._around.fleet.machines.get(name)
         if record is None or self._around.observes_only(record.cloud):
             return Change()
         sight = self._observer.sight(name)
+        self._around.nodes.see(record, sight)
         decision = decide(record, sight, self._situation(record, now))
         if not isinstance(decision, Delete):
             return Change()
@@ -175,7 +190,7 @@ class Sender:
             events += self._counted(record, decision.machine, why, now)
             counted += [decision.machine.machine_id for _ in events]
         sight.is_calling = True
-        begun.append(decision.machine)
+        begun.append(decision)
         if decision.kind and decision.machine.machine_id not in sight.told:
             sight.told |= {decision.machine.machine_id}
             data = {"machine_id": decision.machine.machine_id}

@@ -6,7 +6,7 @@ them, and further apart than the cloud's list may lag (law 5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import CloudSettings, create_limit
 from cloudgraft.engine.states import is_released
+from cloudgraft.joining.rivals import Rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -23,6 +24,7 @@ __all__ = ["LONGEST_GAP", "Indexing", "Listing", "Looker", "Sight", "believable_
 _NEEDED = 2  # complete lists without a machine before it counts as absent
 _DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
 _AWAITED = frozenset({State.CREATING, State.BOOTING})
+_NO_RIVALS: Final = Rivals()
 LONGEST_GAP: Final = 300.0  # seconds between two looks that count as observed: a process may have been stopped
 
 
@@ -107,6 +109,7 @@ class Sight:
     since: float  # when we began to look: evidence from before does not exist
     machine: Machine | None = None  # as last seen, proven to be ours
     extras: tuple[Machine, ...] = ()  # others that prove to be the same intent's
+    rivals: Rivals = _NO_RIVALS  # which of all these the nodes of the cluster show
     unproven: Machine | None = None  # one of this name or id that does not prove to be ours
     absences: int = 0
     absent_at: float = 0.0  # when the list began that last counted as an absence
@@ -188,6 +191,7 @@ class Looker:
     settings: CloudSettings
     is_doubted: bool = False  # it misses so many machines at once that no absence is believed
     accepted: AbstractSet[str] = frozenset()  # names of machines whose absence is believed all the same
+    rivals: Callable[[MachineRecord, Sequence[Machine]], Rivals] = lambda _record, _machines: _NO_RIVALS
     trusts_nodes: bool = True  # False while most nodes are not ready: then that says nothing of any machine
 
     def must_show(self, record: MachineRecord, sight: Sight, listing: Listing) -> bool:
@@ -231,7 +235,8 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
         sight.revive()
         _count_absence(record, sight, listing, looker, is_there=bool(found))
         return
-    kept = _kept(record, ours, proven, sight.node)
+    sight.rivals = looker.rivals(record, ours) if len(ours) > 1 else _NO_RIVALS
+    kept = _kept(record, ours, proven, sight.rivals)
     sight.machine, sight.extras = kept, tuple(m for m in proven if m is not kept)
     sight.absences, sight.is_ours = 0, kept in proven
     if kept.state not in _DEAD:
@@ -282,21 +287,24 @@ def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> 
     return (*found, by_id)
 
 
-def _kept(record: MachineRecord, ours: Sequence[Machine], proven: Sequence[Machine], node: Node | None) -> Machine:
+def _kept(record: MachineRecord, ours: Sequence[Machine], proven: Sequence[Machine], rivals: Rivals) -> Machine:
     """Of two machines for one intent (law 3): the one that joined, else the one with a known id, else the older.
 
     Of one that shows our marks and one that only has the id, the latter may be a stranger: a driver that answered a
     create with another machine's id must not cost the machine that it made.
     """
-    if node is not None and node.provider_id:
-        joined = [machine for machine in ours if machine.provider_id == node.provider_id]
-        if len(joined) == 1:
-            return joined[0]
-    if record.state is State.RUNNING:
-        known = next((machine for machine in ours if machine.machine_id == record.machine_id), None)
-        if known is not None:
-            return known
-    return min(proven or ours, key=lambda m: (m.created_at.timestamp() if m.created_at else float("inf"), m.machine_id))
+    known = next((machine for machine in ours if machine.machine_id == record.machine_id), None)
+    if known is not None and (
+        known.machine_id in rivals.joined or (record.state is State.RUNNING and not rivals.joined)
+    ):
+        return known
+    nodes = rivals.ready or rivals.joined
+    joined = [machine for machine in ours if machine.machine_id in nodes]
+    return min(joined or proven or ours, key=_age)
+
+
+def _age(machine: Machine) -> tuple[float, str]:
+    return (machine.created_at.timestamp() if machine.created_at else float("inf"), machine.machine_id)
 
 
 def _count_absence(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker, *, is_there: bool) -> None:

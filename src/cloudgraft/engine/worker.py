@@ -17,6 +17,7 @@ from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.catalog import CatalogReader
 from cloudgraft.engine.claimer import Claimer
 from cloudgraft.engine.decide import JOIN_DEADLINE, Create, Delete, Move, Situation, Stay, decide, failure
+from cloudgraft.engine.doubles import DOUBLE, in_doubt
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.observer import SLICE, Observer
@@ -251,6 +252,10 @@ class Worker:
                 if sight.unproven is not None and is_told and "unproven" not in sight.told:
                     sight.told |= {"unproven"}
                     tell.append(_unproven(record, sight.unproven, now))
+                sight.held = in_doubt(record, sight)
+                if sight.held and sight.held not in sight.told:
+                    sight.told |= {sight.held}
+                    tell.append(about(record, now, sight.held, kind=DOUBLE))
                 is_over = record.state is State.GONE and not is_released(record)
                 if is_over and sight.machine is None and not sight.is_calling:
                     self.observer.forget(name)
@@ -313,7 +318,7 @@ class Worker:
             return False
         sight = self.observer.sight(late.name)
         self._around.nodes.see(late, sight)
-        return sight.joined is not False
+        return sight.joined is not False or bool(sight.rivals.any)
 
 
 def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:

@@ -12,6 +12,7 @@ from cloudgraft.joining.chores import Chore, ClusterSettings, RemoveNode, TendNo
 from cloudgraft.joining.claims import Claim, JoinedNode, Stage
 from cloudgraft.joining.keeper import Keeper
 from cloudgraft.joining.match import Matches, Problem, ProblemKind, matched
+from cloudgraft.joining.rivals import Rivals, rivals
 from cloudgraft.kube.objects import NODES, Node
 from cloudgraft.kube.watched import Watched
 
@@ -111,6 +112,10 @@ class Cluster:
     def is_ready_node(self, provider_id: str, name: str) -> bool:
         """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
         return any(node.ready and _is_of(node, provider_id, name) for node in self._nodes.objects.values())
+
+    def rivals(self, claims: Sequence[Claim]) -> Rivals:
+        """Which of several machines for one intent have joined."""
+        return rivals(claims, self._nodes.objects.values(), self._settings.match_by)
 
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""

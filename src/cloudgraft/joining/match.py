@@ -22,7 +22,7 @@ from typing import Final
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.kube.objects import Node
 
-__all__ = ["Matches", "Problem", "ProblemKind", "Way", "matched"]
+__all__ = ["Matches", "Problem", "ProblemKind", "Way", "keys_of_claim", "keys_of_node", "matched"]
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _SKEW: Final = 60.0  # seconds by which the clocks of the cluster and of this host may differ
@@ -124,7 +124,7 @@ class _Matching:
         found = {
             claim.name: claim
             for way in ways
-            for key in _keys_of_node(node, way)
+            for key in keys_of_node(node, way)
             for claim in self._index(way).get(key, ())
         }
         return _those_that_are(found.values(), node)
@@ -133,7 +133,7 @@ class _Matching:
         if way not in self._by:
             self._by[way] = defaultdict(list)
             for claim in self._claims.values():
-                for key in _keys_of_claim(claim, way):
+                for key in keys_of_claim(claim, way):
                     self._by[way][key].append(claim)
         return self._by[way]
 
@@ -207,7 +207,7 @@ class _Matching:
 
     def _tell_named_otherwise(self, node: Node, claim: Claim) -> None:
         others = [way for way in Way if way not in self._ways]
-        way = next(way for way in others if _keys_of_node(node, way) & _keys_of_claim(claim, way))
+        way = next(way for way in others if keys_of_node(node, way) & keys_of_claim(claim, way))
         self._tell(
             ProblemKind.NAMED_OTHERWISE,
             node,
@@ -235,7 +235,8 @@ def _is_of_its_time(claim: Claim, node: Node) -> bool:
     return node.ready or max(node.created_at, node.ready_since) + _SKEW >= claim.ordered_at
 
 
-def _keys_of_claim(claim: Claim, way: Way) -> set[str]:
+def keys_of_claim(claim: Claim, way: Way) -> set[str]:
+    """What a machine is known by."""
     if way is Way.NAME:
         return {claim.name}
     if way is Way.MACHINE_ID:
@@ -244,7 +245,8 @@ def _keys_of_claim(claim: Claim, way: Way) -> set[str]:
     return set() if claim.stage is Stage.GONE else {_address(address) for address in claim.addresses if address}
 
 
-def _keys_of_node(node: Node, way: Way) -> set[str]:
+def keys_of_node(node: Node, way: Way) -> set[str]:
+    """What a node tells of its machine."""
     if way is Way.NAME:
         return {node.name, node.labels.get(_HOSTNAME, node.name)}
     if way is Way.MACHINE_ID:

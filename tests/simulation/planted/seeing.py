@@ -7,6 +7,7 @@ from typing import Any
 
 from cloudgraft.engine import sight
 from cloudgraft.engine.nodes import Nodes
+from cloudgraft.joining.rivals import Rivals
 from tests.simulation.planted.fault import plant, replaced
 
 __all__: list[str] = []
@@ -69,10 +70,21 @@ def given_up_call_ignored() -> Patch:
     plan="3000:tags-copied:east,2",
 )
 def newer_double_kept() -> Patch:
-    def kept(_record: Any, ours: Any, _proven: Any, _node: Any) -> Any:
+    def kept(_record: Any, ours: Any, _proven: Any, _rivals: Any) -> Any:
         return max(ours, key=lambda machine: machine.created_at)
 
     return replaced("cloudgraft.engine.sight._kept", kept)
+
+
+@plant(
+    "only-claims-are-nodes",
+    "of two machines for one intent the one that joined is not known when its create was never answered",
+    finds="wrong-double-deleted",
+    seed=6,
+    plan="20:creates-twice:east,300,1,0;47:lists-fail:east,400,1,0",
+)
+def only_claims_are_nodes() -> Patch:
+    return replaced("cloudgraft.engine.nodes.Nodes.rivals", lambda *_args: Rivals())
 
 
 @plant(
@@ -85,7 +97,7 @@ def newer_double_kept() -> Patch:
 )
 def stranger_by_id_kept() -> Patch:
     real = sight._kept
-    return replaced("cloudgraft.engine.sight._kept", lambda record, ours, _proven, node: real(record, ours, ours, node))
+    return replaced("cloudgraft.engine.sight._kept", lambda record, ours, _proven, more: real(record, ours, ours, more))
 
 
 @plant(

@@ -1,0 +1,82 @@
+"""Which of several machines for one intent are nodes: what is certain, and what nobody can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudgraft.joining.claims import Claim, Stage
+from cloudgraft.joining.match import Way
+from cloudgraft.joining.rivals import Rivals, rivals
+from cloudgraft.kube.objects import Node
+
+HOUR = 3600.0
+NAME = "x-g-aaaaaaaa"
+
+
+def one(machine_id: str, **changes: Any) -> Claim:
+    values: dict[str, Any] = {"provider_id": f"cloud://{machine_id}", "ordered_at": 10 * HOUR, **changes}
+    return Claim(name=NAME, cloud="a", group="g", stage=Stage.WANTED, machine_id=machine_id, **values)
+
+
+def a_node(**changes: Any) -> Node:
+    return Node(**{"name": NAME, "uid": "u", "ready": True, "created_at": 10 * HOUR + 60, **changes})
+
+
+def told(*claims: Claim, node: Node, ways: tuple[Way, ...] = (Way.NAME,)) -> Rivals:
+    return rivals(claims, [node], ways)
+
+
+def test_a_node_with_a_provider_id_is_the_machine_that_has_it_whatever_its_name() -> None:
+    node = a_node(name="another", provider_id="cloud://m-2")
+    assert told(one("m-1"), one("m-2"), node=node) == Rivals(frozenset({"m-2"}), frozenset({"m-2"}))
+
+
+def test_one_that_is_not_ready_has_joined_too() -> None:
+    found = told(one("m-1"), one("m-2"), node=a_node(provider_id="cloud://m-2", ready=False))
+    assert (found.joined, found.ready, found.any) == ({"m-2"}, frozenset(), {"m-2"})
+
+
+def test_a_node_of_somebody_else_tells_nothing() -> None:
+    for node in (a_node(provider_id="cloud://m-3"), a_node(name="another")):
+        assert told(one("m-1"), one("m-2"), node=node) == Rivals()
+
+
+def test_a_node_that_has_but_their_name_may_be_any_of_them() -> None:
+    assert told(one("m-1"), one("m-2"), node=a_node()).unclear == {"m-1", "m-2"}
+    assert told(one("m-1"), one("m-2"), node=a_node(), ways=(Way.ADDRESS,)).unclear == {"m-1", "m-2"}
+
+
+def test_a_provider_id_that_both_have_tells_nothing_either() -> None:
+    node, shared = a_node(provider_id=f"cloud://{NAME}"), {"provider_id": f"cloud://{NAME}"}
+    assert told(one("m-1", **shared), one("m-2", **shared), node=node).unclear == {"m-1", "m-2"}
+
+
+def test_a_machine_whose_provider_id_is_not_known_yet_fits_by_name_unless_another_fits_exactly() -> None:
+    node = a_node(provider_id="cloud://m-1")
+    assert told(one("m-1"), one("m-2", provider_id=""), node=node).joined == {"m-1"}
+    assert told(one("m-3"), one("m-2", provider_id=""), node=node).joined == {"m-2"}
+
+
+def test_an_address_or_a_machine_id_decides_where_the_configuration_goes_by_it() -> None:
+    node = a_node(addresses=("10.0.0.2",), system_uuid="M-2")
+    first, second = one("m-1", addresses=("10.0.0.1",)), one("m-2", addresses=("10.0.0.2",))
+    for way in (Way.ADDRESS, Way.MACHINE_ID):
+        assert told(first, second, node=node, ways=(Way.NAME, way)).ready == {"m-2"}
+    assert told(first, second, node=node).unclear == {"m-1", "m-2"}
+
+
+def test_what_two_ways_tell_differently_is_not_certain() -> None:
+    node = a_node(addresses=("10.0.0.1",), system_uuid="m-2")
+    found = told(one("m-1", addresses=("10.0.0.1",)), one("m-2"), node=node, ways=(Way.ADDRESS, Way.MACHINE_ID))
+    assert (found.joined, found.unclear) == (frozenset(), {"m-1", "m-2"})
+
+
+def test_a_machine_that_was_made_long_after_the_node_came_is_not_it() -> None:
+    """Somebody has cloned a machine that had joined."""
+    assert told(one("m-1"), one("m-2", ordered_at=12 * HOUR), node=a_node()).ready == {"m-1"}
+
+
+def test_clocks_that_differ_by_little_or_make_no_sense_tell_nothing() -> None:
+    assert told(one("m-1"), one("m-2", ordered_at=10.5 * HOUR), node=a_node()).unclear == {"m-1", "m-2"}
+    late = (one("m-1", ordered_at=20 * HOUR), one("m-2", ordered_at=22 * HOUR))
+    assert told(*late, node=a_node()).unclear == {"m-1", "m-2"}
