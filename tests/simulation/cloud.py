@@ -73,7 +73,6 @@ class SimMachine:
     marks_lost_at: float | None = None
     intent: str = ""  # the name that it was made with
     joined_at: float | None = None
-    was_recorded: bool = False  # the journal had its id
     is_adopted: bool = False  # by an operator's word, without marks
     is_orphan: bool = False  # the journal that knew it was destroyed
     shown_from: float = 0.0

@@ -235,7 +235,7 @@ class Judge:
         """Why it may be deleted, as far as that is true; empty when it may not."""
         if machine.intent in self._ordered:
             return "the autoscaler ordered it"
-        if self._is_double(cloud, machine):
+        if self._is_surplus(cloud, machine):
             return "it is a double"
         if machine.dead_since is not None:
             fall = self._falls.get(machine.intent)
@@ -253,19 +253,19 @@ class Judge:
         fall = self._falls.get(machine.intent)
         return self._true_fall(cloud, machine, fall) if fall is not None else ""
 
-    def _is_double(self, cloud: SimCloud, machine: SimMachine) -> bool:
+    def _is_surplus(self, cloud: SimCloud, machine: SimMachine) -> bool:
+        """Whether there is another machine for its intent, and this one is not the one that must be kept."""
         others = [
             m
             for m in cloud.machines.values()
             if m is not machine and m.intent == machine.intent and m.owner in ("ours", "clone") and not m.deleting
         ]
         nodes = self._world.kubernetes.nodes_of
-        is_joined = any(n.is_ready for n in nodes(machine))
-        is_recorded = machine.was_recorded
-        # The node of one whose answer was lost carries an id that no claim has yet: that it joined is not known.
-        if others and is_joined and is_recorded and not any(map(nodes, others)) and not self._world.kubernetes.is_away:
+        if not others or not self._is_ready(machine) or any(map(nodes, others)):
+            return bool(others)
+        if machine.intent not in self._falls:  # of an intent that was given up, all machines go, if that was right
             self.fail("wrong-double-deleted", f"{self._describe(machine)}, and {others[0].machine_id} is kept")
-        return bool(others)
+        return False
 
     def _true_fall(self, cloud: SimCloud, machine: SimMachine, fall: _Fall) -> str:
         settings, record = self._settings, fall.record
@@ -308,9 +308,6 @@ class Judge:
             if record.version == 1 and record.attempt_at is None:
                 self._new_names[record.group].append(now)
             self._note_fall(before, record, now)
-            holder = self._world.clouds[record.cloud].machines.get(record.machine_id)
-            if holder is not None and holder.intent == record.name:
-                holder.was_recorded = True
         self._check_absence(change)
         for event in change.events:
             if event.machine and event.message:

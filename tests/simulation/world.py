@@ -246,6 +246,15 @@ class World:
         if machine.is_alive:
             server.host.spawn(work(), "adopt").add_done_callback(_ignored)
 
+    def _settle_double(self, intent: str) -> None:
+        """A person reads that it is not clear which of two machines is in use, and deletes the one that is not."""
+        for cloud in self.clouds.values():
+            twins = [m for m in cloud.machines.values() if m.intent == intent and m.owner in ("ours", "clone")]
+            idle = [m for m in twins if not self.kubernetes.nodes_of(m)]
+            for machine in idle if len(idle) < len(twins) else idle[1:]:
+                self.trace("operator", f"deletes {machine.machine_id}, which is not in use")
+                cloud.remove(machine)
+
     def stop_second(self) -> None:
         self.autoscalers[1].is_active = False
 
@@ -441,6 +450,9 @@ class World:
             self.paused[pause.name] = self.loop.time()
         for _, name in change.resumed:
             self.paused.pop(name, None)
+        for event in change.events:
+            if event.kind == "double" and "none is deleted" in event.message:
+                self.loop.later(_OPERATOR, self._settle_double, event.machine)
         self.judge.on_commit(server, change)
 
     def on_list_call(self, host: Host) -> None:
