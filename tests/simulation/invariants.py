@@ -185,8 +185,9 @@ class Judge:
         cap, now = self.guards.max_spend_per_day, self._now()
         if cap is None or now < self.doubtful_until:
             return
-        began = max(0.0, now - 86400)
+        began, known_from = max(0.0, now - 86400), self._destroyed_at + _TAKING_IN
         every = [m for cloud in self._world.clouds.values() for m in cloud.all if m.is_ours]
+        every = [m for m in every if m.gone_at is None or m.gone_at > known_from]  # others went with the journal
         hours = sum(max(0.0, (m.gone_at or now) - max(began, m.created_at)) for m in every) / 3600
         if hours * _HOURLY > float(cap.amount):
             self.fail("too-much-spent", f"{hours * _HOURLY:.2f} in a day; the guard says {cap.amount}")
