@@ -32,6 +32,8 @@ class AutoscalerWitness(Protocol):
 
     def on_deletion_asked(self, group: str, nodes: list[NodeRef]) -> None: ...
 
+    def on_deletion_refused(self, nodes: list[NodeRef], *, since: float) -> None: ...
+
     def on_increase(self, group: str, delta: int, *, before: int) -> None: ...
 
     def on_answered(self, who: str, rpc: str, group: str, request: Message) -> None: ...
@@ -178,9 +180,15 @@ class Autoscaler:
             await self._delete(group, [_ref(n) for n in chosen])
 
     async def _delete(self, group: str, nodes: list[NodeRef]) -> None:
+        began = self._loop.time()
         self._witness.on_deletion_asked(group, nodes)
         request = pb.NodeGroupDeleteNodesRequest(id=group, nodes=[wire.node_ref_to_pb(n) for n in nodes])
-        await self._ask("NodeGroupDeleteNodes", request, group)
+        try:
+            await self._ask("NodeGroupDeleteNodes", request, group)
+        except CloudgraftError as error:
+            if error.status is StatusCode.FAILED_PRECONDITION:
+                self._witness.on_deletion_refused(nodes, since=began)
+            raise
 
 
 def _ref(found: SimNode) -> NodeRef:

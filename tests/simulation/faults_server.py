@@ -291,12 +291,52 @@ class Guards(Step):
     creates: int
 
     def apply(self, world: World) -> None:
-        guards = GuardLimits(max_machines=self.machines or None, max_creates_per_hour=self.creates or None)
+        guards = GuardLimits(
+            max_machines=self.machines or None,
+            max_creates_per_hour=self.creates or None,
+            max_deletes_per_hour=world.guards.max_deletes_per_hour,
+        )
         world.reconfigure(world.groups, guards)
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
         return cls(at, dice.choice([0, 10, 14]), dice.choice([0, 8, 15]))
+
+
+@kind("delete-guard")
+@dataclass(frozen=True, slots=True)
+class DeleteGuard(Step):
+    """The configuration limits deletions that nobody ordered; below zero, it does not any more."""
+
+    deletes: int
+
+    def apply(self, world: World) -> None:
+        limit = None if self.deletes < 0 else self.deletes
+        world.reconfigure(world.groups, replace(world.guards, max_deletes_per_hour=limit))
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        return cls(at, dice.choice([-1, 0, 1, 3]))
+
+
+@kind("observe-only")
+@dataclass(frozen=True, slots=True)
+class ObserveOnly(Step):
+    """The configuration says `observeOnly` of a cloud, or of `all` of them, and after a while not any more."""
+
+    cloud: str
+    seconds: float
+
+    def apply(self, world: World) -> None:
+        world.observe(world.clouds if self.cloud == "all" else [self.cloud], self.at + self.seconds)
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        names = [cloud.name for cloud in setting.clouds]
+        return cls(at, dice.choice([*names, "all"]), _long(dice, 300, 1500, 4000))
+
+    def shorter(self) -> Step | None:
+        return replace(self, seconds=float(self.seconds // 2)) if self.seconds >= 120 else None
 
 
 @kind("second-server", journals="sqlite")

@@ -15,6 +15,7 @@ from cloudgraft.store.records import Change, Contents, MachineRecord, Presence, 
 from tests.simulation.cloud import SimCloud, SimMachine
 from tests.simulation.kubernetes import SimNode
 from tests.simulation.loop import Host
+from tests.simulation.restraint import Restraint
 from tests.simulation.server import SimServer
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "target-is-not-list": "the target is the number of machines that are listed and not deleting (law 5)",
     "absence-believed": "a machine that runs is not gone before two complete lists lack it (law 5)",
     "acted-while-paused": "nothing is created or deleted in a paused group",
+    "acted-while-observing": "nothing is created, deleted or given up in a cloud that is only to be observed",
+    "too-many-deletions": "deletions that nobody ordered stay within the guard",
     "mass-absence-believed": "a list that misses most machines at once is not believed at once",
     "damage-believed": "a record that a flipped bit has changed is not believed",
     "acknowledged-is-lost": "every acknowledged change survives",
@@ -83,6 +86,7 @@ class Judge:
         self.guards = GuardLimits()
         self.guards_since = 0.0
         self.doubtful_until = 0.0  # clocks or media were tampered with: counts may be off
+        self.restraint = Restraint(world, self)
         self._world = world
         self._settings = settings
         self._ignored = ignored
@@ -138,6 +142,7 @@ class Judge:
         if record is None or record.state is not State.CREATING or record.presence is not Presence.UNKNOWN:
             self.fail("call-before-journal", f"create of {spec.name} is not in the journal")
         self._check_pause(spec.group, spec.name)
+        self.restraint.on_call(host, cloud.name, f"{spec.name} is created")
         if (host, cloud.name) not in self._listed:
             self.fail("create-before-list", f"{cloud.name} was not listed before {spec.name} was created")
         self._check_leader(host)
@@ -194,6 +199,9 @@ class Judge:
 
     def on_delete_call(self, host: Host, cloud: SimCloud, asked: Machine, machine: SimMachine | None) -> None:
         self._check_leader(host)
+        self.restraint.on_call(host, cloud.name, f"{asked.machine_id} is deleted")
+        if machine is not None:
+            self.restraint.on_delete_call(host, machine)
         if machine is None or machine.owner == "clone":
             return
         listed = self._listed.get((host, cloud.name), -1.0)
@@ -300,6 +308,7 @@ class Judge:
         if server.order() < self._last_writer:
             self.fail("two-leaders", f"{server.name} writes, and a later process has written to the same journal")
         self._last_writer = server.order()
+        self.restraint.on_commit(server.host, change, self._records)
         for record in change.machines:
             before = self._records.get(record.name)
             self._records[record.name] = record
@@ -381,15 +390,23 @@ class Judge:
 
     def on_deletion_asked(self, group: str, nodes: list[NodeRef]) -> None:
         for node in nodes:
-            if node.fake_reason == "create-error":
-                continue  # it only takes back what it was told had failed: that must have been true
-            prefix, _, rest = node.provider_id.partition("://")
-            if prefix == "cloudgraft":
-                self._ordered[rest.partition("/")[2]] = self._now()
-            for cloud in self._world.clouds.values():
-                for machine in cloud.all:
-                    if machine.provider_id == node.provider_id and machine.is_ours:
-                        self._ordered[machine.intent] = self._now()
+            intents = self._intents_of(node)
+            self.restraint.on_asked(intents)
+            if node.fake_reason != "create-error":  # that only takes back what it was told had failed
+                for intent in intents:
+                    self._ordered.setdefault(intent, self._now())
+
+    def _intents_of(self, node: NodeRef) -> set[str]:
+        prefix, _, rest = node.provider_id.partition("://")
+        clouds = self._world.clouds.values()
+        found = {m.intent for c in clouds for m in c.all if m.provider_id == node.provider_id and m.is_ours}
+        return found | {rest.partition("/")[2]} if prefix == "cloudgraft" else found
+
+    def on_deletion_refused(self, nodes: Sequence[NodeRef], *, since: float) -> None:
+        """It was refused for good, so that it excuses nothing that happens later."""
+        for intent in {intent for node in nodes for intent in self._intents_of(node)}:
+            if self._ordered.get(intent, -1.0) >= since:
+                del self._ordered[intent]
 
     def on_increase(self, group: str) -> None:
         self._asked_at[group] = self._now()
@@ -479,7 +496,7 @@ class Judge:
         for key in [key for key, name in self._of_cloud.items() if name == cloud.name and key not in suspects]:
             del self._calm[key], self._of_cloud[key]
         for key, (invariant, detail, limit) in suspects.items():
-            self._calm[key] += min(passed, 120.0)
+            self._calm[key] += 0.0 if self.restraint.is_holding() else min(passed, 120.0)
             self._of_cloud[key] = cloud.name
             if self._calm[key] > limit:
                 self.fail(invariant, detail)
@@ -519,6 +536,8 @@ class Judge:
             records = list(fleet.groups[declared.id].machines.values())
             live = [r for r in records if r.state is State.RUNNING]
             is_settled = len(live) == target or world.is_limited()
+            if self.restraint.is_holding() and len(there) > len(live):
+                continue
             if not is_settled or len(there) != len(live) or len(ready) != len(live):
                 states = sorted(r.state.value for r in records)
                 self.fail(

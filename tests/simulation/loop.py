@@ -34,6 +34,7 @@ class Host:
     def __init__(self, loop: VirtualLoop, name: str, *, epoch: float) -> None:
         """``epoch`` is what a right clock on the wall shows when the loop's time is 0."""
         self.name = name
+        self.born = loop.time()
         self.is_dead = False
         self.is_frozen = False
         self.steps_left: int | None = None  # callbacks until it dies

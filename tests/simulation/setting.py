@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -64,6 +64,9 @@ def draw_setting(seed: int) -> Setting:
             max_creates_per_hour=dice.choice([None, 10, 20]),
             max_spend_per_day=dice.choice([None, Money(amount=Decimal(12), currency="EUR")]),
         )
+    rare = random.Random(f"deletions {seed}")
+    if rare.random() < 0.15:
+        guards = replace(guards, max_deletes_per_hour=rare.choice([1, 3, 6]))
     return Setting(
         seed=seed,
         clouds=clouds,

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from cloudgraft.engine.adoption import adopt
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.identity import Identity
-from cloudgraft.engine.specs import GuardLimits
+from cloudgraft.engine.specs import CloudSettings, GuardLimits
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, Scope
@@ -87,6 +87,7 @@ class World:
         }
         self.judge = Judge(self, setting.engine, ignored=ignored)
         self.judge.guards = self.guards
+        self.judge.restraint.limit(self.guards.max_deletes_per_hour)
         self.postgres = SimPostgres(loop, directory) if replicas > 1 else None
         names = [f"server-{number}" for number in range(replicas)] if replicas > 1 else ["server"]
         self.replicas = [self._server(name, Disk(directory / "journal.db")) for name in names]
@@ -102,6 +103,8 @@ class World:
         self._aside: Path | None = None
         self._foreign = 0
         self._running: list[asyncio.Task[None]] = []
+        self._refreshed: dict[Host, float] = {}  # when the latest Refresh began that was answered
+        self.observed: dict[str, float] = {}  # cloud -> until when an operator wants it to be only observed
         self.damaged: set[str] = set()  # names that a flipped bit has made
         self.pauses: dict[str, float] = {}  # group -> until when an operator wants it paused
         self.paused: dict[str, float] = {}  # group -> since when
@@ -144,7 +147,16 @@ class World:
         )
 
     async def _call(self, rpc: str, request: Message) -> Any:
-        return await self.server.call(rpc, request)
+        server, began = self.server, self.loop.time()
+        host = server.host
+        answer = await server.call(rpc, request)
+        if rpc == "Refresh" and host is not None:
+            self._refreshed[host] = began
+        return answer
+
+    def has_heard(self, host: Host, since: float) -> bool:
+        """Whether what was configured then is what a process goes by: it began later, or was refreshed since."""
+        return max(host.born, self._refreshed.get(host, -1.0)) > since
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -193,17 +205,36 @@ class World:
 
     def blueprint(self) -> Blueprint:
         clouds = {
-            name: CloudDeclaration(settings=self.setting.cloud_settings(name), make=partial(SimDriver, cloud, self))
+            name: CloudDeclaration(settings=self._settings_of(name), make=partial(SimDriver, cloud, self))
             for name, cloud in self.clouds.items()
         }
         settings = replace(self.setting.engine, guards=self.guards)
         return Blueprint(cluster=CLUSTER, clouds=clouds, groups=self.groups, settings=settings)
 
+    def _settings_of(self, cloud: str) -> CloudSettings:
+        return replace(self.setting.cloud_settings(cloud), observe_only=cloud in self.observed)
+
+    def observe(self, clouds: Iterable[str], until: float) -> None:
+        """The configuration says that nothing is changed in some clouds, and after a while that it may be again."""
+        for cloud in clouds:
+            self.observed[cloud] = max(until, self.observed.get(cloud, 0.0))
+            self.trouble(cloud, until + 120)
+        self.loop.later(until - self.loop.time(), self._end_observing)
+        self.reconfigure(self.groups)
+
+    def _end_observing(self) -> None:
+        now = self.loop.time()
+        self.observed = {cloud: until for cloud, until in self.observed.items() if until > now}
+        self.reconfigure(self.groups)
+
     def reconfigure(self, groups: Sequence[GroupDeclaration], guards: GuardLimits | None = None) -> None:
         self.groups = groups
+        self.judge.restraint.observe(self.observed)
         if guards is not None:
+            if replace(guards, max_deletes_per_hour=self.guards.max_deletes_per_hour) != self.guards:
+                self.judge.guards_since = self.loop.time() + 300
             self.guards = self.judge.guards = guards
-            self.judge.guards_since = self.loop.time() + 300
+            self.judge.restraint.limit(guards.max_deletes_per_hour)
         for server in self.replicas:
             if server.engine is not None and server.is_up:
                 server.engine.reconfigure(self.blueprint())
@@ -282,8 +313,8 @@ class World:
         return now > max(self._trouble.get("", 0.0), self._trouble.get(cloud, 0.0), away) and self.server.is_serving
 
     def is_limited(self) -> bool:
-        """Whether guards may keep the autoscaler from what it wants."""
-        return self.guards != GuardLimits()
+        """Whether guards may keep the autoscaler from what it wants; that on deletions does not."""
+        return replace(self.guards, max_deletes_per_hour=None) != GuardLimits()
 
     def is_second(self, host: Host) -> bool:
         """Whether a process acts beside the one that has the journal."""
@@ -476,6 +507,9 @@ class World:
     def on_deletion_asked(self, group: str, nodes: list[NodeRef]) -> None:
         self.trace("autoscaler", f"deletes {[n.provider_id for n in nodes]}")
         self.judge.on_deletion_asked(group, nodes)
+
+    def on_deletion_refused(self, nodes: list[NodeRef], *, since: float) -> None:
+        self.judge.on_deletion_refused(nodes, since=since)
 
     def on_increase(self, group: str, delta: int, *, before: int) -> None:
         self.judge.on_increase(group)

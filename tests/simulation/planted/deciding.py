@@ -30,7 +30,7 @@ def no_list_before_create() -> Patch:
 @plant(
     "doubles-stay",
     "a second machine for one intent is not deleted",
-    finds="node-denied",
+    finds="double",
     seed=6,
     plan="20:creates-twice:east,3000,1,0",
 )
@@ -168,3 +168,51 @@ def nodes_are_forgotten() -> Patch:
 
 async def _nobody(*_args: Any) -> None:
     return None
+
+
+@plant(
+    "observing-ignored",
+    "observeOnly is not looked at, neither by what decides nor before the call",
+    finds="acted-while-observing",
+    seed=20,
+    plan="3000:observe-only:all,9000;4000:machine-failed:east,1",
+    hours=6,
+)
+def observing_ignored() -> Patch:
+    return both(
+        replaced("cloudgraft.engine.engine.Engine.observes_only", lambda *_args: False),
+        replaced("cloudgraft.engine.calls.Caller._check_allowed", lambda *_args: None),
+    )
+
+
+@plant(
+    "given-up-while-observing",
+    "a machine of a cloud that is only to be observed is given up, though no call is made",
+    finds="acted-while-observing",
+    seed=6,
+    plan="20:nodes-never:east,600,0;700:observe-only:east,6000",
+)
+def given_up_while_observing() -> Patch:
+    return replaced("cloudgraft.engine.worker.withheld", lambda *_args: "")
+
+
+@plant(
+    "deletes-unguarded",
+    "a guard on deletions per hour is not asked",
+    finds="too-many-deletions",
+    seed=6,
+    plan="10:delete-guard:1;20:nodes-never:east,3000,0",
+)
+def deletes_unguarded() -> Patch:
+    return replaced("cloudgraft.engine.delete_guard.DeleteGuard.refusal", lambda *_args, **_more: "")
+
+
+@plant(
+    "deletes-forgotten",
+    "a restart does not remember the deletions of the last hour",
+    finds="too-many-deletions",
+    seed=6,
+    plan="10:delete-guard:1;20:nodes-never:east,3000,0;1100:crash:0,5;1400:crash:0,5;1700:crash:0,5",
+)
+def deletes_forgotten() -> Patch:
+    return replaced("cloudgraft.engine.delete_guard.DeleteGuard.load", lambda self, *_args: self._counted.clear())

@@ -8,7 +8,7 @@ from typing import Any
 from cloudgraft.engine import sight
 from cloudgraft.engine.nodes import Nodes
 from cloudgraft.joining.rivals import Rivals
-from tests.simulation.planted.fault import plant, replaced
+from tests.simulation.planted.fault import both, plant, replaced
 
 __all__: list[str] = []
 
@@ -64,7 +64,7 @@ def given_up_call_ignored() -> Patch:
 
 @plant(
     "newer-double-kept",
-    "of two machines for one intent the newer is kept",
+    "of two machines for one intent the newer is kept, and nodes are not looked at",
     finds="wrong-double-deleted",
     seed=6,
     plan="3000:tags-copied:east,2",
@@ -73,7 +73,10 @@ def newer_double_kept() -> Patch:
     def kept(_record: Any, ours: Any, _proven: Any, _rivals: Any) -> Any:
         return max(ours, key=lambda machine: machine.created_at)
 
-    return replaced("cloudgraft.engine.sight._kept", kept)
+    return both(
+        replaced("cloudgraft.engine.sight._kept", kept),
+        replaced("cloudgraft.engine.nodes.Nodes.rivals", lambda *_args: Rivals()),
+    )
 
 
 @plant(
