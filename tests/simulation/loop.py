@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import inspect
 import itertools
 from asyncio import events
 from collections import deque
@@ -46,6 +47,7 @@ class Host:
         self._context = contextvars.copy_context()
         self._context.run(CURRENT.set, self)
         self._held: list[events.Handle] = []
+        loop.hosts.append(self)
         self._tasks: list[asyncio.Future[Any]] = []  # kept: a task that is collected runs its `finally` blocks
         self.on_death: Callable[[], None] = lambda: None
 
@@ -105,6 +107,12 @@ class Host:
         if len(self._tasks) % 512 == 0:
             self._tasks = [task for task in self._tasks if not task.done()]
 
+    def abandon(self) -> None:
+        """The run is over. What never began is closed, or else it would complain that nobody had awaited it."""
+        for task in self._tasks:
+            if not task.done() and isinstance(task, asyncio.Task):
+                _close_unbegun(task.get_coro())
+
     def admits(self, handle: events.Handle) -> bool:
         """Whether a callback of this process may run now."""
         if self.is_dead:
@@ -118,6 +126,16 @@ class Host:
                 self.kill()
                 return False
         return True
+
+
+def _close_unbegun(work: object) -> None:
+    """Closes a coroutine that has not run a step, and those that it was given; others have ``finally`` blocks."""
+    if not inspect.iscoroutine(work) or inspect.getcoroutinestate(work) != inspect.CORO_CREATED:
+        return
+    given = {} if work.cr_frame is None else work.cr_frame.f_locals
+    for value in list(given.values()):
+        _close_unbegun(value)
+    work.close()
 
 
 CURRENT: Final[ContextVar[Host | None]] = ContextVar("CURRENT", default=None)
@@ -156,6 +174,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now = 0.0
         super().__init__()
         self.steps = self._moved_at = 0
+        self.hosts: list[Host] = []  # every process that there was, the dead ones too
         self._outside = contextvars.Context()
         self.set_exception_handler(self._on_exception)
         self.errors: list[str] = []  # of callbacks that nobody waited for
@@ -175,6 +194,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A task that belongs to no process."""
         return self.create_task(work, name=name, context=self._outside.copy())
+
+    def abandon(self) -> None:
+        """The run is over, for all processes."""
+        while self.hosts:
+            self.hosts.pop().abandon()
 
     def put_back(self, handles: list[events.Handle]) -> None:
         """Makes callbacks ready that were held back."""

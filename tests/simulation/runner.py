@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.simulation import faults_cloud, faults_server, planted
 from tests.simulation.invariants import INVARIANTS
 from tests.simulation.plan import KINDS, Plan, draw_plan, parse_plan, show_plan
+from tests.simulation.progress import Progress
 from tests.simulation.setting import draw_setting
 from tests.simulation.shrink import shrunk
 from tests.simulation.world import Result, run
@@ -115,22 +116,23 @@ def _names(text: str, known: Iterable[str]) -> frozenset[str]:
 def _many(given: argparse.Namespace, options: Options) -> int:
     done = _read_done(given.done)
     seeds = [seed for seed in _range(given.seeds) if seed not in done]
-    began = time.perf_counter()
+    progress = Progress(len(seeds), sys.stdout)
     found: Counter[str] = Counter()
-    count = 0
     for seed, digest, said in _results(seeds, given, options):
-        count += 1
         if given.done is not None:
             with given.done.open("a") as file:
                 file.write(f"{seed} {digest} {said or 'ok'}\n")
         if said:
             found[said.partition(":")[0]] += 1
+            progress.clear()
             print(f"seed {seed}: {said}\n  {options.command(seed, None)}", flush=True)
-            if not given.keep_going:
-                break
-    minutes = max(1e-9, (time.perf_counter() - began) / 60)
-    days = count * options.hours / 24
-    print(f"{count} runs, {days:.1f} virtual days; {count / minutes:.1f} runs and {days / minutes:.1f} days per minute")
+        progress.step(has_failed=bool(said))
+        if said and not given.keep_going:
+            break
+    progress.clear()
+    days, pace = options.hours / 24, progress.per_minute
+    total = f"{progress.done} runs, {progress.done * days:.1f} virtual days"
+    print(f"{total}; {pace:.1f} runs and {pace * days:.1f} days per minute")
     for invariant, times in found.most_common():
         print(f"{times:5} {invariant}: {INVARIANTS[invariant]}")
     return 1 if found else 0

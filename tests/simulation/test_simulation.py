@@ -9,8 +9,11 @@ import os
 import re
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
+
+from tests.simulation.progress import Progress
 
 QUICK = (1, 9, 20)
 SEEDS = range(1, 31)
@@ -18,8 +21,8 @@ REPLICAS = range(1, 9)
 _DIGEST = re.compile(r"digest ([0-9a-f]{64})")
 
 
-def simulate(*arguments: str) -> tuple[int, str]:
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+def simulate(*arguments: str, warnings: str = "ignore") -> tuple[int, str]:
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": warnings}
     command = [sys.executable, "-m", "tests.simulation", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -55,6 +58,33 @@ def test_a_failure_is_shrunk_and_replayed_by_its_command() -> None:
     )
     assert code == 1
     assert "deleted-without-reason" in again
+
+
+@pytest.mark.timeout(300)
+def test_processes_that_were_killed_leave_nothing_to_complain_about() -> None:
+    plan = ";".join(f"{40 + 37 * number}:crash:{number % 40},5" for number in range(60))
+    code, output = simulate("--seed", "6", "--hours", "5", "--plan", plan, warnings="always")
+    assert (code, len(output.splitlines())) == (0, 3), output
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_sweep_shows_on_a_terminal_how_far_it_is_and_in_a_pipe_nothing() -> None:
+    times = iter((0.0, 30.0, 30.0, 60.0, 60.0))
+    terminal, pipe = Terminal(), StringIO()
+    progress = Progress(10, terminal, clock=lambda: next(times))
+    progress.step(has_failed=False)
+    progress.step(has_failed=True)
+    lines = terminal.getvalue().split("\r\x1b[K")
+    assert lines[1:] == [
+        "1 of 10 runs, 0 failures, 2.0 per minute, 4 min left",
+        "2 of 10 runs, 1 failure, 2.0 per minute, 4 min left",
+    ]
+    Progress(10, pipe).step(has_failed=True)
+    assert pipe.getvalue() == ""
 
 
 @pytest.mark.thorough

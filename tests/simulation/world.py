@@ -572,6 +572,7 @@ def run(
             world.discard()
             asyncio.set_event_loop(None)
             loop.close()
+        loop.abandon()
         result = Result(world.trace.digest, loop.steps, world.trace.count, world.failure, list(world.trace.latest))
         del world, loop
         gc.collect()
