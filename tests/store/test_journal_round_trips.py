@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
@@ -122,6 +122,14 @@ def database(place: Place) -> Iterator[Database]:
     found.close()
 
 
+# All times are before 1970. Which values are tried depends on what else is loaded, so this one is named.
+@example(
+    change=Change(
+        machines=[],
+        events=[Event(at=-1.0, kind="told", message="")],
+        clouds=[CloudRecord(name="lab", adopted_at=-1.0)],
+    )
+)
 @given(change=_CHANGE)
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

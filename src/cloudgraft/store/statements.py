@@ -104,7 +104,7 @@ def read_contents(connection: Connection) -> Contents:
         declared=[reader.declared(row) for row in _all(connection, schema.declared_groups)],
         progress=next((reader.progress(row) for row in _all(connection, schema.progress)), None),
     )
-    return replace(contents, latest_at=max(_latest_time(contents), _latest_event(connection)))
+    return replace(contents, latest_at=max(0.0, _latest_time(contents), _latest_event(connection)))
 
 
 def _latest_time(contents: Contents) -> float:
