@@ -8,19 +8,36 @@ middle of it. A replica that no longer leads finds a row that is not its own, an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Double, Text, cast, extract, func, select, update
+from sqlalchemy import ColumnElement, Connection, Double, Text, cast, extract, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudgraft.store.journal import FencedError
 from cloudgraft.store.lease_watch import LeaseRow
 from cloudgraft.store.schema import lease
 
-__all__ = ["Claim", "Leader", "SeenRow", "extend", "fence", "give_up", "look", "take"]
+__all__ = ["REPLICA", "Claim", "Leader", "SeenRow", "end_silent_holders", "extend", "fence", "give_up", "look", "take"]
+
+REPLICA: Final = "cloudgraft"  # the application_name of replicas, by which they know each other's sessions
 
 _NOW = cast(extract("epoch", func.clock_timestamp()), Double)  # not now(): that is when the transaction began
 # A name for this run of this server: a restart, a standby and a restored copy each have another. Only compared.
 _SERVER = cast(extract("epoch", func.pg_postmaster_start_time()), Text)
+# Sessions of our own user that have written or locked the lease in a transaction and wait for their client since then.
+_END_SILENT: Final = text(
+    """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity AS session
+    WHERE datname = current_database() AND usename = current_user AND application_name = :replica
+      AND pid <> pg_backend_pid() AND wait_event_type = 'Client'
+      AND now() - state_change > make_interval(secs => :seconds)
+      AND EXISTS (
+        SELECT FROM pg_locks AS held
+        WHERE held.pid = session.pid AND held.granted AND held.relation = to_regclass('lease')
+          AND held.mode IN ('RowShareLock', 'RowExclusiveLock')
+      )
+    """
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +100,16 @@ def take(connection: Connection, seen: LeaseRow, holder: str, seconds: float) ->
     if connection.execute(statement).rowcount != 1:
         return None
     return Claim(holder=holder, epoch=seen.epoch + 1, server=seen.server)
+
+
+def end_silent_holders(connection: Connection, seconds: float) -> int:
+    """Ends each replica's session that holds the row and has waited for that replica for so long; returns how many.
+
+    For who may take the lease. Its former holder may have been stopped or cut off in the middle of a transaction, and
+    would keep everybody from leading for as long: PostgreSQL's own limits do not end every such transaction. What is
+    ended was not committed, and its replica has counted itself out before.
+    """
+    return len(connection.execute(_END_SILENT, {"replica": REPLICA, "seconds": seconds}).all())
 
 
 def extend(connection: Connection, claim: Claim, seconds: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import secrets
@@ -27,6 +28,7 @@ from cloudgraft.store.worker import DatabaseThread
 __all__ = ["Claim", "Leader", "Lease"]
 
 T = TypeVar("T")
+_log = logging.getLogger("cloudgraft.store")
 # On Linux this clock goes on while the machine sleeps, as other replicas do.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _GIVING_WAY = 1 / 3  # of a lease: so long a replica with a wrong clock leaves it to others
@@ -119,6 +121,7 @@ class Lease:
             row = self._look(connection)
             is_still_ours = self._watch.is_still_ours(_now())
             if is_still_ours or self._is_free():
+                self._end_silent_holders(connection)
                 claim = leader.take(connection, row, self.holder, self.seconds)
             if claim is not None:
                 self._check_schema(connection)
@@ -130,6 +133,15 @@ class Lease:
         if not is_still_ours:
             self.clock.allow()  # it has given way, if it had to
         return claim.epoch
+
+    def _end_silent_holders(self, connection: Connection) -> None:
+        ended = leader.end_silent_holders(connection, self._patience)
+        if ended:
+            _log.warning(
+                "ended %d session(s) that held the lease without a word from their replica",
+                ended,
+                extra={"journal": self._database.label},
+            )
 
     def _is_free(self) -> bool:
         waits = self.seconds * _GIVING_WAY if self.clock.is_off else 0.0

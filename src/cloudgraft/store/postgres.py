@@ -19,6 +19,7 @@ from cloudgraft.store.address import PostgresAddress
 from cloudgraft.store.database import Access, Database, Mode
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.layout import Layout
+from cloudgraft.store.leader import REPLICA
 from cloudgraft.store.lease_watch import LeaseRow
 from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 from cloudgraft.store.schema import lease
@@ -31,7 +32,6 @@ __all__ = ["PostgresDatabase"]
 
 _log = logging.getLogger("cloudgraft.store")
 _CONNECTING: Final[dict[str, Any]] = {
-    "application_name": "cloudgraft",
     "client_encoding": "utf8",
     "connect_timeout": 3,
     "target_session_attrs": "read-write",  # of several hosts, the one that can be written to
@@ -42,7 +42,8 @@ _CONNECTING: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-# A leader that stands still in the middle of a transaction holds the lease row; the server ends it after this time.
+# A leader that stands still in the middle of a transaction holds the lease row; the server ends it after this time. Not
+# always: its limits do not hold between the messages of a pipeline, nor while it sends. See leader.end_silent_holders.
 _HURRIED: Final = "-c statement_timeout=5000 -c lock_timeout=3000 -c idle_in_transaction_session_timeout=5000"
 _PATIENT: Final = "-c statement_timeout=0 -c lock_timeout=3000 -c idle_in_transaction_session_timeout=0"
 # A commit must be on the disk of at least one server. A setting that is stronger than "on" is left alone.
@@ -85,6 +86,7 @@ class PostgresDatabase(Database):
         self.layout = layout
         self._address = address
         self._options = _PATIENT if patient else _HURRIED
+        self._application = "cloudgraft db" if patient else REPLICA
         self._line = _Line()
         self.engine = create_engine(
             "postgresql+psycopg://",
@@ -212,7 +214,12 @@ class PostgresDatabase(Database):
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg  # noqa: PLC0415 - an extra; see __init__
 
-        parameters: dict[str, Any] = {**self._address.parameters(), **_CONNECTING, "options": self._options}
+        parameters: dict[str, Any] = {
+            **self._address.parameters(),
+            **_CONNECTING,
+            "application_name": self._application,
+            "options": self._options,
+        }
         connection = psycopg.connect(**parameters)
         try:
             self._line.hold(connection.fileno())
