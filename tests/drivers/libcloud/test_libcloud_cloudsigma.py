@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,21 @@ def sigma() -> Iterator[Fake]:
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cloudsigma, "pause", 0.01)
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes only while the driver pauses: what is done within a limit does not depend on this machine."""
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    module = "cloudgraft.drivers.libcloud"
+    monkeypatch.setattr(f"{module}.cloudsigma.time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    monkeypatch.setattr(f"{module}.wire.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(Cloudsigma, "pause", 10.0)
 
 
 def cloud_of(fake: Fake) -> FakeCloudsigma:
@@ -183,12 +199,13 @@ def test_a_drive_that_went_bad_is_removed(sigma: Fake, tmp_path: Path) -> None:
     assert cloud_of(sigma).drives == {}
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_clone_without_end_is_given_up_and_not_forgotten(
     sigma: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = driver(SIGMA, sigma, tmp_path)
     cloud_of(sigma).is_cloning = True
-    monkeypatch.setattr(Cloudsigma, "create_limit", timedelta(seconds=0.3))
+    monkeypatch.setattr(Cloudsigma, "create_limit", timedelta(minutes=2))
     with pytest.raises(DeadlineError):
         one.create(spec(SIGMA))
     assert one.list() == []
@@ -197,13 +214,14 @@ def test_a_clone_without_end_is_given_up_and_not_forgotten(
     assert (left.name, left.state, left.tags) == (NAME, MachineState.FAILED, {"os": "linux", **TAGS})
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_drive_without_marks_gets_them_while_it_is_cloned(
     sigma: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody would ever find it, when the create is not called again."""
     one = driver(SIGMA, sigma, tmp_path)
     cloud_of(sigma).is_cloning = cloud_of(sigma).drops_meta = True
-    monkeypatch.setattr(Cloudsigma, "create_limit", timedelta(seconds=0.3))
+    monkeypatch.setattr(Cloudsigma, "create_limit", timedelta(minutes=2))
     with pytest.raises(DeadlineError):
         one.create(spec(SIGMA))
     assert one.list() == []
@@ -214,6 +232,7 @@ def test_a_drive_without_marks_gets_them_while_it_is_cloned(
     assert cloud_of(sigma).drives == {}
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_marks_that_a_drive_does_not_take_while_it_is_cloned_are_no_refusal(
     sigma: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +240,7 @@ def test_marks_that_a_drive_does_not_take_while_it_is_cloned_are_no_refusal(
     cloud_of(sigma).is_cloning = cloud_of(sigma).drops_meta = True
     busy = told(400, "validation", "The drive is cloning_dst")
     with monkeypatch.context() as hurried, sigma.trouble(method="PUT", path="/drives/", answer=busy):
-        hurried.setattr(Cloudsigma, "create_limit", timedelta(seconds=0.3))
+        hurried.setattr(Cloudsigma, "create_limit", timedelta(minutes=2))
         with pytest.raises(DeadlineError, match="the next create carries it on"):
             one.create(spec(SIGMA))
     cloud_of(sigma).is_cloning = False
@@ -409,13 +428,14 @@ def test_pages_are_read_to_the_last_one_and_counted(sigma: Fake, tmp_path: Path)
         one.list()
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_server_that_does_not_stop_is_tried_again(
     sigma: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = driver(SIGMA, sigma, tmp_path)
     one.create(spec(SIGMA))
     (made,) = one.list()
-    monkeypatch.setattr("cloudgraft.drivers.libcloud.driver._DELETE_LIMIT", timedelta(seconds=0.3))
+    monkeypatch.setattr("cloudgraft.drivers.libcloud.driver._DELETE_LIMIT", timedelta(minutes=2))
     running = Answer(200, {**cloud_of(sigma).machines[made.machine_id], "status": "running"})
     with sigma.trouble(method="GET", path=f"/servers/{made.machine_id}/", answer=running), pytest.raises(DeadlineError):
         one.delete(made)
