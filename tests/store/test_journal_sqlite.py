@@ -10,7 +10,9 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +28,11 @@ from cloudgraft.store.journal import (
     JournalLockedError,
     JournalUnavailableError,
 )
+from cloudgraft.store.leader import Claim
+from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.store.sqlite import SqliteDatabase
+from tests.conditions import until
 from tests.store.places import SqlitePlace, change, machine, machines
 
 _HOLDER = Path(__file__).with_name("holder.py")
@@ -245,21 +250,40 @@ async def test_a_strangers_lock_delays_nobody_but_the_journal_and_it_goes_on_aft
 
 
 async def test_a_write_that_hangs_is_given_up_and_settled_by_the_next_load(
-    sqlite_place: SqlitePlace, monkeypatch: pytest.MonkeyPatch
+    sqlite_place: SqlitePlace, monkeypatch: pytest.MonkeyPatch, passes: Callable[[float], None]
 ) -> None:
-    monkeypatch.setattr("cloudgraft.store.sql._CALL_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 60_000)  # it hangs for as long as the stranger wants
     journal = await sqlite_place.opened()
     stranger = sqlite3.connect(sqlite_place.path, isolation_level=None, check_same_thread=False)
     stranger.execute("BEGIN IMMEDIATE")
-    with pytest.raises(JournalUnavailableError, match=r"did not answer within 0\.05 s") as caught:
-        await journal.write(change(machine("m-1")))
+    begun = _told_when_it_begins(journal, monkeypatch)
+    first = asyncio.ensure_future(journal.write(change(machine("m-1"))))
+    await until(begun.is_set)
+    passes(15)
+    with pytest.raises(JournalUnavailableError, match="did not answer within 15 s") as caught:
+        await first
     assert caught.value.is_ambiguous
+    second = asyncio.ensure_future(journal.write(change(machine("m-2"))))
+    await asyncio.sleep(0)  # it begins to wait
+    passes(15)
     with pytest.raises(JournalUnavailableError) as waiting:
-        await journal.write(change(machine("m-2")))
+        await second
     assert not waiting.value.is_ambiguous  # it had not begun
     stranger.execute("ROLLBACK")
     stranger.close()
     assert [found.name for found in (await journal.load()).machines] == ["m-1"]
+
+
+def _told_when_it_begins(journal: SqlJournal, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once the journal's thread is at a write, and not only asked for it."""
+    begun, write = threading.Event(), journal._write
+
+    def told(change: Change, claim: Claim | None) -> None:
+        begun.set()
+        write(change, claim)
+
+    monkeypatch.setattr(journal, "_write", told)
+    return begun
 
 
 async def test_a_place_that_cannot_hold_a_journal_is_told(tmp_path: Path) -> None:

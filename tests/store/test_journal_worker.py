@@ -43,20 +43,6 @@ async def thread(database: _Hanging) -> AsyncIterator[DatabaseThread]:
     await thread.close(seconds=5.0)
 
 
-@pytest.fixture
-async def passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets time pass on the event loop: no limit ends before a test says so, however busy the machine is."""
-    loop = asyncio.get_running_loop()
-    time, ahead = loop.time, 0.0
-
-    def passed(seconds: float) -> None:
-        nonlocal ahead
-        ahead += seconds
-
-    monkeypatch.setattr(loop, "time", lambda: time() + ahead)
-    return passed
-
-
 async def test_a_call_that_hangs_is_cut_and_the_next_one_works(
     thread: DatabaseThread, database: _Hanging, passes: Callable[[float], None]
 ) -> None:

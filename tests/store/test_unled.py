@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -13,12 +14,16 @@ from cloudgraft.store.unled import dismiss_leader, wait_until_unled
 from tests.store.places import PostgresPlace
 
 
-async def test_a_leader_that_crashed_is_waited_for_and_a_frozen_one_is_fenced(postgres_place: PostgresPlace) -> None:
-    lease = postgres_place.lease(seconds=1.0)
+async def test_a_leader_that_crashed_is_waited_for_and_a_frozen_one_is_fenced(
+    postgres_place: PostgresPlace, ages: Callable[[float], None]
+) -> None:
+    lease = postgres_place.lease()
     journal = postgres_place.journal(lease=lease)
     await journal.open()
     await lease.acquire()
     await journal.load()
+    ages(1)
+    assert lease.seconds_left() == 14.0
     database = postgres_place.database()
     row = await asyncio.to_thread(wait_until_unled, database)
     assert lease.seconds_left() == 0.0
