@@ -10,6 +10,8 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from cloudgraft.sdk.secrecy import hide
+
 # PostgreSQL is started as another user, which takes a real fork: gRPC would start its threads anew in the child, where
 # their files are closed before PostgreSQL begins.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -53,4 +55,4 @@ def pytest_collection_finish() -> None:
 def _no_secrets_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test hides, a harmless word perhaps, must not be hidden in the next one."""
     monkeypatch.setattr("cloudgraft.sdk.secrecy._times", Counter())
-    monkeypatch.setattr("cloudgraft.sdk.secrecy._hidden", ())
+    hide()  # makes anew whatever it keeps besides

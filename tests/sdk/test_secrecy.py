@@ -27,6 +27,14 @@ def test_it_is_found_however_it_is_written(form: object) -> None:
     assert "b" not in shown.replace("[secret]", "")
 
 
+@pytest.mark.xdist_group("secrecy")  # in one process, one after another
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_what_one_test_hides_is_not_hidden_in_the_next(turn: str) -> None:
+    assert redacted("boot from swordfish") == "boot from swordfish"
+    hide("boot", "swordfish")
+    assert redacted("boot from swordfish") == "[secret] from [secret]", turn
+
+
 def test_the_longer_of_two_secrets_goes_first() -> None:
     hide("swordfish", "swordfish-2")
     assert redacted("swordfish-2 and swordfish") == "[secret] and [secret]"
