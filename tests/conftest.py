@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cloudgraft.sdk.secrecy import hide
+from tests.needs import NO_SHARED_MEMORY, shared_memory
 
 # PostgreSQL is started as another user, which takes a real fork: gRPC would start its threads anew in the child, where
 # their files are closed before PostgreSQL begins.
@@ -49,6 +50,12 @@ def pytest_collection_finish() -> None:
     """What was imported stays: looking for garbage in it again and again took a tenth of the time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What this machine lacks that skips no test, beside pytest's own list of those that were skipped."""
+    if shared_memory() is None:
+        terminalreporter.write_line(f"MISSING {NO_SHARED_MEMORY}")
 
 
 @pytest.fixture(autouse=True)

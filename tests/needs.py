@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import shutil
+from pathlib import Path
+from typing import Final
 
 import pytest
+
+_SHARED_MEMORY: Final = Path("/dev/shm")
+NO_SHARED_MEMORY: Final = f"{_SHARED_MEMORY} cannot be written to: journals are on a disk, which takes longer"
 
 
 def _has_terminals() -> bool:
@@ -17,6 +22,14 @@ def _has_terminals() -> bool:
     for end in ends:
         os.close(end)
     return True
+
+
+def shared_memory() -> Path | None:
+    """Where files are in memory, for journals that need to outlive a process and not the machine; None without one.
+
+    It may be there and not be ours to write to, as in a chroot that nobody has mounted it in.
+    """
+    return _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) else None
 
 
 def needs_programs(*names: str) -> pytest.MarkDecorator:

@@ -28,10 +28,10 @@ from tests.crash.points import Kind
 from tests.crash.script import SCRIPT
 from tests.crash.served import ServedProgram
 from tests.crash.traced import has_strace, trace
+from tests.needs import NO_SHARED_MEMORY, shared_memory
 
 _MINUTE = 60.0
 _TENTH = 10
-_SHARED_MEMORY = Path("/dev/shm")  # a process that is killed loses nothing of what it wrote, wherever that is
 _FAST = 1.0  # seconds; the mean of a round of calls, on whatever machine, while a cloud hangs
 
 
@@ -76,10 +76,10 @@ def main(seed: int, at_a_time: int, random_lives: int, served_lives: int, phase:
 
 
 def _directory() -> Path:
-    if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
-        return Path(tempfile.mkdtemp(prefix="crash-", dir=_SHARED_MEMORY))
-    click.echo(f"{_SHARED_MEMORY} cannot be written to: the journals are on a disk, which takes longer", err=True)
-    return Path(tempfile.mkdtemp(prefix="crash-"))
+    memory = shared_memory()  # a process that is killed loses nothing of what it wrote, wherever that is
+    if memory is None:
+        click.echo(NO_SHARED_MEMORY, err=True)
+    return Path(tempfile.mkdtemp(prefix="crash-", dir=memory))
 
 
 class _Report:

@@ -26,6 +26,7 @@ from cloudgraft.engine.specs import CloudSettings, GuardLimits
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, Scope
+from tests.needs import shared_memory
 from tests.simulation import foreign
 from tests.simulation.autoscaler import Autoscaler
 from tests.simulation.cloud import SimCloud, SimDriver, SimMachine
@@ -554,11 +555,10 @@ def run(
     echo: Callable[[str], None] | None = None,
 ) -> Result:
     """One run, from beginning to end."""
-    shm = Path("/dev/shm")
     loop = VirtualLoop()
     with (
         _quiet(),
-        tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as directory,
+        tempfile.TemporaryDirectory(dir=shared_memory()) as directory,
         controlled(loop, setting.seed),
         shared() if replicas > 1 else contextlib.nullcontext(),
     ):
