@@ -68,11 +68,13 @@ class Endless(BlockingDriver):
     """A cloud whose list never ends."""
 
     def __init__(self) -> None:
+        self.begun = threading.Event()
         self.ended = threading.Event()
         self.blocked = threading.Event()
         self.blocking = 0
 
     def list(self) -> list[Machine]:
+        self.begun.set()
         try:
             return [Machine(name=f"m{page}", machine_id=f"i{page}") for page in bounded(itertools.count())]
         finally:
@@ -89,8 +91,10 @@ async def test_a_thread_stops_reading_once_its_list_was_given_up() -> None:
     driver = as_driver(inner)
     with ListBudget(machines=1 << 60, seconds=600).applied():
         listing = asyncio.ensure_future(driver.list())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(listing, 0.05)
+        await until(inner.begun.is_set)
+        listing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listing
     await until(inner.ended.is_set, what="the thread has ended")
     await driver.close()
 
@@ -105,6 +109,11 @@ class Hanging(Endless):
 async def test_lists_that_hang_take_no_thread_from_changes() -> None:
     inner = Hanging()
     driver = as_driver(inner)
+    hanging = [asyncio.ensure_future(driver.list()) for _ in range(2)]
+    await until(lambda: inner.blocking == 2)
+    for listing in hanging:
+        listing.cancel()
+    await asyncio.wait(hanging)
     refused = []
     for _ in range(20):
         try:

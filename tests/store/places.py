@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from cloudgraft.store.address import PostgresAddress
 from cloudgraft.store.database import Database
+from cloudgraft.store.leader import Claim
 from cloudgraft.store.lease import Lease
 from cloudgraft.store.postgres import PostgresDatabase
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
@@ -96,6 +100,18 @@ async def renewed(journal: SqlJournal) -> AsyncIterator[None]:
     if renewing is not None:
         renewing.cancel()
         await asyncio.wait({renewing})
+
+
+def told_when_it_writes(journal: SqlJournal, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once the journal's thread is at a write, and not only asked for it."""
+    begun, write = threading.Event(), journal._write
+
+    def told(change: Change, claim: Claim | None) -> None:
+        begun.set()
+        write(change, claim)
+
+    monkeypatch.setattr(journal, "_write", told)
+    return begun
 
 
 def machine(name: str, *, version: int = 1, **changes: object) -> MachineRecord:

@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,12 +27,10 @@ from cloudgraft.store.journal import (
     JournalLockedError,
     JournalUnavailableError,
 )
-from cloudgraft.store.leader import Claim
-from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.store.sqlite import SqliteDatabase
 from tests.conditions import until
-from tests.store.places import SqlitePlace, change, machine, machines
+from tests.store.places import SqlitePlace, change, machine, machines, told_when_it_writes
 
 _HOLDER = Path(__file__).with_name("holder.py")
 _ROOT = Path(__file__).parents[2]
@@ -242,7 +239,7 @@ async def test_a_strangers_lock_delays_nobody_but_the_journal_and_it_goes_on_aft
     with pytest.raises(JournalUnavailableError, match=r"another program .*holds a lock") as caught:
         await writing
     assert not caught.value.is_ambiguous
-    assert turns > 10  # the event loop was never blocked
+    assert turns > 1  # the event loop was never blocked: it would turn once, afterwards
     assert (await journal.load()).machines == []  # reading needs no lock
     stranger.execute("ROLLBACK")
     stranger.close()
@@ -256,7 +253,7 @@ async def test_a_write_that_hangs_is_given_up_and_settled_by_the_next_load(
     journal = await sqlite_place.opened()
     stranger = sqlite3.connect(sqlite_place.path, isolation_level=None, check_same_thread=False)
     stranger.execute("BEGIN IMMEDIATE")
-    begun = _told_when_it_begins(journal, monkeypatch)
+    begun = told_when_it_writes(journal, monkeypatch)
     first = asyncio.ensure_future(journal.write(change(machine("m-1"))))
     await until(begun.is_set)
     passes(15)
@@ -272,18 +269,6 @@ async def test_a_write_that_hangs_is_given_up_and_settled_by_the_next_load(
     stranger.execute("ROLLBACK")
     stranger.close()
     assert [found.name for found in (await journal.load()).machines] == ["m-1"]
-
-
-def _told_when_it_begins(journal: SqlJournal, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set once the journal's thread is at a write, and not only asked for it."""
-    begun, write = threading.Event(), journal._write
-
-    def told(change: Change, claim: Claim | None) -> None:
-        begun.set()
-        write(change, claim)
-
-    monkeypatch.setattr(journal, "_write", told)
-    return begun
 
 
 async def test_a_place_that_cannot_hold_a_journal_is_told(tmp_path: Path) -> None:
