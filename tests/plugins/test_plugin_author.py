@@ -17,7 +17,7 @@ import pytest
 from cloudgraft.plugin import serve
 from cloudgraft.plugins.author import make_plugin
 from cloudgraft.plugins.handshake import COOKIE_KEY, COOKIE_VALUE
-from cloudgraft.plugins.process import Child, launch
+from cloudgraft.plugins.process import launch
 from cloudgraft.plugins.provider import PluginProvider
 from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.plugins.supervisor import PluginState
@@ -126,26 +126,19 @@ async def test_to_be_stopped_while_it_starts_does_not_wait_for_the_start(caplog:
     await asyncio.wait_for(provider.close(), 30)  # half of what it would have until SIGKILL
 
 
-async def test_it_ends_by_itself_when_its_input_does() -> None:
+async def test_it_ends_by_itself_when_its_input_does(tmp_path: Path) -> None:
     """The last line of defence, should watchdog and host both be killed at once."""
+    # Not a pipe of ours in /proc: a worker that has run a server's command is closed to other processes.
+    os.mkfifo(tmp_path / "input")
+    held = os.open(tmp_path / "input", os.O_RDWR)  # also to read, so that neither we nor the shell wait for each other
     spec = provider_spec()
-    held = PluginSpec(name="held", command=shell(f"{spec.command[0]} {spec.command[1]} < {{fifo}}"))
-    child, fifo = await launch_with_fifo(held)
+    command = shell(f"{spec.command[0]} {spec.command[1]} < {tmp_path / 'input'}")
+    child = await launch(PluginSpec(name="held", command=command), TIMING)
     try:
-        os.close(fifo)
+        os.close(held)
         assert "exited with code 0" in await asyncio.wait_for(child.wait(), 20)
     finally:
         await child.stop()
-
-
-async def launch_with_fifo(spec: PluginSpec) -> tuple[Child, int]:
-    """A plugin whose input is a pipe that we hold."""
-    read, write = os.pipe()
-    path = f"/proc/{os.getpid()}/fd/{read}"
-    command = [argument.replace("{fifo}", path) for argument in spec.command]
-    child = await launch(PluginSpec(name=spec.name, command=command), TIMING)
-    os.close(read)
-    return child, write
 
 
 async def test_it_ends_by_itself_when_its_parent_does() -> None:
