@@ -266,9 +266,11 @@ async def test_a_driver_that_says_by_itself_that_it_is_away_is_believed() -> Non
 
 async def test_a_driver_that_does_not_answer_in_time_has_an_unknown_outcome() -> None:
     driver = Scripted()
-    driver.go_on.clear()
     async with served(driver) as served_remote:
-        remote = RemoteDriver(served_remote.link, timeout=timedelta(seconds=0.2))
+        await served_remote.list()  # it is connected: only the call itself takes time
+        driver.seen.clear()
+        driver.go_on.clear()
+        remote = RemoteDriver(served_remote.link, timeout=timedelta(seconds=1))
         with pytest.raises(DeadlineError):
             await remote.create(SPEC)
         driver.go_on.set()
