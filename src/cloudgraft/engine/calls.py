@@ -168,11 +168,7 @@ class Caller:
         settings = self.settings
         seconds = settings.list_timeout.total_seconds()
         budget = ListBudget(machines=settings.max_list_machines, size=settings.max_list_bytes, seconds=seconds)
-        with budget.applied():
-            answer = await self._call(verb, seconds, call)
-        if isinstance(answer, Sequence):
-            budget.check_count(len(answer))
-        return answer
+        return await budget.limited(self._call(verb, seconds, call))
 
     def _begin(self, name: str, call: Awaitable[Outcome]) -> None:
         self._track(asyncio.create_task(self._end(name, call)))

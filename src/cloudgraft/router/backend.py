@@ -212,11 +212,7 @@ class Backend:
         """A list within bounds of its own: one backend's list without end must not use up those of the others."""
         whole, seconds = current_budget(), self._patience()
         budget = ListBudget(machines=whole.machines, size=whole.size, seconds=seconds)
-        with budget.applied():
-            answer = await self._limited(verb, seconds, call)
-        if isinstance(answer, Sequence):
-            budget.check_count(len(answer))
-        return answer
+        return await budget.limited(self._limited(verb, seconds, call))
 
     async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result, or a CloudgraftError: an outcome that nobody knows is never taken for a refusal."""

@@ -10,7 +10,7 @@ shorter list, which would let machines seem gone. A driver that reads page by pa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, TypeVar
@@ -79,6 +79,14 @@ class ListBudget:
         finally:
             _current.reset(token)
             self.end()
+
+    async def limited(self, call: Awaitable[Sequence[T]]) -> Sequence[T]:
+        """What the call answers, read within this budget and of no more entries than it allows."""
+        with self.applied():
+            answer = await call
+        if isinstance(answer, Sequence):  # what a driver answers may be anything; the caller says what is wrong with it
+            self.check_count(len(answer))
+        return answer
 
 
 _current: ContextVar[ListBudget | None] = ContextVar("cloudgraft_list_budget", default=None)
