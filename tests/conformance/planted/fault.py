@@ -22,8 +22,6 @@ class Fault:
     """The rules that the mistake breaks; the first failure that is listed must name one of them."""
     check: str
     """The check that must be listed first."""
-    or_check: str
-    """Another that may be, because it names the same mistake and may come upon it earlier."""
     server: type[SoundServer]
     with_help: bool
     """It shows only in a stock-out, a slow cloud, a restart or an accident, which the kit brings about by commands."""
@@ -34,9 +32,7 @@ class Fault:
 ENTERED: defaultdict[str, list[Fault]] = defaultdict(list)  # by module
 
 
-def fault(
-    *rules: str, check: str, or_check: str = "", with_help: bool = False, is_slow: bool = False
-) -> Callable[[_Kind], _Kind]:
+def fault(*rules: str, check: str, with_help: bool = False, is_slow: bool = False) -> Callable[[_Kind], _Kind]:
     """Enters a class into the table; its docstring says what it does wrong."""
 
     def enter(server: _Kind) -> _Kind:
@@ -46,7 +42,6 @@ def fault(
             mistake=mistake,
             rules=rules,
             check=check,
-            or_check=or_check,
             server=server,
             with_help=with_help,
             is_slow=is_slow,

@@ -56,22 +56,40 @@ class IdsChangeWithEachList(SoundServer):
         return super().find(plain)
 
 
-# Whether a machine runs between a list and the question for its group is a matter of time.
-@fault("R31", "R19", "T2", "T10", check="placeholders_stay_known", or_check="listed_instances_belong_to_their_group")
+@fault("R31", "R19", "T2", "T10", check="placeholders_stay_known")
 class PlaceholderIdIsForgotten(SoundServer):
-    """Lists a machine under a made-up id until it runs, and knows that id no longer afterwards."""
+    """Lists a machine under a made-up id until it runs, and knows that id no longer afterwards.
+
+    A machine runs after some lists, not after some time: whoever asks for what the latest list has is always answered,
+    however slow the judge is, and only the check that remembers an older list comes upon the mistake.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.boot_seconds = 0.0
+
+    async def nodes(self, request: pb.NodeGroupNodesRequest) -> pb.NodeGroupNodesResponse:
+        for machine in self.world.of(self.group(request.id).id):
+            machine.looks += 1
+        return await super().nodes(request)
 
     def instance(self, machine: Machine) -> pb.Instance:
         message = super().instance(machine)
-        if not machine.is_running:
+        if is_pending(machine):
             message.id = f"pending://{machine.name}"
+            if machine.is_counted:
+                message.status.instanceState = CREATING
         return message
 
     def find(self, node: pb.ExternalGrpcNode) -> Machine | None:
         for machine in self.world.machines.values():
-            if node.providerID == f"pending://{machine.name}" and not machine.is_running:
+            if node.providerID == f"pending://{machine.name}" and is_pending(machine):
                 return machine
         return super().find(node)
+
+
+def is_pending(machine: Machine) -> bool:
+    return machine.looks < 4
 
 
 @fault("R31", "T10", check="ids_are_unique")
