@@ -21,6 +21,7 @@ _EVERY: Final = 0.2  # seconds between two counts
 _EVERY_WHEN_FULL: Final = 0.05
 _LOOK_EVERY: Final = 5.0  # seconds at most between two looks at all descriptors, when there are many
 _PAUSE: Final = 0.02  # seconds at least between two looks at all descriptors
+_OLD: Final = 2  # times the limit: so many peers are remembered before those that are gone are forgotten
 _ROOM: Final = 2  # this part of the places is kept free for those that come between two counts
 _PATIENCE: Final = 20  # refused calls of one connection that make a flood, if they come within
 _FLOOD_SECONDS: Final = 2.0
@@ -35,7 +36,8 @@ class ConnectionWatch:
         self._refuse = refuse
         self._reason = reason
         self._port = 0
-        self._trusted: set[str] = set()  # as gRPC names peers
+        self._trusted: set[str] = set()  # as gRPC names peers; some of them may be gone
+        self._most_trusted = limit * _OLD
         self._refused: dict[str, int] = {}  # calls in the last seconds, by peer
         self._forget_at = 0.0
         self._found: dict[own_sockets.Peer, int] = {}  # their descriptors, in the order in which they were first seen
@@ -45,7 +47,11 @@ class ConnectionWatch:
 
     def trust(self, peer: str) -> None:
         """An allowed call came from there. Called for every call, so it does little."""
-        self._trusted.add(peer)
+        if peer not in self._trusted:
+            self._trusted.add(peer)
+            if len(self._trusted) > self._most_trusted:
+                self._look()
+                self._forget_closed()
 
     def refused(self, peer: str) -> None:
         """A call from there was refused; after many the connection is closed, with all that it has in the queue."""
@@ -90,14 +96,19 @@ class ConnectionWatch:
     def _make_room(self) -> int:
         """Closes as many connections as there are too many, if so many have proved nothing; gives their number."""
         self._look()
-        trusted = {peer for peer in map(_parsed, self._trusted) if peer in self._found}
-        self._trusted = {name for name in self._trusted if _parsed(name) in trusted}
+        trusted = self._forget_closed()
         untrusted = {peer: peer[0] for peer in self._found if peer not in trusted}
         doomed = choose(untrusted, len(self._found) - self._most)
         closed = sum(self._hang_up(peer) for peer in doomed)
         for _ in range(closed):
             self._refuse(TOO_MANY)
         return closed
+
+    def _forget_closed(self) -> set[own_sockets.Peer]:
+        """Forgets trusted peers that the latest look did not find; gives those that are left."""
+        trusted = {name: peer for name in self._trusted if (peer := _parsed(name)) in self._found}
+        self._trusted = set(trusted)
+        return set(trusted.values())
 
     def _hang_up(self, peer: own_sockets.Peer) -> bool:
         """True when it is done; a connection that is already gone, or was not found yet, is left."""
