@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import Counter
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cloudgraft.sdk.secrecy import hide
+from cloudgraft.sdk import secrecy
 from tests.needs import NO_SHARED_MEMORY, shared_memory
 
 # PostgreSQL is started as another user, which takes a real fork: gRPC would start its threads anew in the child, where
@@ -61,5 +60,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def _no_secrets_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test hides, a harmless word perhaps, must not be hidden in the next one."""
-    monkeypatch.setattr("cloudgraft.sdk.secrecy._times", Counter())
-    hide()  # makes anew whatever it keeps besides
+    monkeypatch.setattr(secrecy, "_hidden", secrecy._Hidden())

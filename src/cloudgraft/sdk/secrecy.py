@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
+from base64 import b64encode
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -15,17 +19,84 @@ SHORTEST_TOKEN: Final = 16  # characters of what a caller proves itself with; wh
 MASK: Final = "[secret]"
 _SHORTEST: Final = 4  # characters; what is shorter is guessed in no time, and is part of every other line
 _LONG: Final = 6  # characters from which on it is hidden also within a word
-_lock = threading.Lock()
-_times: Counter[tuple[str, bool]] = Counter()  # how often each was hidden, and whether within words too
-_hidden: tuple[str, ...] = ()  # within words too; longest first: one may be part of another
-_words: re.Pattern[str] | None = None  # the others
+_FEW: Final = 128  # forms that are looked for one by one; of more, only those whose beginning is in the text
+_PIECE: Final = 16 * 1024  # characters of a long text that are looked at together
+_BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """One way in which a secret may be written."""
+
+    text: str
+    is_word: bool = False  # hidden only where it is no part of a longer word
+    before: int = 0  # characters of base64 beside it that hold some bits of it
+    after: int = 0
+
+
+class _Hidden:
+    """All that is looked for. Threads log at any time, so each change is made, and each text searched, in turn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: Counter[_Form] = Counter()  # how often each was hidden
+        self._by_beginning: dict[str, set[_Form]] = {}  # without words, by their first characters
+        self._all: Sequence[_Form] = ()  # the same while they are few, longest first
+        self._words: re.Pattern[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def count(self, forms: Iterable[_Form], step: int) -> None:
+        with self._lock:
+            changed = [form for form in forms if self._is_changed(form, step)]
+            for form in changed:
+                same = self._by_beginning.setdefault(form.text[:_SHORTEST], set())
+                (same.add if step > 0 and not form.is_word else same.discard)(form)
+                if not same:
+                    del self._by_beginning[form.text[:_SHORTEST]]
+            is_few = len(self._times) <= _FEW
+            self._all = _longest_first(form for form in self._times if not form.is_word) if is_few else ()
+            if any(form.is_word for form in changed):
+                words = [_alone(form.text) for form in _longest_first(form for form in self._times if form.is_word)]
+                self._words = re.compile("|".join(words)) if words else None
+
+    def _is_changed(self, form: _Form, step: int) -> bool:
+        """Counts; whether it is hidden from now on, or no more."""
+        was = self._times[form]
+        self._times[form] = max(0, was + step)
+        if not self._times[form]:
+            del self._times[form]
+        return (was > 0) != (form in self._times)
+
+    def likely(self, text: str) -> tuple[Sequence[_Form], re.Pattern[str] | None]:
+        """The forms that may be in the text, longest first: one may be part of another. And the pattern of words.
+
+        Of many forms only those whose beginning is there: most lines have none, however many secrets there are.
+        """
+        with self._lock:
+            if len(self._times) <= _FEW:
+                return self._all, self._words
+            found: set[str] = set()
+            for start in range(0, len(text), _PIECE):
+                piece = text[start : start + _PIECE + _SHORTEST - 1]
+                found |= self._by_beginning.keys() & {piece[at : at + _SHORTEST] for at in range(len(piece))}
+            return _longest_first(form for beginning in found for form in self._by_beginning[beginning]), self._words
+
+
+def _longest_first(forms: Iterable[_Form]) -> Sequence[_Form]:
+    return sorted(forms, key=lambda form: (-len(form.text), form.text))
+
+
+_hidden: Final = _Hidden()  # one: there is one log per process
 
 
 def hide(*values: str) -> None:
     """From now on these are shown as ``[secret]`` in every log line and error of this process.
 
     Options of a driver whose names say so (``password``, ``apiToken``, ...) are hidden by themselves. A driver that
-    reads a secret from elsewhere hides it when it has it: libraries put what they sent into their exceptions.
+    reads a secret from elsewhere hides it when it has it: libraries put what they sent into their exceptions. Base64 is
+    looked through too, where the secret is all of it or a part, such as ``user:password`` in a header.
 
     A value of four or five characters is hidden where it stands alone, and not within a longer word: it is part of many
     a harmless one. Values of fewer than four are not hidden: so short a secret protects nothing, and a log without it
@@ -43,21 +114,7 @@ def unhide(*values: str) -> None:
 
 
 def _count(values: tuple[str, ...], step: int) -> None:
-    global _hidden, _words  # noqa: PLW0603 - there is one log per process, and so one list of what must not be in it
-    with _lock:
-        for value in values:
-            if len(value) < _SHORTEST:
-                continue
-            for form in _forms(value):
-                key = (form, len(value) >= _LONG)
-                if step > 0 or key in _times:
-                    _times[key] += step
-                if key in _times and _times[key] <= 0:
-                    del _times[key]
-        longest_first = sorted(_times, key=lambda key: (-len(key[0]), key))
-        _hidden = tuple(form for form, is_long in longest_first if is_long)
-        alone = [_alone(form) for form, is_long in longest_first if not is_long]
-        _words = re.compile("|".join(alone)) if alone else None
+    _hidden.count([form for value in values if len(value) >= _SHORTEST for form in _forms(value)], step)
 
 
 def _alone(form: str) -> str:
@@ -67,13 +124,52 @@ def _alone(form: str) -> str:
     return f"{begin}{re.escape(form)}{end}"
 
 
-def _forms(value: str) -> set[str]:
-    """As it is, and as it looks in JSON, in a traceback and in a URL."""
-    return {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")}
+def _forms(value: str) -> set[_Form]:
+    """As it is, and as it looks in JSON, in a traceback, in a URL and in base64."""
+    plain = {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")}
+    return {_Form(text, is_word=len(value) < _LONG) for text in plain} | set(_in_base64(value))
+
+
+def _in_base64(value: str) -> Iterator[_Form]:
+    """How base64 looks when this is a part of what was encoded.
+
+    Base64 makes four characters of three bytes, so that depends on how many bytes precede it: a multiple of three, one
+    more, or two more. The characters at both ends may hold bits of what is beside it, so only those between are known.
+    """
+    for data in _bytes(value):
+        for preceding in range(3):
+            first, last = -(-preceding * 8 // 6), (preceding + len(data)) * 8 // 6
+            known = b64encode(bytes(preceding) + data + bytes(2)).decode()[first:last]
+            before, after = int(preceding > 0), int((preceding + len(data)) * 8 % 6 > 0)
+            url_safe = known.replace("+", "-").replace("/", "_")
+            for text in {known, url_safe, quote(known, safe=""), known.replace("/", "\\/")}:  # the last: some JSON
+                yield _Form(text, before=before, after=after)
+
+
+def _bytes(value: str) -> set[bytes]:
+    """Libraries differ in how they encode a header."""
+    found = {value.encode("utf-8", "surrogatepass")}
+    with contextlib.suppress(UnicodeEncodeError):
+        found.add(value.encode("latin-1"))
+    return found
 
 
 def redacted(text: str) -> str:
     """The text without what was hidden."""
-    for value in _hidden:
-        text = text.replace(value, MASK)
-    return text if _words is None else _words.sub(MASK, text)
+    forms, words = _hidden.likely(text)
+    for form in forms:
+        if form.text in text:
+            text = _without(text, form)
+    return text if words is None else words.sub(MASK, text)
+
+
+def _without(text: str, form: _Form) -> str:
+    if not form.before and not form.after:
+        return text.replace(form.text, MASK)
+    parts, done = [], 0
+    while (at := text.find(form.text, done)) >= 0:
+        end = at + len(form.text)
+        begin = at - 1 if form.before and at > done and text[at - 1] in _BASE64 else at
+        parts += [text[done:begin], MASK]
+        done = end + 1 if form.after and text[end : end + 1] in _BASE64 else end
+    return "".join([*parts, text[done:]])
