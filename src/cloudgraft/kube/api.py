@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,10 @@ from msgspec.json import encode
 from cloudgraft.kube.checked_transport import CheckedTransport
 from cloudgraft.kube.credentials import Credentials, authority_of, usable
 from cloudgraft.kube.errors import refusal
+from cloudgraft.kube.lines import Lines, TooLongError
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.rights import Right
+from cloudgraft.net.stepped_http import TooManyHeadersError, limited_headers, read_in_steps
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -39,6 +41,7 @@ _MOST_BYTES = 256 << 20  # of an answer: far more than a page of five hundred ob
 _MOST_FOREIGN_BYTES = 16 << 20  # the same of somebody else's API, of which little is asked
 _MOST_LISTED = 2 << 30  # bytes of a list with all its pages
 _MOST_FOREIGN_LISTED = 64 << 20
+_MOST_LINE = 8 << 20  # bytes of one event: the API takes no object of more than 3 MiB
 # Before these, nothing was sent; after any other failure of the connection the outcome is unknown.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
@@ -82,7 +85,7 @@ class Api:
                 raise UnavailableError(f"{call.what}: the client was closed meanwhile")
             with _failures(call.what):
                 async with asyncio.timeout(self._timeout):
-                    answer = await self._http.send(self._request(call), stream=True)
+                    answer = await self._send(self._request(call))
                     try:
                         body = await self._body(call, answer)
                     finally:
@@ -98,19 +101,29 @@ class Api:
         self.last_failure = error
         return error
 
-    async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[str, None]:
-        """The lines of an answer as they come, until the server ends it; longer silence is a dead connection."""
+    async def stream(self, call: Call, *, seconds: float) -> AsyncGenerator[bytes, None]:
+        """The lines of an answer as they come, until the server ends it, which it must within the seconds.
+
+        One that does not has lost the connection, or never means to end. Nothing is read ahead of who takes the lines,
+        beside one line that has begun.
+        """
         with _failures(call.what):
-            request = self._request(call, read_timeout=silence)
+            until = asyncio.get_running_loop().time() + seconds
+            request = self._request(call, read_timeout=seconds)
             async with asyncio.timeout(self._timeout):
-                answer = await self._http.send(request, stream=True)
+                answer = await self._send(request)
             try:
                 if answer.is_error:
                     async with asyncio.timeout(self._timeout):
                         body = await self._body(call, answer)
                     _check(call, answer, body)
-                async for line in answer.aiter_lines():
-                    yield line
+                lines = Lines(_MOST_LINE)
+                async with aclosing(self._chunks(call, answer, self.most_listed, until)) as chunks:
+                    async for chunk in chunks:
+                        for line in lines.feed(chunk):
+                            yield line
+                if lines.begun:
+                    yield lines.begun
             finally:
                 await answer.aclose()
 
@@ -118,14 +131,37 @@ class Api:
         """Closes all connections."""
         await self._http.aclose()
 
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        with limited_headers():
+            return await self._http.send(request, stream=True)
+
     async def _body(self, call: Call, answer: httpx2.Response) -> bytes:
-        """All of it, unless it has no end: a remote cluster is not ours, and could fill our memory."""
         body = bytearray()
-        async for chunk in answer.aiter_bytes():
-            body += chunk
-            if len(body) > self._most_bytes:
-                raise DeadlineError(f"{call.what}: the answer has more than {self._most_bytes >> 20} MiB")
+        async with aclosing(self._chunks(call, answer, self._most_bytes)) as chunks:
+            async for chunk in chunks:
+                body += chunk
         return bytes(body)
+
+    async def _chunks(
+        self, call: Call, answer: httpx2.Response, most: int, until: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """All of an answer, unless it has no end: a remote cluster is not ours, and could fill our memory.
+
+        It is not unpacked: a few bytes may be packed gigabytes.
+        """
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise DeadlineError(f"{call.what}: the answer comes in an encoding that was not asked for")
+        read = 0
+        async with aclosing(answer.aiter_raw()) as chunks:
+            while True:
+                async with asyncio.timeout_at(until):  # not around the yield: who takes it has its own time
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
+                read += len(chunk)
+                if read > most:
+                    raise DeadlineError(f"{call.what}: the answer has more than {most >> 20} MiB")
+                yield chunk
 
     def _request(self, call: Call, *, read_timeout: float | None = None) -> httpx2.Request:
         body = None if call.body is None else encode(call.body)
@@ -134,7 +170,8 @@ class Api:
             call.path,
             params=dict(call.query or {}),
             content=body,
-            headers={"Accept": "application/json"} | ({} if body is None else {"Content-Type": call.media_type}),
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"}
+            | ({} if body is None else {"Content-Type": call.media_type}),
             timeout=httpx2.Timeout(self._timeout, read=self._timeout if read_timeout is None else read_timeout),
         )
 
@@ -149,7 +186,10 @@ def _open(credentials: Credentials, name: str, timeout: float, networks: Allowed
             params = client_adapter.ConnectionParams(
                 timeout=httpx2.Timeout(timeout), trust_env=False, transport=transport
             )
-        return client_adapter.AsyncClient(credentials, params)
+        client = client_adapter.AsyncClient(credentials, params)
+        if networks is None:
+            read_in_steps(client)
+        return client
 
 
 def _check(call: Call, answer: httpx2.Response, body: bytes) -> None:
@@ -169,6 +209,8 @@ def _failures(what: str) -> Iterator[None]:
         raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_told(error)}") from error
     except (TimeoutError, httpx2.TimeoutException) as error:
         raise DeadlineError(f"{what}: the Kubernetes API did not answer in time") from error
+    except (TooManyHeadersError, TooLongError) as error:
+        raise DeadlineError(f"{what}: {error}") from error
     except (ConfigError, OSError) as error:  # a program or a file that the credentials are to come from
         raise AuthenticationError(f"{what}: the credentials cannot be had: {error}") from error
     except (httpx2.InvalidURL, OverflowError) as error:

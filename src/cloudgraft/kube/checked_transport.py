@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any, Final
 
 import httpcore2
-import httpx2
 
 from cloudgraft.kube.networks import AllowedNetworks
+from cloudgraft.net.stepped_http import SteppedBackend, SteppedTransport
 
 __all__ = ["CheckedTransport"]
 
@@ -26,19 +26,16 @@ __all__ = ["CheckedTransport"]
 _RESOLVERS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="foreign-names")
 
 
-class CheckedTransport(httpx2.AsyncHTTPTransport):
-    """As httpx's own, with checked addresses."""
+class CheckedTransport(SteppedTransport):
+    """With small reads, and with checked addresses."""
 
     def __init__(self, context: ssl.SSLContext, networks: AllowedNetworks) -> None:
-        super().__init__(verify=context, trust_env=False)
-        # httpx has no parameter for it.
-        self._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=_CheckedBackend(networks))
+        super().__init__(context, backend=_CheckedBackend(networks))
 
 
-class _CheckedBackend(httpcore2.AsyncNetworkBackend):
+class _CheckedBackend(SteppedBackend):
     def __init__(self, networks: AllowedNetworks) -> None:
         self._networks = networks
-        self._inner = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -54,16 +51,13 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectError(self._networks.refusal(f"the address {addresses[0]} of the server"))
         for address in allowed[:-1]:
             try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+                return await super().connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
-        return await self._inner.connect_tcp(allowed[-1], port, timeout, local_address, socket_options)
+        return await super().connect_tcp(allowed[-1], port, timeout, local_address, socket_options)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         raise httpcore2.ConnectError("a foreign endpoint is no socket of this host")
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
     async def _resolved(self, host: str, port: int) -> list[str]:
         try:

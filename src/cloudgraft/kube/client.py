@@ -22,7 +22,7 @@ __all__ = ["KubeClient"]
 
 _PAGE = 500
 _WATCH_SECONDS = 60  # the server ends a watch after this; the next goes on where it ended
-_SILENCE = _WATCH_SECONDS + 15.0
+_LONGEST_WATCH = _WATCH_SECONDS + 15.0
 
 
 class KubeClient:
@@ -117,7 +117,7 @@ class KubeClient:
         } | _selected(kind)
         path, right = _path(kind, namespace), _right(kind, "watch", namespace)
         call = Call(what=what, method="GET", path=path, query=query, right=right)
-        async with aclosing(self._api.stream(call, silence=_SILENCE)) as lines:
+        async with aclosing(self._api.stream(call, seconds=_LONGEST_WATCH)) as lines:
             async for line in lines:
                 with self._understood(what):
                     change = decode_change(kind, line)

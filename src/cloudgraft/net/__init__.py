@@ -1,1 +1,1 @@
-"""Limits that every listener shares: descriptors, connections, refusals, log lines."""
+"""Limits that listeners share (descriptors, connections, refusals, log lines), and small steps for HTTP clients."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle
+from cloudgraft.drivers.http.connections import Connections
 from cloudgraft.drivers.http.driver import HttpDriver
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec
@@ -450,7 +452,7 @@ async def test_a_list_without_end_is_an_error_and_no_shorter_list(
     ],
     ids=["one-byte chunks", "interim answers"],
 )
-async def test_an_answer_in_tiny_parts_does_not_hold_up_the_event_loop(
+async def test_an_answer_in_tiny_parts_is_not_read_for_ever(
     start: bytes, more: bytes, why: str, bundle: Bundle, started: Started
 ) -> None:
     def trickles(connection: socket.socket, _request: Seen) -> None:
@@ -458,18 +460,32 @@ async def test_an_answer_in_tiny_parts_does_not_hold_up_the_event_loop(
         for _ in range(100):
             connection.sendall(more * 10_000)
 
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     with Rogue(trickles, bundle=bundle) as rogue:
         driver = started(rogue.options())
-        waiting = asyncio.create_task(others())
         with pytest.raises(InternalError, match=why):
             await driver.list()
+
+
+async def test_others_get_their_turn_while_tiny_parts_are_read(bundle: Bundle) -> None:
+    """Between two turns of others no more is handled than one small read may hold: 7 bytes for each 2 here."""
+    chunks = b"2\r\n[]\r\n" * 10_000 + b"0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    turn = 0
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    read: Counter[int] = Counter()
+    with Rogue(says(head + chunks), bundle=bundle) as rogue:
+        connections = Connections(rogue.options())
+        waiting = asyncio.create_task(others())
+        async with connections.lent() as http, http.stream("GET", f"https://127.0.0.1:{rogue.port}/") as answer:
+            async for data in answer.aiter_raw():
+                read[turn] += len(data)
         waiting.cancel()
-    assert turns > 2
+        await connections.close()
+    assert read.total() == 20_000
+    assert max(read.values()) <= 2 * (4096 // 7 + 1)

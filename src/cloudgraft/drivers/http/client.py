@@ -18,8 +18,8 @@ from cloudgraft.drivers.http.failures import failure
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.drivers.http.progress import Progress
 from cloudgraft.drivers.http.refusals import SUCCESSES, refusal
-from cloudgraft.drivers.http.transport import limited_headers
 from cloudgraft.drivers.secret_files import SecretFile
+from cloudgraft.net.stepped_http import TooManyHeadersError, limited_headers
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -140,8 +140,11 @@ class Client:
         async with self._connections.lent() as http:
             request = self._request(http, call)
             request.extensions["trace"] = progress.note
-            with limited_headers():
-                answer = await http.send(request, stream=True)
+            try:
+                with limited_headers():
+                    answer = await http.send(request, stream=True)
+            except TooManyHeadersError as error:
+                raise InternalError(f"{call.what}: the receiver sends headers without end: {error}") from None
             try:
                 body = await self._body(call, answer)
             finally:

@@ -12,7 +12,7 @@ import httpx2
 
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.drivers.http.tls import Tls
-from cloudgraft.drivers.http.transport import SteppedTransport
+from cloudgraft.net.stepped_http import SteppedTransport
 
 __all__ = ["Connections"]
 
@@ -71,7 +71,7 @@ class Connections:
         limits = httpx2.Limits(max_connections=_MOST, max_keepalive_connections=_MOST, keepalive_expiry=_IDLE)
         tls = context if context is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return httpx2.AsyncClient(
-            transport=SteppedTransport(tls, limits),
+            transport=SteppedTransport(tls, limits=limits),
             trust_env=False,  # no proxy, no .netrc, no authorities that the environment brings along
             follow_redirects=False,
             timeout=httpx2.Timeout(seconds, connect=connect),

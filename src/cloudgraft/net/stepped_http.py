@@ -1,4 +1,4 @@
-"""Reads answers in small steps, so that one receiver cannot keep the event loop to itself.
+"""Reads the answers of an HTTP server in small steps, so that one server cannot keep the event loop to itself.
 
 The HTTP library parses all that one read brings before anybody else gets a turn. A read of 64 KiB may hold thousands of
 chunks or interim answers (1xx), which take more than a second. It also reads interim answers for as long as they come.
@@ -6,6 +6,7 @@ chunks or interim answers (1xx), which take more than a second. It also reads in
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,32 +16,20 @@ from typing import Any, Final
 import httpcore2
 import httpx2
 
-from cloudgraft.sdk.errors import InternalError
-
-__all__ = ["SteppedTransport", "limited_headers"]
+__all__ = ["SteppedBackend", "SteppedTransport", "TooManyHeadersError", "limited_headers", "read_in_steps"]
 
 _STEP: Final = 4096  # bytes of one read
+_LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)  # as httpx has them
 _HEADER_BYTES: Final = 128 * 1024  # of one answer, interim ones included; the library takes 100 KiB for one of them
 
 
-class SteppedTransport(httpx2.AsyncHTTPTransport):
-    """As httpx's own, with small reads."""
-
-    def __init__(self, context: ssl.SSLContext, limits: httpx2.Limits) -> None:
-        super().__init__(verify=context, trust_env=False)
-        # httpx has no parameter for the backend.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=context,
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_SteppedBackend(),
-        )
+class TooManyHeadersError(Exception):
+    """The headers of an answer do not end."""
 
 
 @contextmanager
 def limited_headers() -> Iterator[None]:
-    """Within it only the headers of one answer are read; raises InternalError when they do not end."""
+    """Within it only the headers of one answer are read; raises TooManyHeadersError when they do not end."""
     token = _left.set([_HEADER_BYTES])
     try:
         yield
@@ -51,7 +40,9 @@ def limited_headers() -> Iterator[None]:
 _left: ContextVar[list[int] | None] = ContextVar("cloudgraft_http_header_bytes", default=None)
 
 
-class _SteppedBackend(httpcore2.AnyIOBackend):
+class SteppedBackend(httpcore2.AnyIOBackend):
+    """Makes connections of which little is read at a time."""
+
     async def connect_tcp(
         self,
         host: str,
@@ -60,7 +51,34 @@ class _SteppedBackend(httpcore2.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
+        """As the base class does."""
         return _SteppedStream(await super().connect_tcp(host, port, timeout, local_address, socket_options))
+
+
+class SteppedTransport(httpx2.AsyncHTTPTransport):
+    """As httpx's own, with small reads and without proxies."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        *,
+        limits: httpx2.Limits = _LIMITS,
+        backend: httpcore2.AsyncNetworkBackend | None = None,
+    ) -> None:
+        """Another ``backend`` is one that chooses what to connect to."""
+        super().__init__(verify=context, trust_env=False, limits=limits)
+        _set_backend(self, backend or SteppedBackend())
+
+
+def read_in_steps(client: httpx2.AsyncClient) -> None:
+    """Has a client that somebody else made read so too, also through the proxies that it found in its environment."""
+    for transport in (client._transport, *client._mounts.values()):  # noqa: SLF001 - as below
+        if isinstance(transport, httpx2.AsyncHTTPTransport):
+            _set_backend(transport, SteppedBackend())
+
+
+def _set_backend(transport: httpx2.AsyncHTTPTransport, backend: httpcore2.AsyncNetworkBackend) -> None:
+    transport._pool._network_backend = backend  # noqa: SLF001 - httpx has no parameter for it
 
 
 class _SteppedStream(httpcore2.AsyncNetworkStream):
@@ -68,12 +86,14 @@ class _SteppedStream(httpcore2.AsyncNetworkStream):
         self._inner = inner
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - as above
-        data = await self._inner.read(min(max_bytes, _STEP), timeout)  # others have their turn before it returns
+        # Others get their turn here: a stream of TLS gives what it has unpacked already without waiting for anything.
+        await asyncio.sleep(0)
+        data = await self._inner.read(min(max_bytes, _STEP), timeout)
         left = _left.get()
         if left is not None:
             left[0] -= len(data)
             if left[0] < 0:
-                raise InternalError(f"the receiver's answer has more than {_HEADER_BYTES >> 10} KiB of headers")
+                raise TooManyHeadersError(f"the answer has more than {_HEADER_BYTES >> 10} KiB of headers")
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
