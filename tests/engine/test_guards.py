@@ -57,6 +57,19 @@ def test_what_is_or_may_be_there_or_was_asked_for_counts(record: MachineRecord, 
     assert (counted.machines, counted.waiting) == (machines, waiting)
 
 
+def test_spend_follows_the_wall_clock_where_that_is_ahead() -> None:
+    running = a_record(state=State.RUNNING, presence=Presence.PRESENT, **BOUGHT)
+    behind = NOW - 6 * HOUR  # the engine's clock: its journal was lost while the wall clock was six hours back
+    assert tally([running], [], behind, wall=NOW + 5 * HOUR).spend == pytest.approx(0.60)
+    stray = Stray(machine_id="m-1", created_at=NOW, hourly=0.1)
+    assert tally([], [stray], behind, wall=NOW + 5 * HOUR).spend == pytest.approx(0.60)
+
+
+def test_a_wall_clock_that_is_set_back_lowers_no_spend() -> None:
+    running = a_record(state=State.RUNNING, presence=Presence.PRESENT, **BOUGHT)
+    assert tally([running], [], NOW + 5 * HOUR, wall=NOW - DAY).spend == pytest.approx(0.60)
+
+
 def test_orders_count_for_an_hour_each_try_of_them() -> None:
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT, attempts=3, attempt_at=NOW)
     assert tally([record], [], NOW + HOUR - 1).orders == 3

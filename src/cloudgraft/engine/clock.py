@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from cloudgraft.engine.timer import SystemTimer
 from cloudgraft.store.records import Progress
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "SystemClock", "wall_time"]
 
 
 _NO_TIME: Final = 1_600_000_000.0  # September 2020: a clock that shows less was never set
@@ -78,6 +78,12 @@ class SystemClock:
             shown = max(progress.at + max(0.0, self._ran() - progress.boot_time), latest)
         if shown >= _NO_TIME or self._shown < shown:
             self._shown = shown
+
+
+def wall_time(clock: Clock) -> float:
+    """What the wall clock shows, jumps included: clouds charge by it."""
+    now = clock.now()
+    return now + clock.offset if isinstance(clock, SystemClock) else now
 
 
 def _read_boot_id() -> str:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cloudgraft.engine.blueprint import Blueprint, Composer, Joining
-from cloudgraft.engine.clock import Clock, SystemClock
+from cloudgraft.engine.clock import Clock, SystemClock, wall_time
 from cloudgraft.engine.cluster import Cluster, UserData
 from cloudgraft.engine.delete_guard import REMOVAL, DeleteGuard
 from cloudgraft.engine.events import happened
@@ -372,7 +372,7 @@ class Engine:
         tallies = {name: self.book.tallies[name] for name in limits if name in self.book.tallies}
         for name, machines in self.fleet.active.items():  # those of clouds that were removed still cost
             if name not in limits:
-                tallies[name] = tally(machines.values(), (), self.clock.now())
+                tallies[name] = tally(machines.values(), (), self.clock.now(), wall=wall_time(self.clock))
         self._around.book = Book(blueprint.settings.guards, limits, tallies)
         self._around.settings = blueprint.settings
         self._around.deletions.configure(blueprint.settings.guards, limits)

@@ -63,9 +63,14 @@ class GuardUse:
     unit: str = ""
 
 
-def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float) -> Tally:
-    """Counts one cloud; ``records`` include those that went within the last day."""
+def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float, *, wall: float | None = None) -> Tally:
+    """Counts one cloud; ``records`` include those that went within the last day.
+
+    ``wall`` is what the wall clock shows, where that differs from ``now``. Clouds charge by the wall clock, so the
+    larger of both counts: after a lost journal and a clock that was wrong, the engine's own may be hours behind.
+    """
     total = Tally()
+    wall = now if wall is None else wall
     for record in records:
         hourly = float(record.hourly or 0)
         if record.state is State.REQUESTED:
@@ -77,11 +82,11 @@ def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float)
             total.spend += hourly
         if record.attempt_at is not None and record.attempt_at > now - HOUR:
             total.orders += record.attempts
-        total.spend += hourly * _hours_in_last_day(record, now)
+        total.spend += hourly * max(_hours_in_last_day(record, now), _hours_in_last_day(record, wall))
     for stray in strays:
         total.machines += 1
         total.orders += stray.created_at > now - HOUR
-        total.spend += stray.hourly * (1 + min(DAY, max(0.0, now - stray.created_at)) / HOUR)
+        total.spend += stray.hourly * (1 + min(DAY, max(0.0, max(now, wall) - stray.created_at)) / HOUR)
     return total
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cloudgraft.engine.breaker import Breaker, Turn
 from cloudgraft.engine.calls import Caller
+from cloudgraft.engine.clock import wall_time
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.guards import Tally, tally
 from cloudgraft.engine.health import Health
@@ -142,16 +143,16 @@ class Observer:
         """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
         if not self._around.book.is_guarded:
             return
-        now = self._around.clock.now()
+        now, wall = self._around.clock.now(), wall_time(self._around.clock)
         records = [r for r in self._around.fleet.machines.values() if r.cloud == self.name]
         parts: list[tuple[Sequence[MachineRecord], Tally]] = []
         for start in range(0, len(records), SLICE):
             some = records[start : start + SLICE]
-            parts.append((some, tally(some, (), now)))
+            parts.append((some, tally(some, (), now, wall=wall)))
             await asyncio.sleep(0)
-        await self._around.writer.write(lambda: self._counted(parts, now))
+        await self._around.writer.write(lambda: self._counted(parts, now, wall))
 
-    def _counted(self, parts: Sequence[tuple[Sequence[MachineRecord], Tally]], now: float) -> Change:
+    def _counted(self, parts: Sequence[tuple[Sequence[MachineRecord], Tally]], now: float, wall: float) -> Change:
         """Takes the count, after counting again where something has changed meanwhile."""
         around, known = self._around, self._around.fleet.machines
         prices = {
@@ -164,8 +165,10 @@ class Observer:
         for some, counted in parts:
             current = [new.pop(record.name, None) for record in some]
             is_same = all(record is was for record, was in zip(current, some, strict=True))
-            tallies.append(counted if is_same else tally((r for r in current if r is not None), (), now))
-        tallies.append(tally(new.values(), strays([*self.orphans, *self._unlisted], prices, now), now))
+            again = (record for record in current if record is not None)
+            tallies.append(counted if is_same else tally(again, (), now, wall=wall))
+        found = strays([*self.orphans, *self._unlisted], prices, now)
+        tallies.append(tally(new.values(), found, now, wall=wall))
         around.book.put(self.name, Tally.total(tallies))
         return Change()
 
