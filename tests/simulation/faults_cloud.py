@@ -342,7 +342,7 @@ class Adopted(Step):
     def apply(self, world: World) -> None:
         cloud = world.clouds[next(g.cloud for g in world.groups if g.id == self.group)]
         machine = cloud.make(f"made-by-hand-{int(self.at)}", {}, "somebody")
-        world.loop.later(300, world.adopt, cloud, machine, self.group)
+        world.loop.later(300, world.operators.adopt, cloud, machine, self.group)
         world.loop.later(300 + self.seconds, self._recreate, world, cloud, machine)
 
     def _recreate(self, world: World, cloud: SimCloud, machine: SimMachine) -> None:

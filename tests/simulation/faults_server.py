@@ -95,7 +95,7 @@ class JournalLost(Step):
     with_id: int
 
     def apply(self, world: World) -> None:
-        world.crash(0, self.down, lambda: world.lose_journal(with_id=bool(self.with_id)))
+        world.crash(0, self.down, lambda: world.journals.lose(with_id=bool(self.with_id)))
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
@@ -111,7 +111,7 @@ class JournalOld(Step):
     age: float
 
     def apply(self, world: World) -> None:
-        world.crash(0, self.down, lambda: world.restore_journal(self.age))
+        world.crash(0, self.down, lambda: world.journals.restore(self.age))
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
@@ -127,8 +127,8 @@ class JournalForeign(Step):
     seconds: float
 
     def apply(self, world: World) -> None:
-        world.crash(0, self.down, world.exchange_journal)
-        world.loop.later(self.down + self.seconds, world.put_journal_back)
+        world.crash(0, self.down, world.journals.exchange)
+        world.loop.later(self.down + self.seconds, world.journals.put_back)
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
@@ -144,7 +144,7 @@ class JournalFlip(Step):
     bit: int
 
     def apply(self, world: World) -> None:
-        world.crash(0, self.down, lambda: world.flip_bit(self.bit))
+        world.crash(0, self.down, lambda: world.journals.flip_bit(self.bit))
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
@@ -160,7 +160,7 @@ class RecordFlip(Step):
     pick: int
 
     def apply(self, world: World) -> None:
-        world.crash(0, self.down, lambda: world.flip_record(self.pick))
+        world.crash(0, self.down, lambda: world.journals.flip_record(self.pick))
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
@@ -176,7 +176,7 @@ class JournalTorn(Step):
     bytes: int
 
     def apply(self, world: World) -> None:
-        world.crash(0, self.down, lambda: world.tear(self.bytes))
+        world.crash(0, self.down, lambda: world.journals.tear(self.bytes))
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
@@ -251,9 +251,9 @@ class Pause(Step):
 
     def apply(self, world: World) -> None:
         record = PauseRecord(scope=Scope.GROUP, name=self.group, since=0.0, reason="planned")
-        world.pauses[self.group] = self.at + self.seconds
-        world.operate(lambda: Change(pauses=(record,)))
-        world.loop.later(self.seconds, world.operate, lambda: Change(resumed=((Scope.GROUP, self.group),)))
+        world.operators.pauses[self.group] = self.at + self.seconds
+        world.operators.operate(lambda: Change(pauses=(record,)))
+        world.loop.later(self.seconds, world.operators.operate, lambda: Change(resumed=((Scope.GROUP, self.group),)))
         world.trouble("", self.at + self.seconds + 60)
 
     @classmethod
@@ -328,7 +328,7 @@ class ObserveOnly(Step):
     seconds: float
 
     def apply(self, world: World) -> None:
-        world.observe(world.clouds if self.cloud == "all" else [self.cloud], self.at + self.seconds)
+        world.operators.observe(world.clouds if self.cloud == "all" else [self.cloud], self.at + self.seconds)
 
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:

@@ -360,7 +360,7 @@ class Judge:
     def on_loaded(self, server: SimServer, contents: Contents) -> None:
         """Everything that was acknowledged must be there."""
         stored = {record.name: record for record in contents.machines}
-        if believed := self._world.damaged & set(stored):
+        if believed := self._world.journals.damaged & set(stored):
             self.fail("damage-believed", f"the journal is read with {min(believed)}, which nobody has written")
         if not self._is_destroyed:
             for name, record in self._records.items():

@@ -16,10 +16,10 @@ from pathlib import Path
 from tests.simulation import faults_cloud, faults_server, planted
 from tests.simulation.invariants import INVARIANTS
 from tests.simulation.plan import KINDS, Plan, draw_plan, parse_plan, show_plan
+from tests.simulation.playing import Result, run
 from tests.simulation.progress import Progress
 from tests.simulation.setting import draw_setting
 from tests.simulation.shrink import shrunk
-from tests.simulation.world import Result, run
 
 __all__ = ["Options", "main", "play"]
 

@@ -3,59 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import logging
 import random
-import shutil
-import sqlite3
-import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import Message
 
-from cloudgraft.engine.adoption import adopt
 from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.specs import CloudSettings, GuardLimits
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, Scope
-from tests.needs import shared_memory
-from tests.simulation import foreign
 from tests.simulation.autoscaler import Autoscaler
 from tests.simulation.cloud import SimCloud, SimDriver, SimMachine
-from tests.simulation.determinism import InlinePool, controlled
+from tests.simulation.determinism import InlinePool
 from tests.simulation.invariants import Judge, Violation
+from tests.simulation.journals import OPERATOR, Journals
 from tests.simulation.kubernetes import SimKubernetes, SimNode
-from tests.simulation.loop import Host, StandstillError, VirtualLoop
+from tests.simulation.loop import Host, VirtualLoop
+from tests.simulation.operators import Operators
 from tests.simulation.plan import Plan
-from tests.simulation.postgres import SimPostgres, shared
+from tests.simulation.postgres import SimPostgres
 from tests.simulation.server import Disk, SimServer
 from tests.simulation.setting import Setting
 from tests.simulation.trace import Trace
 
-__all__ = ["Result", "World", "run"]
+__all__ = ["World"]
 
 CLUSTER = "sim"
-_BACKUP_EVERY = 3000.0
-_OPERATOR = 300.0  # seconds until a person looks at a server that does not start
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a run ended."""
-
-    digest: str
-    steps: int
-    lines: int
-    violation: Violation | None
-    latest: Sequence[str] = ()
 
 
 class World:
@@ -81,6 +60,8 @@ class World:
         self.trace = Trace(loop.time, echo=echo)
         self.groups: Sequence[GroupDeclaration] = setting.groups
         self.guards = setting.guards
+        self.operators = Operators(self)
+        self.journals = Journals(self)
         self.kubernetes = SimKubernetes(loop, self.trace)
         self.clouds = {
             traits.name: SimCloud(traits, loop, random.Random(f"{traits.name} {setting.seed}"), self)
@@ -101,13 +82,9 @@ class World:
         self._trouble: dict[str, float] = {}
         self._after_death: list[Callable[[], None]] = []
         self._down = 0.0
-        self._aside: Path | None = None
         self._foreign = 0
         self._running: list[asyncio.Task[None]] = []
         self._refreshed: dict[Host, float] = {}  # when the latest Refresh began that was answered
-        self.observed: dict[str, float] = {}  # cloud -> until when an operator wants it to be only observed
-        self.damaged: set[str] = set()  # names that a flipped bit has made
-        self.pauses: dict[str, float] = {}  # group -> until when an operator wants it paused
         self.paused: dict[str, float] = {}  # group -> since when
 
     def _server(self, name: str, disk: Disk) -> SimServer:
@@ -175,7 +152,7 @@ class World:
             self._running.append(self.loop.spawn(autoscaler.run(), autoscaler.name))
         for step in self.plan:
             self.loop.later(step.at, self._apply, step)
-        self.loop.later(_BACKUP_EVERY, self._back_up)
+        self.journals.begin()
         self.loop.later(self.hours * 3600, self._end)
         await self._over
 
@@ -213,24 +190,11 @@ class World:
         return Blueprint(cluster=CLUSTER, clouds=clouds, groups=self.groups, settings=settings)
 
     def _settings_of(self, cloud: str) -> CloudSettings:
-        return replace(self.setting.cloud_settings(cloud), observe_only=cloud in self.observed)
-
-    def observe(self, clouds: Iterable[str], until: float) -> None:
-        """The configuration says that nothing is changed in some clouds, and after a while that it may be again."""
-        for cloud in clouds:
-            self.observed[cloud] = max(until, self.observed.get(cloud, 0.0))
-            self.trouble(cloud, until + 120)
-        self.loop.later(until - self.loop.time(), self._end_observing)
-        self.reconfigure(self.groups)
-
-    def _end_observing(self) -> None:
-        now = self.loop.time()
-        self.observed = {cloud: until for cloud, until in self.observed.items() if until > now}
-        self.reconfigure(self.groups)
+        return replace(self.setting.cloud_settings(cloud), observe_only=cloud in self.operators.observed)
 
     def reconfigure(self, groups: Sequence[GroupDeclaration], guards: GuardLimits | None = None) -> None:
         self.groups = groups
-        self.judge.restraint.observe(self.observed)
+        self.judge.restraint.observe(self.operators.observed)
         if guards is not None:
             if replace(guards, max_deletes_per_hour=self.guards.max_deletes_per_hour) != self.guards:
                 self.judge.guards_since = self.loop.time() + 300
@@ -239,53 +203,6 @@ class World:
         for server in self.replicas:
             if server.engine is not None and server.is_up:
                 server.engine.reconfigure(self.blueprint())
-
-    def operate(self, plan: Callable[[], Change]) -> None:
-        """An operator changes something in a server that runs, as soon as one does."""
-        server = self.server
-        if server.is_serving and server.engine is not None and server.host is not None:
-            engine = server.engine
-
-            async def change() -> None:
-                await engine.writer.write(plan)
-
-            server.host.spawn(change(), "operator").add_done_callback(lambda task: self._operated(task, plan))
-        else:
-            self.loop.later(60, self.operate, plan)
-
-    def _operated(self, task: asyncio.Task[None], plan: Callable[[], Change]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            self.loop.later(60, self.operate, plan)
-
-    def adopt(self, cloud: SimCloud, machine: SimMachine, group: str) -> None:
-        """An operator says that a machine is ours, as soon as a server runs that can be told."""
-        server = self.server
-        if not server.is_serving or server.engine is None or server.host is None:
-            self.loop.later(60, self.adopt, cloud, machine, group)
-            return
-        engine = server.engine
-
-        async def work() -> None:
-            result = await adopt(engine, group, [machine.machine_id], is_dry_run=False)
-            if not result.items[0].refused:
-                machine.owner, machine.group, machine.is_adopted = "ours", group, True
-                machine.marks_lost_at = self.loop.time()
-                record = engine.fleet.by_machine_id(cloud.name, machine.machine_id)
-                if record is not None:  # perhaps that of an earlier machine of the same id: it goes on under that name
-                    machine.intent = record.name
-                self.on_machine(cloud, machine)
-
-        if machine.is_alive:
-            server.host.spawn(work(), "adopt").add_done_callback(_ignored)
-
-    def _settle_double(self, intent: str) -> None:
-        """A person reads that it is not clear which of two machines is in use, and deletes the one that is not."""
-        for cloud in self.clouds.values():
-            twins = [m for m in cloud.machines.values() if m.intent == intent and m.owner in ("ours", "clone")]
-            idle = [m for m in twins if not self.kubernetes.nodes_of(m)]
-            for machine in idle if len(idle) < len(twins) else idle[1:]:
-                self.trace("operator", f"deletes {machine.machine_id}, which is not in use")
-                cloud.remove(machine)
 
     def stop_second(self) -> None:
         self.autoscalers[1].is_active = False
@@ -354,7 +271,7 @@ class World:
         if server not in self.replicas:
             return
         self._tamper()
-        self.loop.later(self._down or _OPERATOR, self._start, server)
+        self.loop.later(self._down or OPERATOR, self._start, server)
 
     def _tamper(self) -> None:
         pending, self._after_death = self._after_death, []
@@ -366,99 +283,16 @@ class World:
             self._down = 0.0
             server.start()
 
-    def lose_journal(self, *, with_id: bool) -> None:
-        self.judge.on_destroyed()
-        self.server.disk.lose(with_id=with_id)
-        if with_id:
-            self.loop.later(_OPERATOR, self._give_id)
-
-    def _give_id(self) -> None:
-        """A person reads the message that says so, and sets `clusterId`."""
-        self.server.cluster_id = self.cluster_id
-        self.crash(0, 10)
-
-    def restore_journal(self, age: float) -> None:
-        then = self.loop.time() - age
-        found = [path for at, path in self.server.disk.backups if at <= then]
-        if found:
-            self.judge.on_destroyed()
-            self.server.disk.restore(found[-1])
-
-    def exchange_journal(self) -> None:
-        disk = self.server.disk
-        if self._aside is None and disk.path.exists():
-            self._aside = disk.path.with_name("aside.db")
-            shutil.copyfile(disk.path, self._aside)
-            self.judge.on_destroyed()
-            disk.lose(with_id=False)
-            foreign.write_journal(disk.path, self)
-
-    def put_journal_back(self) -> None:
-        if self._aside is not None:
-            self.crash(0, 10, self._put_back)
-
-    def _put_back(self) -> None:
-        if self._aside is not None:
-            self.judge.on_destroyed()
-            self.server.disk.restore(self._aside)
-            self._aside = None
-
-    def flip_bit(self, bit: int) -> None:
-        path = self.server.disk.path
-        if path.exists() and path.stat().st_size:
-            data = bytearray(path.read_bytes())
-            where = bit % (len(data) * 8)
-            data[where // 8] ^= 1 << (where % 8)
-            path.write_bytes(data)
-            self.judge.on_destroyed()
-
-    def flip_record(self, pick: int) -> None:
-        """One bit of a machine's name is another one: a record that nobody has written."""
-        with (
-            contextlib.closing(sqlite3.connect(self.server.disk.path)) as connection,
-            contextlib.suppress(sqlite3.Error),
-        ):
-            names = [row[0] for row in connection.execute("SELECT name FROM machines ORDER BY name")]
-            if names:
-                name = names[pick % len(names)]
-                flipped = name[:-1] + chr(ord(name[-1]) ^ 2)
-                connection.execute("UPDATE machines SET name = ? WHERE name = ?", (flipped, name))
-                connection.commit()
-                self.damaged.add(flipped)
-                self.judge.on_destroyed()
-
-    def tear(self, count: int) -> None:
-        path = self.server.disk.path
-        if path.exists():
-            data = path.read_bytes()
-            path.write_bytes(data[: max(0, len(data) - count)])
-            self.judge.on_destroyed()
-
     def set_clock(self, offset: float) -> None:
         self.server.set_clock(offset)
-
-    def _back_up(self) -> None:
-        self.loop.later(_BACKUP_EVERY, self._back_up)
-        if self.postgres is None and self.server.is_serving and self._aside is None:
-            self.server.disk.back_up(self.loop.time())
 
     def on_refused(self, server: SimServer, error: Exception) -> None:
         """A person looks, and puts the latest backup back, or what was there before."""
         if server not in self.replicas:
             return
-        self.trouble("", self.loop.time() + _OPERATOR + 120)
-        self._down = _OPERATOR
-        self._after_death.append(self._recover)
-
-    def _recover(self) -> None:
-        if self._aside is not None:
-            self._put_back()
-        elif self.postgres is not None:
-            return
-        elif self.server.disk.backups:
-            self.restore_journal(0.0)
-        else:
-            self.lose_journal(with_id=False)
+        self.trouble("", self.loop.time() + OPERATOR + 120)
+        self._down = OPERATOR
+        self._after_death.append(self.journals.recover)
 
     # -- what everybody tells ------------------------------------------------------------------------------------------
 
@@ -472,8 +306,8 @@ class World:
             self.cluster_id = contents.cluster_id
         self.paused = {pause.name: self.loop.time() for pause in contents.pauses}
         for name in self.paused:  # an old journal may bring back what an operator had ended
-            if self.pauses.get(name, 0.0) < self.loop.time():
-                self.operate(partial(Change, resumed=((Scope.GROUP, name),)))
+            if self.operators.pauses.get(name, 0.0) < self.loop.time():
+                self.operators.operate(partial(Change, resumed=((Scope.GROUP, name),)))
         self.judge.on_loaded(server, contents)
 
     def on_commit(self, server: SimServer, change: Change) -> None:
@@ -484,7 +318,7 @@ class World:
             self.paused.pop(name, None)
         for event in change.events:
             if event.kind == "double" and "none is deleted" in event.message:
-                self.loop.later(_OPERATOR, self._settle_double, event.machine)
+                self.loop.later(OPERATOR, self.operators.settle_double, event.machine)
         self.judge.on_commit(server, change)
 
     def on_list_call(self, host: Host) -> None:
@@ -531,11 +365,6 @@ class World:
         self.judge.full_check()
 
 
-def _ignored(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()
-
-
 def _letters(number: int) -> str:
     return "".join(chr(ord("a") + number // 26**place % 26) for place in range(8))
 
@@ -543,49 +372,3 @@ def _letters(number: int) -> str:
 def _brief(change: Change) -> str:
     machines = [f"{r.name}={r.state.value}/{r.presence.value} v{r.version}" for r in change.machines]
     return f"{' '.join(machines)} | {' '.join(f'{e.kind}@{e.at:.3f}' for e in change.events)}"
-
-
-def run(
-    setting: Setting,
-    plan: Plan,
-    hours: float,
-    *,
-    replicas: int = 1,
-    ignored: frozenset[str] = frozenset(),
-    echo: Callable[[str], None] | None = None,
-) -> Result:
-    """One run, from beginning to end."""
-    loop = VirtualLoop()
-    with (
-        _quiet(),
-        tempfile.TemporaryDirectory(dir=shared_memory()) as directory,
-        controlled(loop, setting.seed),
-        shared() if replicas > 1 else contextlib.nullcontext(),
-    ):
-        world = World(setting, plan, hours, Path(directory), loop, replicas=replicas, ignored=ignored, echo=echo)
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(loop.spawn(world.run(), "world"))
-        except StandstillError as error:
-            world.fail(Violation("error", str(error)))
-        finally:
-            world.discard()
-            asyncio.set_event_loop(None)
-            loop.close()
-        loop.abandon()
-        result = Result(world.trace.digest, loop.steps, world.trace.count, world.failure, list(world.trace.latest))
-        del world, loop
-        gc.collect()
-    return result
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Processes that were killed leave tasks behind; what those say when they are collected is of no interest."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-        sys.unraisablehook = hook
