@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cloudgraft.engine.release import release
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.specs import EngineSettings, GuardLimits
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.sdk.types import NodeRef
 from tests.engine.clusters import MemoryCluster
 from tests.engine.stepped import Cloud, blueprint, group, lose_journal, stepped
 
@@ -80,3 +83,25 @@ async def test_a_machine_that_was_released_long_ago_is_not_deleted_after_lists_m
         cloud.is_blind = False
         await case.turns(6, 1000)
         assert (len(cloud.machines), cloud.deleted) == (1, [])
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["while the other is there", "after the other is gone"])
+async def test_a_machine_under_an_id_that_was_given_away_again_is_an_orphan(tmp_path: Path, is_deleted: bool) -> None:
+    """An old journal was restored: it has the machine that had this id before, and not the one that has it now."""
+    cloud = Cloud()
+    limits = GuardLimits(max_machines=1)
+    plan = blueprint({"a": cloud}, group(), settings=EngineSettings(guards=limits))
+    async with stepped(tmp_path, plan) as case:
+        await case.grow(1)
+        [before] = case.machines()
+        if is_deleted:
+            await case.provider.delete_nodes("g", [NodeRef(name="n", provider_id=before.provider_id)])
+            await case.turns(4)
+        name = case.engine.identity.new_name("g")
+        tags = case.engine.identity.tags(name, "g")
+        cloud.machines = {before.machine_id: Machine(name=name, machine_id=before.machine_id, tags=tags)}
+        await case.turns(1)
+        found = case.engine.workers["a"].observer.orphans
+        assert [(orphan.machine.name, orphan.is_proven) for orphan in found] == [(name, True)]
+        assert case.engine.book.refusal("a", None) is not None, "it counts against the guards"
+        assert cloud.deleted == ([before.machine_id] if is_deleted else [])

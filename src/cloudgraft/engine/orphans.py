@@ -16,7 +16,7 @@ from cloudgraft.engine.sight import Listing
 from cloudgraft.engine.states import was_released
 from cloudgraft.engine.true_names import is_shown_by_both
 from cloudgraft.sdk.driver import Machine, Ownership
-from cloudgraft.store.records import State
+from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["Orphan", "OrphanKind", "find_orphans", "strangers", "strays"]
 
@@ -48,10 +48,13 @@ def find_orphans(
     found = []
     for machine in machines:
         by_id = fleet.by_machine_id(cloud, machine.machine_id)
+        if by_id is not None and identity.is_for_another(machine, by_id):
+            by_id = None  # its id was given away again, and the journal that we have is older than that
         if by_id is not None and by_id.state is not State.GONE:
             continue  # nearly all of them, so this comes first
         is_proven = identity.is_proven(machine, ownership, None)
-        if not (is_proven or identity.looks_ours(machine)) or _is_known(cloud, machine, fleet, is_proven):
+        known = (by_id, fleet.machines.get(machine.name))
+        if not (is_proven or identity.looks_ours(machine)) or _is_known(cloud, machine, known, is_proven):
             continue
         kind = OrphanKind.UNKNOWN if is_proven else OrphanKind.UNMARKED
         if by_id is not None and was_released(by_id):
@@ -61,10 +64,9 @@ def find_orphans(
     return found
 
 
-def _is_known(cloud: str, machine: Machine, fleet: Fleet, is_proven: bool) -> bool:  # noqa: FBT001 - one caller
+def _is_known(cloud: str, machine: Machine, records: Iterable[MachineRecord | None], is_proven: bool) -> bool:  # noqa: FBT001 - one caller
     """By its id; by its name only when it proves to be ours, or is still looked for under that name."""
-    by_id, by_name = fleet.by_machine_id(cloud, machine.machine_id), fleet.machines.get(machine.name)
-    for record in (by_id, by_name):
+    for record in records:
         if record is None or was_released(record):
             continue
         if record.cloud != cloud:  # two clouds of the configuration may show the same account
