@@ -170,7 +170,8 @@ class Judge:
         limit = self.guards.max_creates_per_hour
         if limit is None or now < self.doubtful_until:
             return
-        count = sum(at > max(now - 3600, self.guards_since) for times in self._creates.values() for at in times)
+        hour = 3600 * _PACE
+        count = sum(at > max(now - hour, self.guards_since) for times in self._creates.values() for at in times)
         if count > limit:
             self.fail("too-many-creates", f"{count} creates in an hour; the guard says {limit}")
 

@@ -23,6 +23,7 @@ class Operators:
         self.observed: dict[str, float] = {}  # cloud -> until when it is only to be observed
         self.pauses: dict[str, float] = {}  # group -> until when it is to be paused
         self._world = world
+        self._adopting: dict[tuple[str, str], SimMachine] = {}  # by cloud and machine id: an operator has asked for it
 
     def observe(self, clouds: Iterable[str], until: float) -> None:
         """The configuration says that nothing is changed in some clouds, and after a while that it may be again."""
@@ -63,17 +64,26 @@ class Operators:
         engine = server.engine
 
         async def work() -> None:
-            result = await adopt(engine, group, [machine.machine_id], is_dry_run=False)
-            if not result.items[0].refused:
-                machine.owner, machine.group, machine.is_adopted = "ours", group, True
-                machine.marks_lost_at = self._world.loop.time()
-                record = engine.fleet.by_machine_id(cloud.name, machine.machine_id)
-                if record is not None:  # perhaps that of an earlier machine of the same id: it goes on under that name
-                    machine.intent = record.name
-                self._world.on_machine(cloud, machine)
+            await adopt(engine, group, [machine.machine_id], is_dry_run=False)
 
         if machine.is_alive:
+            self._adopting[cloud.name, machine.machine_id] = machine
             server.host.spawn(work(), "adopt").add_done_callback(_ignored)
+
+    def on_commit(self, change: Change) -> None:
+        """A machine is ours once the journal says so, also when its server dies before the operator hears of it."""
+        if all(event.kind != "adopted" for event in change.events):
+            return
+        for record in change.machines:
+            machine = self._adopting.pop((record.cloud, record.machine_id), None)
+            if machine is None:
+                continue
+            machine.owner, machine.group, machine.is_adopted = "ours", record.group, True
+            machine.marks_lost_at = self._world.loop.time()
+            machine.intent = (
+                record.name
+            )  # perhaps that of an earlier machine of the same id: it goes on under that name
+            self._world.on_machine(self._world.clouds[record.cloud], machine)
 
     def settle_double(self, intent: str) -> None:
         """A person reads that it is not clear which of two machines is in use, and deletes the one that is not."""

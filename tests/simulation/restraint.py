@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
@@ -31,6 +31,7 @@ class Restraint:
         self._limit_at = 0.0  # when it was configured
         self._observed: dict[str, float] = {}  # by cloud: since when it is only to be observed
         self._asked: set[str] = set()  # intents of which the autoscaler asked to delete the machine
+        self._first: dict[SimMachine, float] = {}  # when it was first deleted, by whosever wish
         self._deleted: dict[SimMachine, float] = {}  # when the engine first deleted it of its own accord
 
     def limit(self, deletes: int | None) -> None:
@@ -45,7 +46,8 @@ class Restraint:
 
     def is_holding(self) -> bool:
         """Whether deletions may have to wait."""
-        return self._limit is not None and self._count(_HOUR * (2 - _PACE)) >= self._limit
+        # The engine also counts a machine that came back after the autoscaler had asked for its deletion.
+        return self._limit is not None and self._count(self._first, _HOUR * (2 - _PACE)) >= self._limit
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -61,20 +63,21 @@ class Restraint:
 
     def on_delete_call(self, host: Host, machine: SimMachine) -> None:
         """A machine is deleted, perhaps once more."""
+        now = self._world.loop.time()
+        self._first.setdefault(machine, now)
         if machine.intent in self._asked or machine in self._deleted:
             return
-        now = self._world.loop.time()
         self._deleted[machine] = now
         if self._limit is None or not self._world.has_heard(host, self._limit_at) or now < self._judge.doubtful_until:
             return
-        count = self._count(_HOUR * _PACE)
+        count = self._count(self._deleted, _HOUR * _PACE)
         if count > self._limit:
             self._judge.fail(
                 "too-many-deletions", f"{count} in an hour that nobody ordered; the guard says {self._limit}"
             )
 
-    def _count(self, seconds: float) -> int:
-        return sum(at > self._world.loop.time() - seconds for at in self._deleted.values())
+    def _count(self, deleted: Mapping[SimMachine, float], seconds: float) -> int:
+        return sum(at > self._world.loop.time() - seconds for at in deleted.values())
 
     def on_commit(self, host: Host | None, change: Change, before: dict[str, MachineRecord]) -> None:
         """Nothing is given up where nothing may be deleted."""

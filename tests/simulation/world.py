@@ -319,6 +319,7 @@ class World:
         for event in change.events:
             if event.kind == "double" and "none is deleted" in event.message:
                 self.loop.later(OPERATOR, self.operators.settle_double, event.machine)
+        self.operators.on_commit(change)
         self.judge.on_commit(server, change)
 
     def on_list_call(self, host: Host) -> None:
