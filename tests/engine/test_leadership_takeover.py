@@ -193,7 +193,8 @@ async def test_a_leader_whose_database_is_away_fences_itself_and_leads_again_lat
     url: str, postgres: PostgresServer, trouble: Literal["frozen", "stopped"]
 ) -> None:
     told: list[str] = []
-    async with replica(url, "a", SHORT, told) as leadership:
+    async with replica(url, "a", 3.0, told) as leadership:
+        await until(leadership.is_leader)
         with postgres.frozen() if trouble == "frozen" else postgres.stopped():
             await until(lambda: "cannot be asked for" in leadership.trouble())
             assert not leadership.is_leader()
