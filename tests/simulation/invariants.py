@@ -448,8 +448,9 @@ class Judge:
         engine = self._world.server.engine
         if engine is None or engine.identity.cluster_id != self._world.cluster_id:
             return  # it was lost with the journal, and nobody has said yet which it was
-        if machine.missed and self._now() - self._world.clouds[node.cloud].lied_at < 1800:
-            return  # its cloud said for long that it was gone
+        is_late = self._now() - self._world.clouds[node.cloud].lied_at >= 1800
+        if machine.missed and (not is_late or self.restraint.is_holding()):
+            return  # its cloud said for long that it was gone, and perhaps it waits to be deleted
         began = self._truly.get((self._world.server.host, node.cloud)) if self._world.server.host else None
         if began is not None and began > machine.shown_from:
             self.fail("node-denied", f"NodeGroupForNode({node.node.name}) is OK without a group")
