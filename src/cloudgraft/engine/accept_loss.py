@@ -42,4 +42,4 @@ def _find(engine: Engine, scope: Scope, name: str) -> tuple[Worker, Breaker | No
     if worker is None:
         known = engine.workers if scope is Scope.CLOUD else engine.fleet.groups
         raise NotFoundError(f"there is no {scope.value} {name!r}; there is: {', '.join(sorted(known))[:500] or 'none'}")
-    return worker, worker.observer.absence if scope is Scope.CLOUD else worker.repairer.breakers.get(name)
+    return worker, worker.observer.absence.breaker if scope is Scope.CLOUD else worker.repairer.breakers.get(name)

@@ -154,7 +154,7 @@ class EngineMetrics(Collector):
         yield "cloudgraft_cloud_calls_under_way", (cloud,), worker.caller.under_way
         for (call, result), count in list(worker.caller.ended.items()):
             yield "cloudgraft_cloud_calls", (cloud, call, result), count
-        yield "cloudgraft_machines_held_back", (cloud, "", "missing"), _held_back(worker.observer.absence)
+        yield "cloudgraft_machines_held_back", (cloud, "", "missing"), _held_back(worker.observer.absence.breaker)
         for group, breaker in list(worker.repairer.breakers.items()):
             yield "cloudgraft_machines_held_back", (cloud, group, "broken"), _held_back(breaker)
         yield "cloudgraft_cloud_observe_only", (cloud,), self._engine.observes_only(cloud)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
-from cloudgraft.engine.breaker import Breaker, Turn
+from cloudgraft.engine.absence import Absence
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.clock import wall_time
 from cloudgraft.engine.events import about, happened
@@ -16,7 +15,7 @@ from cloudgraft.engine.intents import found
 from cloudgraft.engine.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
 from cloudgraft.engine.renaming import moved_here
 from cloudgraft.engine.sight import Indexing, Listing, Looker, Sight, look
-from cloudgraft.engine.states import is_lost, is_released
+from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.true_names import renamed, true_names
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
@@ -27,7 +26,6 @@ __all__ = ["Observer"]
 
 SLICE = 50  # machines looked at before others get their turn on the event loop
 _GLANCES = 1000  # the same where nothing but a name is looked at
-_THERE = frozenset({State.BOOTING, State.RUNNING})  # without those that are being deleted
 
 
 class Observer:
@@ -46,8 +44,7 @@ class Observer:
         self._began = around.clock.now()
         self._told: set[str] = set()  # machine ids of orphans that were told of
         self._listed = False  # since we started
-        self.absence = Breaker()  # of machines that lists miss
-        self._missed: dict[str, float] = {}  # by name: when lists began to miss it
+        self.absence = Absence(name, around, self.sight)
 
     @property
     def traits(self) -> DriverTraits:
@@ -177,8 +174,16 @@ class Observer:
         return self.name not in self._around.fleet.adopted_clouds or bool(self._around.fleet.moving.get(self.name))
 
     async def _look_at_all(self, listing: Listing) -> None:
-        looker = await self._looker(listing)
-        fleet = self._around.fleet
+        around = self._around
+        looker = Looker(
+            around.identity,
+            self.traits,
+            self._caller.settings,
+            rivals=around.nodes.rivals,
+            trusts_nodes=not around.nodes.is_dark,
+        )
+        looker = await self.absence.judge(listing, looker)
+        fleet = around.fleet
         names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._sights))
         for count, name in enumerate(names, 1):
             record = fleet.machines.get(name)
@@ -191,74 +196,6 @@ class Observer:
                 self._sights.pop(name, None)
             if count % SLICE == 0:
                 await asyncio.sleep(0)
-
-    async def _looker(self, listing: Listing) -> Looker:
-        """How to read this list: no absence is believed while it misses too many machines at once."""
-        around = self._around
-        looker = Looker(
-            around.identity,
-            self.traits,
-            self._caller.settings,
-            rivals=around.nodes.rivals,
-            trusts_nodes=not around.nodes.is_dark,
-        )
-        missing, total = await self._missing(listing, looker)
-        lost = self._lost_before(missing, listing)
-        turn = self.absence.look(missing | lost, total + len(lost), around.settings.absence, passed=listing.passed)
-        if turn is not Turn.NONE:
-            await self._tell("breaker" if turn is Turn.OPENED else "breaker_closed", self._absence_message(turn))
-        return replace(looker, is_doubted=self.absence.is_open, accepted=self.absence.accepted)
-
-    async def _missing(self, listing: Listing, looker: Looker) -> tuple[set[str], int]:
-        """The names of machines that were there and must be in this list, and are not; and of how many."""
-        missing: set[str] = set()
-        total = 0
-        records = self._around.fleet.in_cloud(self.name)
-        for count, record in enumerate(list(records.values()), 1):
-            if record.state in _THERE and listing.tells_of(record):
-                total += 1
-                is_listed = record.machine_id in listing.by_id or record.name in listing.by_name
-                if not is_listed and self._is_doubtful(record, listing, looker):
-                    missing.add(record.name)
-            if count % _GLANCES == 0:
-                await asyncio.sleep(0)
-        return missing, total
-
-    def _is_doubtful(self, record: MachineRecord, listing: Listing, looker: Looker) -> bool:
-        sight = self.sight(record.name)
-        return not looker.is_borne_out(sight) and looker.must_show(record, sight, listing)
-
-    def _lost_before(self, missing: set[str], listing: Listing) -> set[str]:
-        """Machines whose absence was believed lately: many that go a few at a time are suspicious too."""
-        hold, known = self._around.settings.absence.hold, self._around.fleet.machines
-        self._missed = {
-            name: since
-            for name, since in self._missed.items()
-            if (hold is None or listing.began - since < hold)
-            and (name in missing or (name in known and _has_vanished(known[name], listing)))
-        }
-        for name in missing:
-            self._missed.setdefault(name, listing.began)
-        return self._missed.keys() - missing
-
-    def _absence_message(self, turn: Turn) -> str:
-        if turn is Turn.CLOSED:
-            return f"cloud {self.name} shows its machines again; absence is believed as usual"
-        if turn is Turn.EXPIRED:
-            return f"cloud {self.name} still misses {len(self.absence.accepted)} machines; they are taken for gone"
-        return self.held_back
-
-    @property
-    def held_back(self) -> str:
-        """What is not believed of the latest list, and how an operator ends that; empty for nothing."""
-        if not self.absence.is_open:
-            return ""
-        limit = self._around.settings.absence
-        return (
-            f"the list of cloud {self.name} misses {len(self.absence.affected)} of {self.absence.total} machines at "
-            f"once; no more of them is taken for gone until that has lasted {(limit.hold or 0) / 60:.3g} minutes and "
-            f"{limit.looks} lists. If they are really gone, run `cloudgraft accept-loss --cloud {self.name}`"
-        )
 
     def _matters(self, record: MachineRecord, listing: Listing) -> bool:
         """Of those of which the cloud should hold nothing, only what is there all the same matters, or was."""
@@ -369,12 +306,6 @@ async def _indexed(machines: Sequence[Machine], began: float, follows: float | N
 
 def _is_over(record: MachineRecord) -> bool:
     return record.state is State.GONE and not is_released(record)
-
-
-def _has_vanished(record: MachineRecord, listing: Listing) -> bool:
-    """Whether it is over with a machine because lists missed it, and this one does too."""
-    is_listed = record.machine_id in listing.by_id or record.name in listing.by_name
-    return not is_listed and (is_lost(record) or (record.state is State.FAILED and record.presence is Presence.NONE))
 
 
 def _adopted(record: MachineRecord, now: float) -> Event:

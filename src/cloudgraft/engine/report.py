@@ -349,7 +349,7 @@ def cloud_report(engine: Engine, worker: Worker) -> CloudReport:
         orphans=len(worker.observer.orphans),
         is_ready=name in engine.fleet.adopted_clouds,
         blocked=worker.observer.blocked,
-        held_back=worker.observer.held_back,
+        held_back=worker.observer.absence.held_back,
         paused=_pause(pause),
         observe_only=engine.observes_only(name),
         calls_under_way=worker.caller.under_way,
