@@ -6,7 +6,7 @@ A list that misses many at once is doubted until that has lasted, and so are lis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from cloudgraft.engine.breaker import Breaker, Turn
@@ -14,7 +14,7 @@ from cloudgraft.engine.events import happened
 from cloudgraft.engine.sight import Listing, Looker, Sight
 from cloudgraft.engine.states import is_lost
 from cloudgraft.engine.surroundings import Surroundings
-from cloudgraft.store.records import Change, MachineRecord, Presence, State
+from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
 __all__ = ["Absence"]
 
@@ -31,7 +31,6 @@ class Absence:
         self._cloud = cloud
         self._around = around
         self._sight = sight
-        self._missed: dict[str, float] = {}  # by name: when lists began to miss it
 
     @property
     def held_back(self) -> str:
@@ -78,15 +77,25 @@ class Absence:
     def _lost_before(self, missing: set[str], listing: Listing) -> set[str]:
         """Machines whose absence was believed lately: many that go a few at a time are suspicious too."""
         hold, known = self._around.settings.absence.hold, self._around.fleet.machines
-        self._missed = {
+        missed = {
             name: since
-            for name, since in self._missed.items()
+            for name, since in self._around.losses.of(self._cloud).items()
             if (hold is None or listing.began - since < hold)
             and (name in missing or (name in known and _has_vanished(known[name], listing)))
         }
         for name in missing:
-            self._missed.setdefault(name, listing.began)
-        return self._missed.keys() - missing
+            missed.setdefault(name, listing.began)
+        self._around.losses.put(self._cloud, missed)
+        return missed.keys() - missing
+
+    def losses(self, records: Iterable[MachineRecord], now: float) -> list[Event]:
+        """Of records that are about to be written in a new state: what to write of those that lists have missed.
+
+        Not of those whose absence was accepted, or is borne out by their nodes: these are no reason to doubt a list.
+        """
+        losses = self._around.losses
+        doubtful = losses.of(self._cloud).keys() - self.breaker.accepted
+        return [losses.told(record, now) for record in records if record.name in doubtful and _is_over(record)]
 
     def _message(self, turn: Turn) -> str:
         if turn is Turn.CLOSED:
@@ -102,5 +111,8 @@ def _is_listed(record: MachineRecord, listing: Listing) -> bool:
 
 def _has_vanished(record: MachineRecord, listing: Listing) -> bool:
     """Whether it is over with a machine because lists missed it, and this one does too."""
-    is_over = is_lost(record) or (record.state is State.FAILED and record.presence is Presence.NONE)
-    return is_over and not _is_listed(record, listing)
+    return _is_over(record) and not _is_listed(record, listing)
+
+
+def _is_over(record: MachineRecord) -> bool:
+    return is_lost(record) or (record.state is State.FAILED and record.presence is Presence.NONE)

@@ -34,7 +34,12 @@ class Turn(enum.Enum):
 
 @dataclass(slots=True)
 class Breaker:
-    """Whether too many are affected at once, and for how long. In memory only: after a restart it is found again."""
+    """Whether too many are affected at once, and for how long.
+
+    In memory only: after a restart it is found again, its time begins anew, and an operator has to accept again what is
+    not over. So a restart never has anything believed sooner; that losses of a few at a time are not forgotten is the
+    matter of :mod:`cloudgraft.engine.losses`.
+    """
 
     is_open: bool = False  # nothing is believed of those that are affected
     lasted: float = 0.0  # seconds, observed

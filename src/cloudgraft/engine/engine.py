@@ -15,14 +15,15 @@ from typing import Final
 from cloudgraft.engine.blueprint import Blueprint, Composer, Joining
 from cloudgraft.engine.clock import Clock, SystemClock, wall_time
 from cloudgraft.engine.cluster import Cluster, UserData
-from cloudgraft.engine.delete_guard import REMOVAL, DeleteGuard
+from cloudgraft.engine.delete_guard import DeleteGuard
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups import Groups
-from cloudgraft.engine.guards import HOUR, Book, GuardUse, tally
+from cloudgraft.engine.guards import Book, GuardUse, tally
 from cloudgraft.engine.housekeeper import Housekeeper
 from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
+from cloudgraft.engine.losses import Losses
 from cloudgraft.engine.nodes import Nodes
 from cloudgraft.engine.opening import Opening
 from cloudgraft.engine.specs import EngineSettings
@@ -34,7 +35,7 @@ from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.store.database_clock import DatabaseClock
-from cloudgraft.store.journal import EventQuery, Journal, JournalUnavailableError
+from cloudgraft.store.journal import Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
 
 __all__ = ["Engine"]
@@ -44,7 +45,6 @@ log = logging.getLogger("cloudgraft.engine")
 _HOUSEKEEPING: Final = "/housekeeping"  # tasks beside those of the clouds, which no cloud can be named like
 _JOURNAL: Final = "/journal"
 _PROBE: Final = 1.0
-_REMOVALS: Final = 100_000  # events of the last hour that are counted at a start
 _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
 
 
@@ -89,6 +89,7 @@ class Engine:
             is_placed=self.groups.is_placed,
             nodes=Nodes(),
             deletions=DeleteGuard(),
+            losses=Losses(),
             observes_only=self.observes_only,
         )
         self._workforce = Workforce(self._around, is_stepped=is_stepped)
@@ -315,9 +316,7 @@ class Engine:
             self.clock.go_on(contents.latest_at, contents.progress)
         self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
-        now = self.clock.now()
-        removals = await self.journal.events(EventQuery(kinds=(REMOVAL,), since=now - HOUR, limit=_REMOVALS))
-        self._around.deletions.load(removals, now)
+        await self._around.recall(self.journal)
         self._had_declared |= bool(contents.declared)
         if self._had_declared and self.composer is not None:  # also when another leader removed the last of them
             async with self.composer.turn:

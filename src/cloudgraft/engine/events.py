@@ -39,6 +39,10 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     ),
     "observed": (logging.WARNING, "something was not done because of observeOnly"),
     "repair": (logging.WARNING, "a broken machine is being replaced"),
+    "loss": (
+        logging.INFO,
+        "a machine was taken for gone because lists miss it; it counts for engine.massAbsence, also after a restart",
+    ),
     "breaker": (logging.ERROR, "too many machines are broken or missing at once, so that is not believed yet"),
     "breaker_closed": (logging.WARNING, "what was held back of many machines at once is over, or believed by now"),
     "drift": (logging.WARNING, "nodes of a group are not what the autoscaler was promised of them"),

@@ -299,6 +299,7 @@ class Worker:
         """The moves whose record is still the one they were decided for; the others are decided about again."""
         now = self._around.clock.now()
         records: list[MachineRecord] = []
+        moved: list[MachineRecord] = []  # of these, the ones that are worth an event
         events: list[Event] = []
         for made in moves:
             current = self._around.fleet.machines.get(made.record.name)
@@ -308,7 +309,9 @@ class Worker:
                 continue
             records.append(made.record)
             if made.kind is not None:
+                moved.append(made.record)
                 events.append(about(made.record, now, made.cause, kind=made.kind))
+        events += self.observer.absence.losses(moved, now)
         more = self.repairer.keep_minimum([r for r in records if r.state is State.GONE], now)
         return Change(machines=[*records, *more.machines], events=[*events, *more.events])
 
