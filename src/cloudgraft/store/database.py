@@ -80,6 +80,16 @@ class Database(ABC):
     def keep_cluster_id(self, cluster_id: str) -> None:
         """Keeps the identity beside the database, so that it outlives it. Does nothing where there is no such place."""
 
+    def lost_commits(self) -> str:
+        """What cannot be read any more although it was committed, found without opening it; empty for nothing.
+
+        One with such a loss is opened for nothing but its repair, which lets go of what cannot be read.
+        """
+        return ""
+
+    def forget_lost_commits(self) -> None:
+        """Its repair is done: it may be opened again."""
+
     def back_up(self, why: str) -> None:
         """Keeps a copy of the database as it is, where it is a file of ours; ``why`` goes into its name."""
 

@@ -66,6 +66,9 @@ def repair_journal(database: Database, configured: Configured, *, apply: bool) -
 
     PreconditionError when the journal cannot be repaired, with what to do instead.
     """
+    lost = database.lost_commits()
+    if lost and not apply:
+        return [_finding_of_lost(lost)]
     found = database.open(Access.REPAIR if apply else Access.LOOK)
     if found.schema is not Schema.CURRENT:
         raise JournalBrokenError(
@@ -74,15 +77,16 @@ def repair_journal(database: Database, configured: Configured, *, apply: bool) -
     is_shared = apply and database.engine.dialect.name == "postgresql"
     unled = wait_until_unled(database) if is_shared else None
     with database.transaction(Mode.SNAPSHOT) as connection:
-        plan = _planned(database, connection, configured)
+        plan = _planned(database, connection, configured, lost)
     if apply and plan.refusal:
         raise PreconditionError(plan.refusal)
     if apply and plan.findings:
         database.back_up("repair")
         with database.transaction(Mode.WRITE) as connection:
             _keep_others_out(connection, unled)
-            plan = _planned(database, connection, configured)  # as it is now that nobody else writes
+            plan = _planned(database, connection, configured, lost)  # as it is now that nobody else writes
             _carry_out(database, connection, plan)
+        database.forget_lost_commits()
     return plan.findings
 
 
@@ -94,8 +98,11 @@ def _keep_others_out(connection: Connection, unled: LeaseRow | None) -> None:
         dismiss_leader(connection, unled)
 
 
-def _planned(database: Database, connection: Connection, configured: Configured) -> _Plan:
+def _planned(database: Database, connection: Connection, configured: Configured, lost: str) -> _Plan:
     plan, judge = _Plan(), RowJudge()
+    if lost:
+        plan.is_listed_again = True
+        plan.findings.append(_finding_of_lost(lost))
     damage = database.integrity(connection)
     if damage:
         plan.is_listed_again = True
@@ -118,6 +125,15 @@ def _planned(database: Database, connection: Connection, configured: Configured)
     if plan.is_listed_again:
         plan.rows[schema.clouds] = []
     return plan
+
+
+def _finding_of_lost(lost: str) -> Finding:
+    return Finding(
+        what=lost,
+        action="the journal goes back to the last commit before the damage; a copy is kept beside it (.damaged-…)",
+        follows=f"{_LISTED}; changes of configuration, pauses and adoptions that were in those commits are lost. Other "
+        "damage is shown once this is done",
+    )
 
 
 def _kept(table: Table, row: Sequence[Any], judge: RowJudge, plan: _Plan) -> Sequence[Any] | None:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, NotFoundError
 from cloudgraft.sdk.files import exists
 from cloudgraft.store import migrate
+from cloudgraft.store.damaged_log import DamagedLog
 from cloudgraft.store.database import Access, Database, Mode
 from cloudgraft.store.filelock import FileLock, InodeLock
 from cloudgraft.store.files import flush_directory
@@ -59,6 +60,7 @@ class SqliteDatabase(Database):
         self._path = path.resolve()
         self._lock = FileLock(self._beside(".lock"), what=str(self._path), noun=layout.noun, is_shared=is_shared)
         self._inode_lock = None if is_shared else InodeLock(self._path, self._lock.holder)
+        self._log = None if is_shared else DamagedLog(self._path)  # others may write to a shared one meanwhile
         self._id_file = ClusterIdFile(self._beside(".cluster-id"))
         self._inode: tuple[int, int] | None = None
         self._access = Access.SERVE
@@ -82,16 +84,39 @@ class SqliteDatabase(Database):
         if access in _ONLY_EXISTING and not exists(self._path):
             raise NotFoundError(f"there is no {self.layout.noun} at {self._path}")
         if access is Access.LOOK:
+            self._refuse_lost_commits()
             return self._look()
         try:
             self._make_file()
             self._lock.acquire()
+            if access is not Access.REPAIR:
+                self._refuse_lost_commits()
+            elif self._log is not None:
+                self._log.cut()
             found = self._look() if access is Access.REPAIR else self._make_current()
             self._lock.share()
         except BaseException:
             self.close()
             raise
         return found
+
+    def lost_commits(self) -> str:
+        """See :class:`Database`."""
+        return "" if self._log is None else self._log.lost_commits()
+
+    def forget_lost_commits(self) -> None:
+        """See :class:`Database`."""
+        if self._log is not None:
+            self._log.forget()
+
+    def _refuse_lost_commits(self) -> None:
+        """Before SQLite opens the file: it would drop them, and the log with them, without a word."""
+        if lost := self.lost_commits():
+            raise JournalBrokenError(
+                f"{lost}. Run `cloudgraft db repair`: it goes back to the last commit before the damage, keeps a copy, "
+                "and has all clouds listed before anything is created. Or put a backup in its place, and remove the "
+                "files that end in -wal, -shm and .lost-commits"
+            )
 
     def _look(self) -> SchemaState:
         with self.transaction() as connection:
