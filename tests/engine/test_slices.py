@@ -50,7 +50,7 @@ async def test_what_has_changed_since_its_slice_was_counted_is_counted_again(tmp
     parts = [(some, tally(some, (), now)) for some in (old[:4], old[4:])]
     await provider.decrease_target_size("g", -3)
     await provider.increase_size("g", 2)
-    rig.engine.workers["sim"].observer._counted(parts, now)
+    rig.engine.workers["sim"].observer._counted(parts, now, now)
     counted, true = rig.engine.book.tallies["sim"], tally(rig.records(), (), now)
     assert (
         (counted.machines, counted.waiting, counted.orders) == (true.machines, true.waiting, true.orders) == (9, 9, 0)

@@ -19,6 +19,7 @@ from cloudgraft.engine.states import (
     RELEASED,
     amend,
     give_up,
+    has_failed,
     is_given_up,
     is_lost,
     is_released,
@@ -79,6 +80,7 @@ class Situation:
     may_create: bool = True  # False until the cloud has been listed since we started
     sees_cloud: bool = True  # False while the latest list failed
     sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
+    is_used: bool = False  # a machine that counted as gone is there, and its node is ready
     is_paused: bool = False
     is_served: bool = True  # False: there is no such group any more
     refusal: ErrorRecord | None = None  # why no machine of this group can be had just now
@@ -261,17 +263,24 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """A machine that counted as gone and shows up: a late success, or a cloud that changed its mind.
 
     It has to prove itself again, and its id alone is no proof (see ``look``).
-    One that nobody deleted is taken back: lists that were wrong twice must not cost a machine and the pods on it.
+    One that nobody deleted is taken back: lists that were wrong twice must not cost a machine and the pods on it. So is
+    one that counted as failed while no list showed it, if its node is ready: the autoscaler has only taken back what it
+    was told had failed. When it is not needed, the autoscaler drains it.
     """
     seen = sight.machine
-    if is_lost(record) and at.is_served and seen is not None and sight.is_ours and seen.state in _THERE:
+    is_wanted = is_lost(record) or (has_failed(record) and at.is_used and at.sees_nodes)
+    if is_wanted and at.is_served and seen is not None and sight.is_ours and seen.state in _THERE:
         found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
         why = "its cloud shows it again, and nobody had deleted it: it is taken back"
+        if has_failed(record):
+            why = "it counted as failed, and its node is ready: it is taken back"
         return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, sight)), why)
     if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
         return Stay()
     if sight.deleted_at is not None or not at.sees_cloud:
         return Stay()  # a list will tell whether it is still there, and still this one
+    if has_failed(record) and (at.is_used or not at.sees_nodes):
+        return Stay()  # it may be in use
     if at.now < sight.retry_at:
         return Stay(sight.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", "returned")

@@ -32,7 +32,7 @@ class Sender:
         caller: Caller,
         observer: Observer,
         around: Surroundings,
-        situation: Callable[[MachineRecord, float], Situation],
+        situation: Callable[[MachineRecord, Sight, float], Situation],
         on_due: Callable[[str], None],
     ) -> None:
         """``on_due`` is told of machines that must be decided about again."""
@@ -178,7 +178,7 @@ class Sender:
             return Change()
         sight = self._observer.sight(name)
         self._around.nodes.see(record, sight)
-        decision = decide(record, sight, self._situation(record, now))
+        decision = decide(record, sight, self._situation(record, sight, now))
         if not isinstance(decision, Delete):
             return Change()
         events: list[Event] = []
@@ -214,7 +214,7 @@ class Sender:
 
     def _is_still(self, record: MachineRecord, now: float, wanted: type) -> bool:
         sight = self._observer.sight(record.name)
-        return isinstance(decide(record, sight, self._situation(record, now)), wanted)
+        return isinstance(decide(record, sight, self._situation(record, sight, now)), wanted)
 
     # -- outcomes ----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ __all__ = [
     "amend",
     "begin",
     "give_up",
+    "has_failed",
     "is_given_up",
     "is_lost",
     "is_moving",
@@ -98,6 +99,12 @@ def is_lost(record: MachineRecord) -> bool:
 
 EXPIRED: Final = "expired"  # the error code of a failed machine that nobody deleted in time
 REPAIRED: Final = "repaired"  # the error code of a broken machine that another one replaces
+
+
+def has_failed(record: MachineRecord) -> bool:
+    """Whether it is gone as a machine that had failed: nobody asked for the deletion of one that runs."""
+    failed = record.error is not None and record.error.code not in (LOST, RELEASED, REPAIRED)
+    return record.state is State.GONE and failed
 
 
 def give_up(record: MachineRecord, now: float, code: str, why: str) -> MachineRecord:

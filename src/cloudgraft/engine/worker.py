@@ -26,6 +26,7 @@ from cloudgraft.engine.repairer import Repairer
 from cloudgraft.engine.roll_call import RollCall
 from cloudgraft.engine.sender import Sender
 from cloudgraft.engine.settler import Settler
+from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.engine.states import is_released
 from cloudgraft.engine.surroundings import Surroundings
@@ -234,7 +235,7 @@ class Worker:
         sight = self.observer.sight(name)
         self._around.nodes.see(record, sight)
         self._settler.consider(record, sight, now)
-        decision = decide(record, sight, self._situation(record, now))
+        decision = decide(record, sight, self._situation(record, sight, now))
         sight.held = ""
         if self._around.observes_only(self.name) and (what := withheld(record, decision)):
             tell += observed(sight, record, what, now).events
@@ -260,9 +261,10 @@ class Worker:
                 if is_over and sight.machine is None and not sight.is_calling:
                     self.observer.forget(name)
 
-    def _situation(self, record: MachineRecord, now: float) -> Situation:
+    def _situation(self, record: MachineRecord, sight: Sight, now: float) -> Situation:
         around = self._around
         refusal = None
+        back = sight.machine if record.state is State.GONE else None
         if record.state is State.REQUESTED:
             refusal = self.refusal() or self._sender.sold_out(record) or _drained(around.fleet.groups.get(record.group))
         return Situation(
@@ -271,6 +273,7 @@ class Worker:
             may_create=self.observer.may_create,
             sees_cloud=self.observer.health.failures == 0,
             sees_nodes=around.nodes.is_clear,
+            is_used=back is not None and around.nodes.is_used(back),
             is_paused=around.fleet.pause_of(record.group, record.cloud) is not None,
             is_served=record.group in around.fleet.groups,
             refusal=refusal,

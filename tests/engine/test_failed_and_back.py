@@ -1,0 +1,98 @@
+"""A machine that counted as failed while no list showed it: its cloud shows it later, perhaps with a ready node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.sdk.driver import Machine, MachineSpec
+from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.sdk.types import NodeRef
+from cloudgraft.store.records import State
+from tests.engine.clusters import MemoryCluster
+from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+
+SETTINGS = EngineSettings(create_deadline=timedelta(seconds=300))
+
+
+class Silent(Cloud):
+    """Creates are carried out, and never answered."""
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        if all(machine.name != spec.name for machine in self.machines.values()):
+            await super().create(spec)
+        raise UnavailableError("no answer")
+
+
+@pytest.fixture
+def cloud() -> Silent:
+    return Silent()
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster()
+
+
+@pytest.fixture
+async def case(tmp_path: Path, cloud: Silent, cluster: MemoryCluster) -> AsyncIterator[Case]:
+    """An engine whose only machine counts as failed, and which the autoscaler has taken back: lists were empty."""
+    plan = blueprint({"a": cloud}, group(), settings=SETTINGS)
+    async with stepped(tmp_path, plan, cluster=cluster) as made:
+        await made.turns(1)
+        cloud.is_blind = True
+        await made.provider.increase_size("g", 1)
+        await made.turns(80, 10)
+        [record] = made.machines()
+        assert record.state is State.FAILED
+        placeholder = NodeRef(name=record.placeholder, provider_id=record.placeholder)
+        await made.provider.delete_nodes("g", [placeholder])
+        await made.turns(1)
+        assert made.machines(State.GONE)
+        cloud.is_blind = False
+        yield made
+
+
+async def test_it_is_taken_back_while_its_node_is_ready(case: Case, cloud: Silent, cluster: MemoryCluster) -> None:
+    [record] = case.machines()
+    cluster.join(record.name, provider_id=f"cloud://{record.name}")
+    await case.turns(5)
+    assert cloud.deleted == []
+    assert await case.states() == ["RUNNING"]
+    assert await case.provider.target_size("g") == 1
+    assert any("its node is ready: it is taken back" in text for text in await case.events("state"))
+
+
+async def test_it_is_deleted_without_a_node(case: Case, cloud: Silent) -> None:
+    await case.turns(5)
+    assert len(cloud.deleted) == 1
+    assert await case.provider.target_size("g") == 0
+
+
+async def test_it_stays_while_the_cluster_cannot_be_seen(case: Case, cloud: Silent, cluster: MemoryCluster) -> None:
+    cluster.is_known = False
+    await case.turns(5)
+    assert cloud.deleted == []
+    cluster.is_known = True
+    await case.turns(5)
+    assert len(cloud.deleted) == 1
+
+
+async def test_one_that_the_autoscaler_scaled_down_goes_although_its_node_is_ready(tmp_path: Path) -> None:
+    cloud, cluster = Cloud(), MemoryCluster()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=SETTINGS), cluster=cluster) as case:
+        [name] = await case.grow(1)
+        cluster.join(name)
+        await case.turns(2)
+        [record] = case.machines()
+        kept = dict(cloud.machines)
+        await case.provider.delete_nodes("g", [NodeRef(name=name, provider_id=record.provider_id)])
+        await case.turns(4)
+        assert [r.state for r in case.machines()] == [State.GONE]
+        cloud.machines = kept  # its cloud had only pretended to
+        await case.turns(4)
+        assert len(cloud.deleted) == 2
