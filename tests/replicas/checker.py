@@ -165,14 +165,19 @@ class _Walk:
         self.is_marked = True
 
     def _fail_over(self, failover: Failover) -> None:
-        """The group is as it was at some moment since the last commit that was kept."""
+        """The group is as it was at some moment since the last commit that was kept.
+
+        Which unknown changes took effect before is forgotten: they may be lost, and take effect again. That is more
+        general, and leaves far fewer configurations.
+        """
         self.is_marked = False
         under_way = frozenset(self.under_way)
-        self._keep(replace(c, done=c.done & under_way) for c in self.trail | self.configurations)
-        lost = (
-            o for o in self.operations if o.kind is Kind.DELETE and failover.kept <= o.end and o.begin < failover.at
+        self._keep(_Configuration(c.state, c.done & under_way, frozenset()) for c in self.trail | self.configurations)
+        self.deletions += (
+            o
+            for o in self.operations
+            if o.kind is Kind.DELETE and o.is_known and failover.kept <= o.end and o.begin < failover.at
         )
-        self.deletions += lost
 
     def _keep(self, configurations: Iterable[_Configuration]) -> None:
         self.configurations = set(configurations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 import time
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
@@ -17,11 +17,7 @@ __all__ = ["FAULTS", "run"]
 
 def _forget_own_clock() -> None:
     """A leader goes on answering until the database tells it that it no longer leads."""
-
-    def is_leader(self: leadership.Leadership) -> bool:
-        return self._deadline > 0
-
-    leadership.Leadership.is_leader = is_leader  # type: ignore[method-assign]
+    leadership._Times.usable = math.inf  # type: ignore[assignment]
 
 
 def _forget_lease() -> None:
@@ -47,8 +43,12 @@ def run(log: Connection, arguments: list[str], offset: Synchronized[float], faul
     def shifted() -> float:
         return real() + float(offset.value)
 
+    class ShiftedClock(SystemClock):
+        def __init__(self) -> None:
+            super().__init__(shifted)
+
     time.time = shifted
-    engine.SystemClock = functools.partial(SystemClock, shifted)  # type: ignore[assignment,attr-defined]
+    engine.SystemClock = ShiftedClock  # type: ignore[assignment,attr-defined]
     for plant in FAULTS.get(fault, []):
         plant()
     child.run(log, arguments)

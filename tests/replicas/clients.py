@@ -41,6 +41,8 @@ class Notes:
     wrong: list[str] = field(default_factory=list)  # answers that are wrong whatever happened before
     numbers: Iterator[int] = field(default_factory=itertools.count)
     answering: Replica | None = None  # the replica that answered last
+    ended: Counter[str] = field(default_factory=Counter)  # calls, whatever came of them, by replica
+    changed: Counter[tuple[str, str]] = field(default_factory=Counter)  # changes that were answered, by replica, group
 
     def by_name(self, names: dict[str, str]) -> History:
         """The history with machines by their names, whichever id they had when they were listed or deleted."""
@@ -69,8 +71,17 @@ class Client:
         """Calls until it is over."""
         calls = (self._increase, self._delete, self._decrease, self._target, self._list, self._find, self._other)
         while not self.is_over:
+            if self.cluster.is_failing_over:
+                await self._look_again()
             call = self.dice.choices(calls, (4, 4, 1, 6, 6, 2, 2))[0]
             await (self._delete if self.unsure else call)()
+
+    async def _look_again(self) -> None:
+        """Changes nothing before it has a list of after the failover: else far too many pasts explain what follows."""
+        while not self.is_over:
+            has_settled = not self.cluster.is_failing_over
+            if await self._list() and has_settled:
+                return
 
     async def settle(self) -> None:
         """Reads until it was answered, so that what was done last is looked at too."""
@@ -165,7 +176,7 @@ class Client:
         begin = time.monotonic()
         outcome = "ok"
         try:
-            await self._called(call)
+            await self._called(call, is_change=True)
         except CloudgraftError as error:
             outcome = _outcome(error)
         self.notes.calls[f"{kind.value} {outcome}"] += 1
@@ -187,7 +198,7 @@ class Client:
         operation = Operation(number=number, group=self.group, kind=kind, begin=begin, end=end, **about)  # type: ignore[arg-type]
         self.notes.history.add(operation)
 
-    async def _called(self, call: Callable[[RemoteProvider], Awaitable[T]]) -> T:
+    async def _called(self, call: Callable[[RemoteProvider], Awaitable[T]], *, is_change: bool = False) -> T:
         """Calls a replica: mostly the one that answered last, now and then any other."""
         living = [replica for replica in self.cluster.replicas if replica.address]
         replica = self.notes.answering
@@ -202,7 +213,10 @@ class Client:
             if self.notes.answering is replica:
                 self.notes.answering = None
             raise
+        finally:
+            self.notes.ended[replica.name] += 1
         self.notes.answering = replica
+        self.notes.changed[replica.name, self.group] += is_change
         return answer
 
     def _connection(self, address: str) -> RemoteProvider:

@@ -9,7 +9,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.conditions import until
 from tests.postgres import PostgresServer, shift_database_clock
 from tests.replicas import child
 from tests.replicas.history import Failover
+from tests.replicas.wire import Wire
 from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server
 from tests.serve.settings import configuration, postgresql, simulated, small
@@ -33,9 +34,11 @@ _SETTLE = 120.0  # seconds; longer is a fault
 class Replica:
     """One replica, through all its lives."""
 
+    name: str
     file: Path
     text: str
     fault: str
+    wire: Wire  # to the database
     offset: Synchronized[float] = field(
         default_factory=lambda: multiprocessing.get_context("forkserver").Value("d", 0.0)
     )
@@ -54,6 +57,11 @@ class Replica:
         server, self.server, self.address = self.server, None, ""
         if server is not None:
             server.kill()
+
+    def close(self) -> None:
+        """Leaves no process behind, whatever has become of it."""
+        for server in self.lives:
+            server.close()
 
     def stop(self) -> None:
         if self.server is not None:
@@ -75,7 +83,10 @@ class Replica:
         words = ("never retrieved", "Traceback", "not json")
         found = [line for server in self.lives for word in words for line in server.said(word)]
         # The database may go away during a take-over, and the log has how.
-        return [str(line) for line in found if line.get("event") != "cannot take over"]
+        wrong = [str(line) for line in found if line.get("event") != "cannot take over"]
+        if self.server is not None and self.server.exit_code is not None:
+            wrong.append(f"replica {self.name} ended by itself with {self.server.exit_code}")
+        return wrong
 
     def endings(self) -> Counter[str]:
         """Why it stopped leading, and how often."""
@@ -90,54 +101,53 @@ class Cluster:
         self.cloud = cloud
         self.primary = primary
         self.lease = lease
-        self._stack = contextlib.ExitStack()
+        self.is_failing_over = False
+        self._stack = contextlib.AsyncExitStack()
         self._front = directory / "db"
         self._front.symlink_to(primary.directory)
         primary.execute(f"CREATE DATABASE {_DATABASE}")
         shift_database_clock(primary.url(_DATABASE), 0)
         self.standby = self._new_standby()
-        store = {
-            **postgresql(primary.url(_DATABASE), f"{lease:g}s"),
-            "postgresql": f"{self._front}/{_DATABASE}",
-        }
-        groups = [small(name, maxSize=12) for name in GROUPS]
-        self.replicas = [
-            Replica(
-                directory / f"{name}.yaml",
-                configuration(
-                    {"sim": simulated(cloud.url)},
-                    groups,
-                    store=store,
-                    admin={"listen": f"unix:{directory}/{name}.sock"},
-                ),
-                fault,
-            )
-            for name in "abc"
-        ]
+        self.replicas = [self._new_replica(directory, name, fault) for name in "abc"]
+
+    def _new_replica(self, directory: Path, name: str, fault: str) -> Replica:
+        wire = Wire(directory / f"{name}-db", self._front)
+        text = configuration(
+            {"sim": simulated(self.cloud.url)},
+            [small(group, maxSize=12) for group in GROUPS],
+            store={
+                **postgresql(self.primary.url(_DATABASE), f"{self.lease:g}s"),
+                "postgresql": f"{wire.directory}/{_DATABASE}",
+            },
+            admin={"listen": f"unix:{directory}/{name}.sock"},
+        )
+        return Replica(name, directory / f"{name}.yaml", text, fault, wire)
 
     @classmethod
-    @contextlib.contextmanager
-    def started(cls, directory: Path, lease: float, fault: str = "") -> Iterator[Cluster]:
+    @contextlib.asynccontextmanager
+    async def started(cls, directory: Path, lease: float, fault: str = "") -> AsyncIterator[Cluster]:
         with PostgresServer.started() as primary, Cloud(directory) as cloud:
             cluster = cls(directory, cloud, primary, lease, fault)
-            with cluster._stack:
+            async with cluster._stack:
                 try:
                     yield cluster
                 finally:
                     for replica in cluster.replicas:
-                        replica.kill()
+                        replica.close()
 
     async def start(self) -> None:
+        for replica in self.replicas:
+            await self._stack.enter_async_context(replica.wire.connected())
         await asyncio.gather(*(replica.start() for replica in self.replicas))
         await until(self.has_leader, what="a replica leads", seconds=_SETTLE)
 
     async def has_leader(self) -> bool:
         return await self.leader() is not None
 
-    async def leader(self) -> Replica | None:
-        """The replica that says that it is ready, of those that can be asked."""
+    async def leader(self, *, but: Replica | None = None) -> Replica | None:
+        """The replica that says that it is ready, of those that can be asked; ``but`` is left out."""
         for replica in self.replicas:
-            if replica.server is not None and replica.address and not replica.is_stopped:
+            if replica is not but and replica.server is not None and replica.address and not replica.is_stopped:
                 with contextlib.suppress(OSError):
                     if await replica.server.is_ready():
                         return replica
@@ -161,6 +171,7 @@ class Cluster:
         await asyncio.to_thread(self.standby.stop)
         await asyncio.sleep(lost)
         elections = self.elections()
+        self.is_failing_over = True
         await asyncio.to_thread(self.primary.stop)
         at = time.monotonic()
         await asyncio.to_thread(self.standby.start)
@@ -175,6 +186,7 @@ class Cluster:
 
         await until(is_settled, what="a replica leads on the standby", seconds=_SETTLE)
         failover = Failover(kept=kept, at=at, settled=time.monotonic())
+        self.is_failing_over = False
         self.standby = await asyncio.to_thread(self._new_standby)
         return failover
 

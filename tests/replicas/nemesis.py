@@ -1,4 +1,4 @@
-"""What goes wrong in a run: replicas that stop or die, a database that does, clocks that jump, and a failover."""
+"""What goes wrong in a run: replicas and a database that stop, die or do not hear of each other, clocks, failovers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from tests.conditions import until
 from tests.replicas.clients import Notes
-from tests.replicas.cluster import Cluster
+from tests.replicas.cluster import GROUPS, Cluster, Replica
 
 __all__ = ["FAULTS", "Nemesis"]
+
+_CALLS = 40  # of a replica that was overtaken: among them are reads of every kind
+_LONG = 120.0  # seconds; more is a fault
 
 
 class Nemesis:
@@ -33,6 +37,39 @@ class Nemesis:
         replica.stop()
         await asyncio.sleep(self._dice.uniform(0.3, 3.0) * self._cluster.lease)
         replica.resume()
+
+    async def isolate_replica(self) -> None:
+        """It and the database hear nothing of each other; then all that was sent meanwhile arrives."""
+        replica = await self._cluster.victim(self._dice)
+        replica.wire.hold()
+        await asyncio.sleep(self._dice.uniform(0.3, 3.0) * self._cluster.lease)
+        replica.wire.let_go()
+
+    async def stop_leader(self) -> None:
+        """SIGSTOP until another leads and has changed every group; and SIGCONT, with calls to both."""
+        replica = await self._leader()
+        replica.stop()
+        await self._is_overtaken(replica)
+        replica.resume()
+        await self._is_called(replica)
+
+    async def isolate_leader(self) -> None:
+        """The same without a stop: the database cannot tell it that another leads, so its own clock has to."""
+        replica = await self._leader()
+        replica.wire.hold()
+        await self._is_overtaken(replica)
+        await self._is_called(replica)
+        replica.wire.let_go()
+
+    async def wake_isolated_leader(self) -> None:
+        """Both: the first thing that it sees when it wakes up are calls, and nothing from the database."""
+        replica = await self._leader()
+        replica.stop()
+        await self._is_overtaken(replica)
+        replica.wire.hold()
+        replica.resume()
+        await self._is_called(replica)
+        replica.wire.let_go()
 
     async def kill_replica(self) -> None:
         """kill -9, and another start."""
@@ -65,12 +102,35 @@ class Nemesis:
         """To a standby without the commits of the last second or two."""
         self._notes.history.failovers.append(await self._cluster.fail_over(self._dice.uniform(0.3, 2.0)))
 
+    async def _leader(self) -> Replica:
+        await until(self._cluster.has_leader, what="a replica leads", seconds=_LONG)
+        return await self._cluster.leader() or await self._leader()
+
+    async def _is_overtaken(self, replica: Replica) -> None:
+        """Until another leads, and what the first one knows of any group is out of date."""
+        changed = self._notes.changed
+        before = Counter(changed)
+
+        async def is_changed() -> bool:
+            other = await self._cluster.leader(but=replica)
+            return other is not None and all(changed[other.name, group] > before[other.name, group] for group in GROUPS)
+
+        await until(is_changed, what=f"another than {replica.name} leads and changes every group", seconds=_LONG)
+
+    async def _is_called(self, replica: Replica) -> None:
+        enough = self._notes.ended[replica.name] + _CALLS
+        await until(lambda: self._notes.ended[replica.name] >= enough, what="clients call it", seconds=_LONG)
+
     def _jump(self) -> float:
         return self._dice.choice((-1, 1)) * self._dice.choice((0.0, 5.0, 600.0, 7200.0))
 
 
 FAULTS: dict[str, Callable[[Nemesis], Awaitable[None]]] = {
     "stop": Nemesis.stop_replica,
+    "stop-leader": Nemesis.stop_leader,
+    "isolate": Nemesis.isolate_replica,
+    "isolate-leader": Nemesis.isolate_leader,
+    "wake-isolated-leader": Nemesis.wake_isolated_leader,
     "kill": Nemesis.kill_replica,
     "database-kill": Nemesis.kill_database,
     "database-freeze": Nemesis.freeze_database,

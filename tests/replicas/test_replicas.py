@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.replicas.nemesis import FAULTS
 from tests.replicas.trial import Trial
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
+
+_LEASE = 3.0
+_PLANS = {
+    "replicas": ["isolate-leader", "kill", "wake-isolated-leader", "stop", "stop-leader", "isolate", "replica-clock"],
+    "database": ["failover", "database-clock", "database-kill", "database-freeze"],
+}
 
 
-async def test_every_answer_is_explained_whatever_happens_to_replicas_and_database(tmp_path: Path) -> None:
-    result = await Trial(seed=1, seconds=40.0).run(tmp_path)
+def test_every_kind_of_fault_is_in_a_plan() -> None:
+    assert sorted(fault for plan in _PLANS.values() for fault in plan) == sorted(FAULTS)
+
+
+@pytest.mark.parametrize("plan", _PLANS.values(), ids=_PLANS)
+async def test_every_answer_is_explained_whatever_goes_wrong(tmp_path: Path, plan: Sequence[str]) -> None:
+    result = await Trial(seed=1, plan=plan, lease=_LEASE).run(tmp_path)
     assert not result.wrong, result
-    assert result.injected
+    assert sorted(result.injected) == sorted(plan)
 
 
-async def test_replicas_without_fencing_are_found(tmp_path: Path) -> None:
-    """A leader that was stopped goes on answering and writing when it wakes up."""
-    result = await Trial(seed=1, seconds=30.0, faults=("stop",), planted="no fencing").run(tmp_path)
-    assert any("no order of the changes explains" in wrong for wrong in result.wrong)
+@pytest.mark.parametrize(
+    ("planted", "fault"),
+    [
+        ("no fencing", "stop-leader"),
+        ("no own clock", "isolate-leader"),
+        ("no own clock", "wake-isolated-leader"),
+    ],
+)
+async def test_a_leader_that_does_not_see_its_end_is_found(tmp_path: Path, planted: str, fault: str) -> None:
+    """It goes on answering, and without fencing also writing, while another leads."""
+    result = await Trial(seed=1, plan=[fault], lease=_LEASE, planted=planted).run(tmp_path)
+    assert any("no order of the changes explains" in wrong for wrong in result.wrong), result

@@ -7,7 +7,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -31,12 +31,13 @@ class Trial:
     seconds: float = 60.0
     lease: float = 4.0  # a busy machine must not lose the lead for that alone
     faults: Sequence[str] = tuple(FAULTS)
+    plan: Sequence[str] = ()  # exactly these faults, one after another, for as long as they take
     planted: str = ""  # a fault in the replicas themselves, which the checker is to find
     record: Path | None = None  # where the history is written before it is checked
 
     async def run(self, directory: Path) -> Result:
         notes, dice = Notes(), random.Random(self.seed)
-        with Cluster.started(directory, self.lease, self.planted) as cluster:
+        async with Cluster.started(directory, self.lease, self.planted) as cluster:
             await cluster.start()
             nemesis = Nemesis(cluster, notes, dice)
             async with calling(cluster, notes, self.seed):
@@ -65,11 +66,15 @@ class Trial:
             self.record.write_text(json.dumps(asdict(history), default=_plain, indent=1))
 
     async def _torment(self, nemesis: Nemesis, dice: random.Random) -> None:
+        for fault in self.plan or self._chosen(dice):
+            await asyncio.sleep(dice.uniform(0.5, 1.0) * self.lease)
+            await nemesis.inject(fault)
+
+    def _chosen(self, dice: random.Random) -> Iterator[str]:
         weights = [_WEIGHTS.get(fault, 1.0) for fault in self.faults]
         ends = time.monotonic() + self.seconds
         while time.monotonic() < ends:
-            await asyncio.sleep(dice.uniform(0.5, 4.0))
-            await nemesis.inject(dice.choices(self.faults, weights)[0])
+            yield dice.choices(self.faults, weights)[0]
 
 
 def _violations(history: History) -> list[str]:

@@ -98,8 +98,16 @@ class Command:
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.exitcode
+
     def send(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            raise AssertionError(f"the process ended by itself with {self.wait()}: {self.said()}") from None
 
     def stop(self) -> int | None:
         """SIGTERM; the exit code."""
@@ -119,12 +127,17 @@ class Command:
             self._reader.join(_PATIENCE)
         return code
 
+    def close(self) -> None:
+        """Ends it if it still runs."""
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself at any time
+                os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.exitcode is None:
-            self.send(signal.SIGKILL)
-            self.wait()
+        self.close()
