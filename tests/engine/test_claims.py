@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,11 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.release import release
 from cloudgraft.engine.report import make_report
 from cloudgraft.joining.claims import Stage
-from cloudgraft.joining.match import Problem, ProblemKind
+from cloudgraft.joining.match import Problem, ProblemKind, Way, matched
 from cloudgraft.sdk.driver import DriverTraits, ProviderIdBy
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
-from tests.engine.clusters import MemoryCluster
-from tests.engine.makers import a_machine, a_record, a_sight
+from tests.engine.clusters import MemoryCluster, a_node
+from tests.engine.makers import NOW, a_machine, a_record, a_sight
 from tests.engine.rig import fake
 from tests.engine.stepped import TEMPLATE, Case, Cloud, blueprint, group, stepped
 
@@ -237,6 +238,23 @@ def test_a_claim_says_from_when_to_when_its_machine_was() -> None:
     fleet = _fleet(gone, found)
     claims = [claim_of(record, None, fleet, is_ours_to_set=True) for record in (gone, found)]
     assert [claim and (claim.ordered_at, claim.gone_at) for claim in claims] == [(2.0, 9.0), (0.0, None)]
+
+
+def test_a_clock_that_runs_ahead_makes_no_node_older_than_its_machine() -> None:
+    """The engine's clock is five minutes ahead: a node that came a minute after its machine seems older than it."""
+    record = a_record(state=State.RUNNING, presence=Presence.PRESENT)
+    node = a_node(record.name, ready=False, created_at=NOW - 240, ready_since=NOW - 200)
+    machine = a_machine(created_at=datetime.fromtimestamp(NOW - 300, UTC))
+    told = claim_of(record, a_sight(machine=machine), _fleet(record), is_ours_to_set=True)
+    untold = claim_of(
+        record, a_sight(machine=replace(machine, created_at=None)), _fleet(record), is_ours_to_set=True, lead=300
+    )
+    for claim in (told, untold):
+        assert claim is not None
+        assert matched([claim], [node], [Way.NAME]).nodes == {record.name: node.key}
+    wrong = claim_of(record, None, _fleet(record), is_ours_to_set=True)
+    assert wrong is not None
+    assert matched([wrong], [node], [Way.NAME]).nodes == {}, "else this test shows nothing"
 
 
 def test_while_there_are_two_machines_for_one_intent_no_provider_id_is_written() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
+from cloudgraft.engine.clock import wall_time
 from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.observer import SLICE, Observer
@@ -13,7 +14,7 @@ from cloudgraft.engine.sight import Sight
 from cloudgraft.engine.states import is_lost, was_found, was_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.joining.claims import Claim, Stage
-from cloudgraft.sdk.driver import ProviderIdBy
+from cloudgraft.sdk.driver import Machine, ProviderIdBy
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["Claimer", "claim_of"]
@@ -22,11 +23,14 @@ _EVERY: Final = 1.0  # seconds between two times that all claims are handed over
 _GOING: Final = frozenset({State.FAILED, State.DELETING})
 
 
-def claim_of(record: MachineRecord, sight: Sight | None, fleet: Fleet, *, is_ours_to_set: bool) -> Claim | None:
+def claim_of(
+    record: MachineRecord, sight: Sight | None, fleet: Fleet, *, is_ours_to_set: bool, lead: float = 0.0
+) -> Claim | None:
     """The claim to a machine's node; None for a machine that never was, or that was released.
 
     Clouds give ids and addresses away again: of a machine that is gone only what no other one has by now is told. While
     a cloud has two machines for one intent, nobody writes either's providerID on a node that may be the other's.
+    ``lead``: seconds by which the engine's clock is ahead of the wall clock, which nodes go by.
     """
     is_gone = record.state is State.GONE
     if was_released(record) or (is_gone and record.ordered_at is None):
@@ -45,9 +49,21 @@ def claim_of(record: MachineRecord, sight: Sight | None, fleet: Fleet, *, is_our
         addresses=tuple(seen.addresses) if seen is not None else (),
         labels=group.spec.labels if group is not None and stage is Stage.WANTED else {},
         sets_provider_id=is_ours_to_set and not (sight is not None and sight.extras),
-        ordered_at=0.0 if record.ordered_at is None or was_found(record) else record.ordered_at,
+        ordered_at=_ordered_at(record, seen, lead),
         gone_at=record.gone_at,
     )
+
+
+def _ordered_at(record: MachineRecord, seen: Machine | None, lead: float) -> float:
+    """Since when it may have a node, by the clocks of others: the engine's own may be hours ahead after a jump.
+
+    A node that seems older than its machine counts as that of an earlier one, and the machine as one that never joined.
+    """
+    if record.ordered_at is None or was_found(record):
+        return 0.0
+    ordered = record.ordered_at - max(0.0, lead)
+    created = seen.created_at if seen is not None else None
+    return ordered if created is None else min(ordered, created.timestamp())
 
 
 class Claimer:
@@ -145,7 +161,7 @@ class Claimer:
         return (
             record,
             group.spec if group is not None else None,
-            tuple(machine.addresses) if machine is not None else (),
+            (tuple(machine.addresses), machine.created_at) if machine is not None else (),
             sight is not None and bool(sight.extras),
             fleet.owner(record.provider_id),
             fleet.by_machine_id(record.cloud, record.machine_id),
@@ -158,7 +174,8 @@ class Claimer:
             return None
         is_ours_to_set = self._observer.traits.provider_id_by is ProviderIdBy.CLOUDGRAFT
         sight = self._observer.peek(record.name)
-        claim = claim_of(record, sight, self._around.fleet, is_ours_to_set=is_ours_to_set)
+        lead = self._around.clock.now() - wall_time(self._around.clock)
+        claim = claim_of(record, sight, self._around.fleet, is_ours_to_set=is_ours_to_set, lead=lead)
         if claim is None:
             return None
         stage = Stage.GOING if is_lost(record) and self._is_alive(record.name) else claim.stage
