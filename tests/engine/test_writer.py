@@ -12,7 +12,7 @@ import pytest
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.roster import as_group
-from cloudgraft.engine.states import begin, move
+from cloudgraft.engine.states import begin, is_released, move
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import ConflictError, InternalError
 from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUnavailableError
@@ -230,6 +230,19 @@ async def test_a_machine_that_was_found_in_a_cloud_is_not_struck_out_again(desk:
         await desk.write(found)
     await desk.writer.probe()
     assert (await desk.stored())["m-1"] == found
+    assert await desk.agrees()
+
+
+async def test_a_machine_whose_adoption_was_denied_is_nobody_elses_again(desk: Desk) -> None:
+    """The operator was told that it failed. It must neither stay ours, nor be deleted as one that came back."""
+    adopted = a_new(state=State.BOOTING, presence=Presence.PRESENT, machine_id="i-1", is_adopted=True)
+    desk.journal.fail(AMBIGUOUS, is_written_first=True)
+    with pytest.raises(JournalUnavailableError):
+        await desk.write(adopted)
+    await desk.writer.probe()
+    stored = (await desk.stored())["m-1"]
+    assert (stored.state, is_released(stored), stored.version) == (State.GONE, True, 2)
+    assert desk.fleet.groups["g"].target == 0
     assert await desk.agrees()
 
 

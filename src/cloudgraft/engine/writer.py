@@ -46,8 +46,11 @@ class _Doubt:
 
     @property
     def can_be_undone(self) -> bool:
-        """False for a machine that was found in a cloud: to be in the journal harms nobody, to be struck out would."""
-        return self.before is not None or self.after.state is not State.BOOTING
+        """False for a machine that was found in a cloud: to be in the journal harms nobody, to be struck out would.
+
+        One that an operator adopted is not ours without that word, and the operator was told that it failed.
+        """
+        return self.before is not None or self.after.state is not State.BOOTING or self.after.is_adopted
 
 
 class Writer:
@@ -232,8 +235,12 @@ def _tell_for_its_caller(task: asyncio.Task[Change]) -> None:
 
 
 def _undone(doubt: _Doubt, now: float) -> MachineRecord:
-    """The record as it was, for nothing was done about the one that was written."""
+    """The record as it was, for nothing was done about the one that was written.
+
+    A machine that was adopted is released: a record that is simply gone would have it deleted as one that came back.
+    """
     version = doubt.after.version + 1
     if doubt.before is not None:
         return replace(doubt.before, version=version)
-    return replace(doubt.after, state=State.GONE, presence=Presence.NONE, state_since=now, gone_at=now, version=version)
+    presence = doubt.after.presence if doubt.after.is_adopted else Presence.NONE
+    return replace(doubt.after, state=State.GONE, presence=presence, state_since=now, gone_at=now, version=version)
