@@ -59,6 +59,9 @@ class MemoryCluster:
         nodes = [joined.node for joined in self.nodes.values()]
         return any(node.ready and (node.provider_id == provider_id or node.name == name) for node in nodes)
 
+    def is_ready_name(self, name: str) -> bool:
+        return any(joined.node.ready and joined.node.name == name for joined in self.nodes.values())
+
     def rivals(self, claims: Sequence[Claim]) -> Rivals:
         return rivals(claims, [joined.node for joined in self.nodes.values()], (Way.NAME, Way.MACHINE_ID))
 

@@ -13,7 +13,8 @@ from cloudgraft.engine.explain import explain
 from cloudgraft.engine.nodes import Nodes
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.report import make_report
-from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
+from cloudgraft.sdk.errors import DeadlineError
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.conditions import until
 from tests.engine.clusters import MemoryCluster
@@ -228,6 +229,35 @@ async def test_of_two_machines_for_one_intent_the_one_that_joined_is_kept(
     record = case.engine.fleet.machines[name]
     assert (record.machine_id, record.provider_id, record.state) == ("id-9", "cloud://second", State.RUNNING)
     assert any("id-9 is kept" in message for message in await case.events("double"))
+
+
+class Silent(Cloud):
+    """It makes machines, does not answer, and lists none of them."""
+
+    creates = 0
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        self.creates += 1
+        await super().create(spec)
+        raise DeadlineError("no answer")
+
+
+async def test_a_machine_whose_node_is_ready_was_made_whatever_its_cloud_says(
+    tmp_path: Path, cluster: MemoryCluster
+) -> None:
+    """Law 3: it is neither made again, nor given up, nor then deleted with the pods that it has by now."""
+    cloud = Silent()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+        cloud.is_blind = True
+        await case.provider.increase_size("g", 1)
+        await case.turns(1)
+        (record,) = case.machines(State.CREATING)
+        cluster.join(record.name, provider_id="cloud://what-nobody-told")
+        await case.turns(60, MINUTE)
+        assert (case.records(State.CREATING), cloud.creates) == (1, 1)
+        cloud.is_blind = False
+        await case.turns(2)
+        assert (case.records(State.RUNNING), cloud.creates, cloud.deleted) == (1, 1, [])
 
 
 async def test_the_report_tells_of_nodes(case: Case, cluster: MemoryCluster) -> None:

@@ -291,16 +291,28 @@ class Judge:
                 "it did not join" if is_late and waited >= _PACE * settings.join_deadline.total_seconds() - 30 else ""
             )
         if fall.code == "deadline":
-            is_slow = machine.ran_since is None or machine.ran_since > fall.at - 1
-            waited = fall.at - self._born.get(machine.intent, machine.created_at)
-            return (
-                "it did not run in time"
-                if is_slow and waited > _PACE * settings.create_deadline.total_seconds() - 60
-                else ""
-            )
+            return self._true_deadline(machine, fall)
         if fall.code == "vanished" and machine.missed >= 2:
             return "two lists said that it was gone"
         return ""
+
+    def _true_deadline(self, machine: SimMachine, fall: _Fall) -> str:
+        if machine.missed >= 2 and not self._was_visible(machine, fall.at):
+            return "lists said for long that it was not made"
+        is_slow = machine.ran_since is None or machine.ran_since > fall.at - 1
+        waited = fall.at - self._born.get(machine.intent, machine.created_at)
+        is_due = waited > _PACE * self._settings.create_deadline.total_seconds() - 60
+        return "it did not run in time" if is_slow and is_due else ""
+
+    def _was_visible(self, machine: SimMachine, at: float) -> bool:
+        """Whether a node under the machine's own name had told for a while that it was there."""
+        is_seen = self._world.kubernetes.seen_for(at - 60, at) >= 60
+        return (
+            machine.intent in machine.node_names
+            and is_seen
+            and machine.joined_at is not None
+            and machine.joined_at < at - 60
+        )
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
@@ -445,6 +457,9 @@ class Judge:
             return
         if self._records.get(machine.intent) is not None and machine.intent in self._ordered:
             return
+        record = self._records.get(machine.intent)
+        if record is not None and record.state is State.GONE and self.restraint.may_wait:
+            return  # it is to be deleted, and a guard has that wait
         engine = self._world.server.engine
         if engine is None or engine.identity.cluster_id != self._world.cluster_id:
             return  # it was lost with the journal, and nobody has said yet which it was

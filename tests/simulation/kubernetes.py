@@ -183,6 +183,10 @@ class ClusterView:
         nodes = [found.node for found in self._kubernetes.nodes.values()]
         return any(node.ready and _is_of(node, provider_id, name) for node in nodes)
 
+    def is_ready_name(self, name: str) -> bool:
+        found = self._kubernetes.nodes.get(name)
+        return found is not None and found.is_ready
+
     def rivals(self, claims: Sequence[Claim]) -> Rivals:
         return rivals(claims, [found.node for found in self._kubernetes.nodes.values()], _WAYS)
 

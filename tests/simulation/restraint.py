@@ -44,6 +44,11 @@ class Restraint:
         now = self._world.loop.time()
         self._observed = {cloud: self._observed.get(cloud, now) for cloud in clouds}
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether there is a limit at all."""
+        return self._limit is not None
+
     def is_holding(self) -> bool:
         """Whether deletions may have to wait."""
         # The engine also counts a machine that came back after the autoscaler had asked for its deletion.

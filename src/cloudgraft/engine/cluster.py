@@ -38,6 +38,9 @@ class Cluster(Protocol):
     def is_ready_node(self, provider_id: str, name: str) -> bool:
         """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
 
+    def is_ready_name(self, name: str) -> bool:
+        """Whether a ready node has exactly this name. For machines of which nothing but the name is known yet."""
+
     def rivals(self, claims: Sequence[Claim]) -> Rivals:
         """Which of several machines for one intent have joined. Each is a claim of its own, of the same name."""
 

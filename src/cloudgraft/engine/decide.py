@@ -123,6 +123,8 @@ def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | Non
 def _requested(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if sight.machine is not None:
         return _accepted(record, sight.machine, at, "the cloud already has a machine of this name with our marks")
+    if sight.is_named:
+        return Stay()  # it is there, whatever the lists of its cloud say
     deadline = _own_deadline(record, sight, at)
     if at.now >= deadline:
         return _failed(record, at, _why_not_created(sight, "no call to create it could be made in time"))
@@ -136,8 +138,8 @@ def _requested(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if sight.machine is not None:
         return _accepted(record, sight.machine, at, "a list shows that the cloud has accepted it")
-    if sight.is_calling:
-        return Stay()  # its answer comes, or its time-out
+    if sight.is_calling or sight.is_named:
+        return Stay()  # its answer comes, or its time-out; or it is there, whatever the lists of its cloud say
     is_unknown = record.presence is Presence.UNKNOWN
     # What the cloud may hold is deleted when it fails, so only observed time counts then (see _is_overdue).
     deadline = None if is_unknown else _own_deadline(record, sight, at)

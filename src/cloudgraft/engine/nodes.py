@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.sight import LONGEST_GAP, Sight
@@ -19,6 +20,8 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["NodeCount", "Nodes"]
+
+_UNMADE: Final = frozenset({State.REQUESTED, State.CREATING})
 
 
 @dataclass(slots=True)
@@ -79,7 +82,9 @@ class Nodes:
         sight.rivals = self.rivals(record, seen) if sight.extras else Rivals()
         if self.cluster is None or not self.cluster.is_known:
             sight.joined = sight.unready_since = None
+            sight.is_named = False
             return
+        sight.is_named = record.state in _UNMADE and self.cluster.is_ready_name(record.name)
         found = self.cluster.joined(record.name)
         sight.joined, sight.node = found is not None, found.node if found is not None else None
         if found is None and self.cluster.is_disputed(record.name):

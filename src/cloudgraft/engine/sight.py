@@ -128,6 +128,7 @@ class Sight:
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
     node: Node | None = None  # its node, while it is there
     last_node: Node | None = None  # the one that was there last
+    is_named: bool = False  # a ready node has its name, though it is not known yet whether its cloud has made it
     unready_since: float | None = None  # since when its node has not been ready, as the cluster tells it
     # Time in which the cluster could be seen, and only that: see cloudgraft.engine.nodes.
     unjoined_for: float = 0.0  # seconds that it has run without a node

@@ -113,6 +113,11 @@ class Cluster:
         """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
         return any(node.ready and _is_of(node, provider_id, name) for node in self._nodes.objects.values())
 
+    def is_ready_name(self, name: str) -> bool:
+        """Whether a ready node has exactly this name. For machines of which nothing but the name is known yet."""
+        node = self._nodes.objects.get(f"/{name}")
+        return node is not None and node.ready
+
     def rivals(self, claims: Sequence[Claim]) -> Rivals:
         """Which of several machines for one intent have joined."""
         return rivals(claims, self._nodes.objects.values(), self._settings.match_by)
