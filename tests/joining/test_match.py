@@ -174,10 +174,23 @@ def test_a_node_that_was_dead_before_a_machine_was_ordered_is_not_that_machine_y
     """Of an earlier life of the same host, or of somebody who had the address before. Its kubelet may take it over."""
     new = claim("m1", provider_id="lab://1", addresses=("10.0.0.5",), ordered_at=10_000.0)
     old = node("n", provider_id=provider_id, addresses=("10.0.0.5",), created_at=1_000.0, ready_since=5_000.0)
-    assert matched([new], [old], ALL) == Matches()
+    found = matched([new], [old], ALL)
+    assert (found.nodes, found.problems) == ({}, ())
+    assert found.disputed == ({"m1"} if provider_id else set()), "clocks may be off: it may have joined all the same"
     assert matched([new], [replace(old, ready=True)], ALL).nodes == {"m1": "/n"}
     assert matched([new], [replace(old, ready_since=10_100.0)], ALL).nodes == {"m1": "/n"}
     assert matched([new], [replace(old, created_at=9_990.0, ready_since=0.0)], ALL).nodes == {"m1": "/n"}
+
+
+def test_a_dead_node_under_the_name_of_a_machine_may_be_that_machine_whatever_the_clocks_say() -> None:
+    """A server whose clock is ahead orders a machine, as it seems, after the machine's node has come and gone ill."""
+    new = claim("m1", ordered_at=10_000.0)
+    old = node("m1", created_at=9_000.0, ready_since=9_100.0)
+    assert matched([new], [old], {Way.NAME}) == Matches(disputed=frozenset({"m1"}))
+    assert matched([new], [old], {Way.ADDRESS}) == Matches()
+    gone = claim("m0", Stage.GONE, provider_id="lab://1", gone_at=9_500.0)
+    reused = matched([gone, replace(new, provider_id="lab://1")], [replace(old, provider_id="lab://1")], ALL)
+    assert (reused.nodes, reused.disputed) == ({"m0": "/m1"}, frozenset()), "it is that of the machine before"
 
 
 # -- always ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ name, an address or a machine id, as far as the configuration allows, and only w
 would fit as well. Where that is not so, nothing is said but a problem.
 
 All of these are given away again. So a node that registered after a machine was gone is not that machine's, and one
-that has been dead since before a machine was ordered is not that machine's yet: a kubelet may take it over.
+that has been dead since before a machine was ordered is not that machine's yet: a kubelet may take it over. Nor can
+anybody say then that the machine has not joined, for the clocks of the two may differ.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class _Matching:
             chosen = self._only(node, claims)
             if chosen is not None:
                 (exact if node.provider_id else guesses)[chosen.name].append(node)
-            elif not claims and node.provider_id:
+            elif not claims and not self._doubt(node) and node.provider_id:
                 self._tell_other_id(node)
         self._settle(exact)
         self._settle(guesses)
@@ -118,6 +119,19 @@ class _Matching:
 
     def _exact(self, node: Node) -> list[Claim]:
         return _those_that_are(self._by_provider_id.get(node.provider_id, ()), node)
+
+    def _doubt(self, node: Node) -> bool:
+        """Whether a node is too old for the one machine that it fits. Perhaps it is the clocks that do not agree.
+
+        It is not taken for that machine's, but nobody can say either that the machine has not joined. Addresses and
+        machine ids are left out: those of a dead node may well be another's by now.
+        """
+        names = keys_of_node(node, Way.NAME) if Way.NAME in self._ways else set()
+        alike = [claim for name in names for claim in self._index(Way.NAME).get(name, ())]
+        fitting = self._by_provider_id.get(node.provider_id, []) if node.provider_id else alike
+        found = {claim.name for claim in fitting if claim.stage is Stage.WANTED}
+        self._disputed |= found
+        return bool(found)
 
     def _alike(self, node: Node, ways: Collection[Way]) -> list[Claim]:
         """Who could be behind a node, by all ways together: what two ways tell differently is not certain."""
