@@ -20,15 +20,14 @@ def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
     """From when on a running machine is to be replaced; None while nothing is wrong with it.
 
     Only time counts in which lists reported it dead; a node that is ready says that it is not. A node that is not ready
-    must have been so for long as the cluster tells it, whose clock may be another, and for a while as we have seen it
-    ourselves.
+    must have been so for as long as we have seen it ourselves: the cluster's clock may be another. A restart costs
+    patience.
     """
     times = []
     if sight.dead_since is not None and not sight.is_ready:
         times.append(now + settings.after.total_seconds() - sight.dead_for)
     if sight.unready_since is not None and settings.not_ready_after:
-        seen = now + settings.after.total_seconds() - sight.unready_for
-        times.append(max(seen, sight.unready_since + settings.not_ready_after.total_seconds()))
+        times.append(now + settings.not_ready_after.total_seconds() - sight.unready_for)
     return min(times, default=None)
 
 
