@@ -1,0 +1,109 @@
+"""One leads, renews its lease and stays the leader; the others wait."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from functools import partial
+
+import pytest
+
+from cloudgraft.engine.leadership import Leadership, SoleLease
+from cloudgraft.sdk.errors import InvalidArgumentError
+from tests.conditions import until
+from tests.engine.hand_timer import HandTimer, LeaseTable, TableLease, pass_time, pump
+from tests.engine.leadership.replica import TTL, Replica
+
+
+async def test_the_first_leads_when_start_returns(a: Replica) -> None:
+    assert not a
+    assert a.leadership.trouble() == "not the leader: it has not been tried yet"
+    await a.leadership.start()
+    assert a
+    assert (a.leadership.epoch, a.leadership.trouble(), a.told) == (1, "", ["elected 1"])
+
+
+async def test_the_second_says_who_leads(a: Replica, b: Replica) -> None:
+    await a.leadership.start()
+    await b.leadership.start()
+    assert not b
+    assert (b.leadership.epoch, b.leadership.trouble(), b.told) == (None, "not the leader: a leads", [])
+
+
+async def test_a_leader_stays_it_for_as_long_as_it_can_renew(a: Replica, b: Replica, timer: HandTimer) -> None:
+    await a.leadership.start()
+    await b.leadership.start()
+    for _ in range(100):
+        await pass_time(timer, TTL / 4)
+        assert a
+        assert not b
+    assert a.told == ["elected 1"]
+
+
+async def test_it_renews_every_third_of_the_lease(a: Replica, lease: TableLease, timer: HandTimer) -> None:
+    await a.leadership.start()
+    await pass_time(timer, 10 * TTL + 0.1)
+    assert lease.log == ["acquire", *["renew"] * 30]
+
+
+async def test_a_follower_cannot_be_fenced(a: Replica, b: Replica) -> None:
+    await a.leadership.start()
+    await b.leadership.start()
+    b.leadership.fence("whatever")
+    await pump()
+    assert (b.told, b.leadership.trouble()) == ([], "not the leader: a leads")
+
+
+async def test_followers_do_not_ask_in_step(a: Replica, table: LeaseTable, timer: HandTimer) -> None:
+    await a.leadership.start()
+    for chance, pause in ((0.0, 0.75), (0.5, 1.0), (1.0, 1.25)):
+        lease = TableLease(table, "c", timer)
+        follower = Leadership(
+            lease, on_elected=a._elected, on_fenced=a._fenced, timer=timer, jitter=partial(float, chance)
+        )
+        await follower.start()
+        await pass_time(timer, pause * 0.99)
+        assert lease.log == ["acquire"]
+        await pass_time(timer, pause * 0.02)
+        assert lease.log == ["acquire", "acquire"]
+        await follower.stop()
+
+
+async def test_without_replicas_it_leads_from_start_to_stop(timer: HandTimer) -> None:
+    sole = Replica(SoleLease(), timer)
+    await sole.leadership.start()
+    for _ in range(3):
+        timer.advance(1e9)
+        await pump()
+        assert sole
+        assert sole.leadership.trouble() == ""
+    await sole.leadership.stop()
+    assert not sole
+    assert sole.told == ["elected 1", "fenced: stopping"]
+
+
+@pytest.mark.parametrize("ttl", [0.0, -1.0, math.nan])
+def test_a_lease_of_no_length_is_refused(timer: HandTimer, ttl: float) -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot be held"):
+        Replica(TableLease(LeaseTable(ttl), "a", timer), timer)
+
+
+async def test_the_systems_own_timer_does_what_the_tests_timer_does(table: LeaseTable) -> None:
+    elected, fenced = asyncio.Event(), asyncio.Event()
+
+    async def on_elected(epoch: int) -> None:
+        elected.set()
+
+    async def on_fenced(reason: str) -> None:
+        fenced.set()
+
+    table.ttl = 0.5
+    lease = TableLease(table, "a", HandTimer())
+    leadership = Leadership(lease, on_elected=on_elected, on_fenced=on_fenced)
+    await leadership.start()
+    assert elected.is_set()
+    await until(lambda: "renew" in lease.log)
+    lease.before = asyncio.Event()
+    await until(fenced.is_set)
+    assert not leadership.is_leader()
+    await leadership.stop()
