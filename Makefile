@@ -4,7 +4,7 @@
 #   make test-thorough  long ones, and those of which make test has a sample
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write, around every cloud call, at every step of a peering; minutes
-#   make test-replicas  replicas on PostgreSQL under stops, kills, clock jumps and failovers, with a history checker; minutes
+#   make test-replicas  replicas on PostgreSQL under stops, kills, cuts, clock jumps and failovers, with a history checker; minutes
 #   make simulate  virtual days of an engine whose clouds, cluster, disk and clock misbehave; ARGS_SIMULATE="--seeds 1-100"
 #   make test-clouds  each driver of a cloud against a real server, where this machine can have one
 #   make test-clouds-crash  kill -9 at every commit, call and request to a cloud that is not ours to make; an hour and more
