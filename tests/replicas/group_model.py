@@ -46,14 +46,15 @@ class GroupState:
             return
         name, *rest = names
         gone = replace(self, named=self.named - {name}, former=self.former | {name})
-        if name in self.named:
+        if name not in self.named:
+            if name in self.former or not self.unnamed:
+                yield from gone._without(rest)
+                return
+            gone = replace(gone, unnamed=self.unnamed - 1)
+        if self.size:
             yield from gone._without(rest)
-            if self.cancelled:  # or a decrease had removed it before
-                yield from replace(gone, cancelled=self.cancelled - 1)._without(rest)
-        elif name not in self.former and self.unnamed:
-            yield from replace(gone, unnamed=self.unnamed - 1)._without(rest)
-        else:
-            yield from gone._without(rest)
+        if self.cancelled:  # or a decrease had removed it before
+            yield from replace(gone, cancelled=self.cancelled - 1)._without(rest)
 
     def seen(self, operation: Operation) -> GroupState | None:
         """The same state with what a read has shown of it; None when the read cannot be explained by it."""

@@ -75,6 +75,13 @@ GOOD = {
         call(6, 7, "target", 2),
         call(8, 9, "instances", names="a c"),
     ],
+    "a deletion of what a decrease had removed before it was listed": [
+        call(0, 1, "increase", 2),
+        call(2, 3, "decrease", 1),
+        call(4, 5, "target", 1),
+        call(6, 7, "delete", names="a"),
+        call(8, 9, "target", 1),
+    ],
     "a deletion of what a decrease had removed": [
         call(0, 1, "increase", 2),
         call(2, 3, "instances", names="a b"),
@@ -121,6 +128,15 @@ BAD = {
         call(0, 1, "increase", 1),
         call(2, 3, "instances", names="a"),
         call(4, 5, "absent", names="a"),
+    ],
+    "a deletion of what was removed already makes up for an increase": [
+        call(0, 1, "increase", 1),
+        call(2, 3, "instances", names="a"),
+        call(4, 5, "decrease", 1),
+        call(6, 7, "target", 0),
+        call(8, 9, "delete", names="a"),
+        call(10, 11, "increase", 1),
+        call(12, 13, "target", 0),
     ],
     "a decrease removes more than asked": [
         call(0, 1, "increase", 3),
