@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from cloudgraft.sdk.errors import UnsupportedError
+from cloudgraft.sdk.ready_replies import Question, ReadyReplies
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
 __all__ = ["Provider"]
@@ -125,6 +126,22 @@ class Provider(ABC):
     async def gpu_types(self) -> Collection[str]:
         """The GPU types on offer; only used in the autoscaler's metrics."""
         return ()
+
+    # -- ready replies: without these, every call asks the provider --------------------------------------------------
+
+    def dependencies(self, question: Question) -> Collection[str] | None:
+        """The subjects that the answer to this question depends on now; None when it must not be kept.
+
+        An answer about a node may depend on the node's provider id and name alone, and none on the passing of time.
+        """
+        return None
+
+    def follow(self, replies: ReadyReplies) -> None:
+        """From now on publishes to ``replies`` every subject that a change touches, before the change is answered."""
+
+    def replies_valid_until(self) -> float:
+        """Until when kept answers may be sent, in seconds by CLOCK_BOOTTIME: the end of a lease, say; 0 for not now."""
+        return 0.0
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
@@ -28,6 +28,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.ready_replies import Question
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
 from cloudgraft.service.metrics import ServiceMetrics
@@ -37,10 +38,19 @@ from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["Call", "CloudProviderService"]
+__all__ = ["KEPT", "Call", "CloudProviderService"]
 
 log = logging.getLogger("cloudgraft.service")
 
+# Calls whose answers may be kept, and what they ask of the provider.
+KEPT: Final = {
+    "NodeGroups": "node_groups",
+    "NodeGroupForNode": "node_group_for_node",
+    "NodeGroupTargetSize": "target_size",
+    "NodeGroupNodes": "instances",
+    "NodeGroupTemplateNodeInfo": "template",
+    "NodeGroupGetOptions": "options",
+}
 # The Go client refuses longer answers (R42).
 LONGEST_ANSWER = 4 * 1024 * 1024
 _TRACE_EVERY = 60.0  # seconds
@@ -76,7 +86,7 @@ class CloudProviderService:
         """
         self.provider = provider
         self.metrics = metrics or ServiceMetrics()
-        self._deadline = deadline
+        self.deadline = deadline
         self._force_options = force_options
         self._gate = gate
         self._groups: dict[str, NodeGroup] = {}
@@ -108,15 +118,31 @@ class CloudProviderService:
 
     async def handle_bytes(self, rpc: str, data: bytes, call: Call) -> bytes:
         """Answers one call, encoded as on the wire. Bytes that are no message are bad input like any other."""
+        return (await self.handle(rpc, self._decoded(rpc, data, call), call)).SerializeToString()
+
+    async def handle_to_keep(self, rpc: str, data: bytes, call: Call) -> tuple[bytes, Collection[str] | None]:
+        """The answer, and the subjects that it depends on; None instead of them when it must not be kept."""
+        request = self._decoded(rpc, data, call)
+        subjects = self._dependencies(rpc, request)  # before the answer: what changes meanwhile is published
+        return (await self.handle(rpc, request, call)).SerializeToString(), subjects
+
+    def _decoded(self, rpc: str, data: bytes, call: Call) -> Any:
         kind = RPCS[rpc].request
         try:
-            request = kind.FromString(data)
+            return kind.FromString(data)
         except DecodeError as error:
             failure = InvalidArgumentError(f"the request is not a valid {kind.DESCRIPTOR.name}")
             self.metrics.meter(rpc).codes[failure.status].inc()
             _log_failure(rpc, call, failure, {})
             raise failure from error
-        return (await self.handle(rpc, request, call)).SerializeToString()
+
+    def _dependencies(self, rpc: str, request: Any) -> Collection[str] | None:
+        method = KEPT.get(rpc)
+        if method is None:
+            return None
+        group = request.id if rpc not in ("NodeGroups", "NodeGroupForNode") else ""
+        node = wire.node_ref_from_pb(request.node) if rpc == "NodeGroupForNode" else None
+        return self.provider.dependencies(Question(method, group, node))
 
     async def handle(self, rpc: str, request: Message, call: Call) -> Message:
         """Answers one call; every failure is a CloudgraftError."""
@@ -145,7 +171,7 @@ class CloudProviderService:
     async def _answer(self, rpc: str, request: Message, call: Call) -> Message:
         if self._gate is not None:
             self._gate()
-        seconds = self._deadline if call.seconds_left is None else min(call.seconds_left, self._deadline)
+        seconds = self.deadline if call.seconds_left is None else min(call.seconds_left, self.deadline)
         timeout = asyncio.timeout(seconds)
         try:
             async with timeout:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.ready_replies import Question, ReadyReplies
 from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service import checks
@@ -173,6 +174,36 @@ class MergedProvider(Provider):
     async def decrease_target_size(self, group: str, delta: int) -> None:
         """By the group's provider."""
         await (await self._route(group)).provider.decrease_target_size(group, delta)
+
+    # -- ready replies -----------------------------------------------------------------------------------------------
+
+    def dependencies(self, question: Question) -> Collection[str] | None:
+        """What the answers of all providers depend on, and the lists of groups, by which calls find their provider.
+
+        None as soon as one of them keeps nothing, or has failed: what it will say next changes the merged answer.
+        """
+        if any(member.troubles for member in self._members):
+            return None
+        subjects: set[str] = set()
+        for member in self._members:
+            groups = member.provider.dependencies(Question("node_groups"))
+            own = member.provider.dependencies(question) if self._is_asked(member, question) else ()
+            if groups is None or own is None:
+                return None
+            subjects.update(groups, own)
+        return subjects
+
+    def _is_asked(self, member: _Member, question: Question) -> bool:
+        return not question.group or self._routes.get(question.group) is member
+
+    def follow(self, replies: ReadyReplies) -> None:
+        """Has all of them publish."""
+        for member in self._members:
+            member.provider.follow(replies)
+
+    def replies_valid_until(self) -> float:
+        """Until the first of them withdraws its word."""
+        return min((member.provider.replies_valid_until() for member in self._members), default=0.0)
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
