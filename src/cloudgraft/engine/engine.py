@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cloudgraft.engine.blueprint import Blueprint, Composer, Joining
+from cloudgraft.engine.change_publisher import ChangePublisher
 from cloudgraft.engine.clock import Clock, SystemClock, wall_time
 from cloudgraft.engine.cluster import Cluster, UserData
 from cloudgraft.engine.delete_guard import DeleteGuard
@@ -34,6 +35,7 @@ from cloudgraft.engine.workforce import Workforce
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+from cloudgraft.sdk.ready_replies import ReadyReplies
 from cloudgraft.store.database_clock import DatabaseClock
 from cloudgraft.store.journal import Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
@@ -74,7 +76,10 @@ class Engine:
         self.fleet = Fleet()
         self.journal = journal
         sole = SoleLease(lambda: journal.fenced_by)
-        self._leadership = Leadership(lease or sole, on_elected=self._lead, on_fenced=self._follow)
+        self._leadership = Leadership(
+            lease or sole, on_elected=self._lead, on_fenced=self._follow, on_end=self._close_replies
+        )
+        self._replies: list[ReadyReplies] = []
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
         self.groups = Groups(self.fleet, self.writer, self.clock, blueprint)
         self._around = Surroundings(
@@ -152,6 +157,20 @@ class Engine:
         self.check_leader()
         if not self._opening.is_over:
             raise UnavailableError(self._opening.trouble())
+
+    def answers_until(self) -> float:
+        """Until when the autoscaler may be answered without asking again, by CLOCK_BOOTTIME; 0 for not now."""
+        is_open = self._leadership.is_leader() and self._is_serving and self._opening.is_over
+        return self._leadership.deadline if is_open else 0.0
+
+    def keep_ready(self, replies: ReadyReplies) -> None:
+        """Publishes every change to ``replies``, and closes them when this process no longer leads."""
+        self.fleet.watch(ChangePublisher(self.fleet, self.groups, replies))
+        self._replies.append(replies)
+
+    def _close_replies(self) -> None:
+        for replies in self._replies:
+            replies.close()
 
     def opening_trouble(self) -> str:
         """Why calls are refused for clouds that the journal never took in; empty when they are not."""

@@ -35,6 +35,9 @@ class Watcher(Protocol):
     def on_machine(self, record: MachineRecord) -> None:
         """A machine is new, or another one than before; or its id went to another machine."""
 
+    def on_forgotten(self, record: MachineRecord) -> None:
+        """A machine that was gone long ago is no longer found by its ids."""
+
     def on_groups(self) -> None:
         """What the autoscaler is told of groups may have changed."""
 
@@ -220,6 +223,8 @@ class Fleet:
                     del self._by_id[key]
             if self._by_machine_id.get((record.cloud, record.machine_id)) == record.name:
                 del self._by_machine_id[record.cloud, record.machine_id]
+            for watcher in self._watchers:
+                watcher.on_forgotten(record)
 
     def _put(self, record: MachineRecord) -> None:
         old = self.machines.get(record.name)

@@ -68,6 +68,7 @@ class Groups:
             self._fleet.groups[spec.id].lesson = lessons.get(spec.id)
         for id_ in self._draining():
             self._fleet.groups[id_].is_configured = False
+        self._fleet.tell_of_groups()  # templates and options are others from this moment on
         self._applied, self._placed = made_of, set(catalogs)
 
     def is_placed(self, cloud: str) -> bool:

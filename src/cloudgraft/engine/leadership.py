@@ -138,6 +138,7 @@ class Leadership:
         *,
         on_elected: Callable[[int], Coroutine[Any, Any, None]],
         on_fenced: Callable[[str], Awaitable[None]],
+        on_end: Callable[[], None] = lambda: None,
         timer: Timer | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -146,12 +147,14 @@ class Leadership:
         ``on_elected`` gets the epoch, reads the journal and settles what is open. While it runs ``is_leader()`` is true
         and the lease is renewed; it is cancelled when leadership ends, and when it fails another replica may try.
         ``on_fenced`` gets the reason, ends what is under way and closes connections; when it is called ``is_leader()``
-        is false already, and no attempt to lead again is made before it returns. ``jitter`` gives a number from 0 to 1.
+        is false already, and no attempt to lead again is made before it returns. ``on_end`` is called at the moment in
+        which a reign ends, unless the lease simply runs out. ``jitter`` gives a number from 0 to 1.
         """
         self._lease = lease
         self._times = _Times(lease.seconds)
         self._on_elected = on_elected
         self._on_fenced = on_fenced
+        self._on_end = on_end
         self._timer = timer or SystemTimer()
         self._patience = Patience(self._timer)
         self._jitter = jitter
@@ -174,6 +177,11 @@ class Leadership:
     def is_leader(self) -> bool:
         """Whether this process leads at this very moment. Ask before each call to a cloud and before each answer."""
         return self._timer.now() < self._deadline
+
+    @property
+    def deadline(self) -> float:
+        """Until when this process leads without asking anybody, by its timer; minus infinity when it does not."""
+        return self._deadline
 
     @property
     def epoch(self) -> int | None:
@@ -226,6 +234,7 @@ class Leadership:
             self._deadline = _NOT_LEADING
             self._reason = reason
             self._trouble = f"not the leader any more: {reason}"
+            self._on_end()
             self._patience.end()
 
     async def _run(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
+from cloudgraft.engine import change_publisher as subjects
 from cloudgraft.engine.decide import failure
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about, happened
@@ -16,6 +17,7 @@ from cloudgraft.engine.states import amend, is_given_up, is_lost, move
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.ready_replies import Question, ReadyReplies
 from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
@@ -109,6 +111,25 @@ class EngineProvider(Provider):
         """Applies what changed in the configuration. Fails only when we do not lead, or cannot write (law 6)."""
         self.engine.check_open()
         await self.engine.refresh()
+
+    # -- ready replies -----------------------------------------------------------------------------------------------
+
+    def dependencies(self, question: Question) -> Collection[str] | None:
+        """What an answer depends on; None for a machine that is gone, which is remembered only for a while (R24)."""
+        if question.node is not None:
+            record = self.engine.fleet.find(question.node)
+            if record is not None and record.state is State.GONE:
+                return None
+            return subjects.of_node(question.node, record.group if record else "")
+        return subjects.of_question(question)
+
+    def follow(self, replies: ReadyReplies) -> None:
+        """Publishes all changes from now on."""
+        self.engine.keep_ready(replies)
+
+    def replies_valid_until(self) -> float:
+        """Until the lease ends."""
+        return self.engine.answers_until()
 
     # -- changing ----------------------------------------------------------------------------------------------------
 

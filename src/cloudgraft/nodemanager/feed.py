@@ -99,6 +99,9 @@ class Feed:
         if record.state is State.GONE:
             track.gone[record.name] = record
 
+    def on_forgotten(self, record: MachineRecord) -> None:
+        """Nothing: a front forgets by itself."""
+
     def on_groups(self) -> None:
         """Looks at what the autoscaler is told of groups; most of the time it is the same."""
         groups = self._engine.fleet.groups

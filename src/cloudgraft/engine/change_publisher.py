@@ -1,0 +1,84 @@
+"""Publishes what changes in the fleet, by the subjects that answers depend on.
+
+| subject | what depends on it |
+|---|---|
+| ``groups`` | the list of groups |
+| ``group/ID`` | what is said of one group: its bounds, template and options, and whether it is listed |
+| ``machines/ID`` | the target and the instances of one group |
+| ``node/ID`` | whose node it is that has this providerID, placeholder or name |
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.groups import Groups
+from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.sdk.ready_replies import Question, ReadyReplies
+from cloudgraft.sdk.types import NodeGroup, NodeRef
+from cloudgraft.store.records import MachineRecord
+
+__all__ = ["ChangePublisher", "of_node", "of_question"]
+
+_GROUPS: Final = "groups"
+_OF_MACHINES: Final = frozenset({"target_size", "instances"})
+
+
+def of_node(node: NodeRef, group: str) -> list[str]:
+    """What the group of a node depends on; ``group`` is that of the machine which was found for it, if one was."""
+    subjects = [f"node/{key}" for key in (node.provider_id, node.name) if key]
+    return [*subjects, f"group/{group}"] if group else subjects
+
+
+def of_question(question: Question) -> list[str]:
+    """What the answer to a question about groups depends on."""
+    if question.method == "node_groups":
+        return [_GROUPS]
+    subject = f"group/{question.group}"
+    return [subject, f"machines/{question.group}"] if question.method in _OF_MACHINES else [subject]
+
+
+class ChangePublisher:
+    """Follows one fleet, and publishes all that it is told of to one place."""
+
+    def __init__(self, fleet: Fleet, groups: Groups, replies: ReadyReplies) -> None:
+        self._fleet = fleet
+        self._groups = groups
+        self._replies = replies
+        self._listed: tuple[NodeGroup, ...] = ()
+        self._told: dict[str, tuple[NodeGroup, GroupSpec, bool]] = {}
+        self.on_reload()
+
+    def on_machine(self, record: MachineRecord) -> None:
+        """It is found by its ids from now on, and counts as what it is."""
+        self._replies.publish([f"machines/{record.group}", *_nodes(record)])
+
+    def on_forgotten(self, record: MachineRecord) -> None:
+        """Its ids may lead to another machine."""
+        self._replies.publish(_nodes(record))
+
+    def on_groups(self) -> None:
+        """Most of the time nothing is new: a Refresh that changes nothing drops nothing."""
+        told = self._present()
+        changed = [id_ for id_ in told.keys() | self._told.keys() if told.get(id_) != self._told.get(id_)]
+        subjects = [subject for id_ in changed for subject in (f"group/{id_}", f"machines/{id_}")]
+        if self._groups.shown != self._listed:
+            subjects.append(_GROUPS)
+        self._listed, self._told = self._groups.shown, told
+        if subjects:
+            self._replies.publish(subjects)
+
+    def on_reload(self) -> None:
+        """Anything may be different."""
+        self._listed, self._told = self._groups.shown, self._present()
+        self._replies.clear()
+
+    def _present(self) -> dict[str, tuple[NodeGroup, GroupSpec, bool]]:
+        groups = self._fleet.groups.items()
+        return {id_: (group.shown, group.spec, self._groups.is_shown(id_)) for id_, group in groups}
+
+
+def _nodes(record: MachineRecord) -> list[str]:
+    """All names under which a node of this machine may be asked for."""
+    return [f"node/{key}" for key in (record.provider_id, record.placeholder, record.name) if key]
