@@ -12,6 +12,8 @@
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make bench    speed against a bare gRPC server, as ratios
+#   make native   builds and installs the native transport; needs Rust's cargo
+#   make dist     sdists and wheels of both distributions, installed into an empty environment and served from there
 #   make run ARGS="serve --config cloudgraft.yaml"
 # The environment in .venv is made on first use from the locked requirements; a second run is fast.
 
@@ -28,8 +30,11 @@ CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
+NATIVE_VENV := .venv-native
+NATIVE := $(NATIVE_VENV)/.installed
+NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench native native-check dist run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -97,12 +102,21 @@ proto-check: $(PROTO)
 bench: $(DEV)
 	@$(BIN)/python -m bench $(ARGS_BENCH)
 
+native: $(VENV)/.native-installed
+
+native-check: $(NATIVE)
+	cd native && cargo fmt --check && cargo clippy --locked --release --all-targets -- -D warnings && cargo test --locked --release --quiet
+
+dist: $(CORE) $(NATIVE)
+	@rm -rf dist
+	@$(NATIVE_VENV)/bin/python -m scripts.make_dist
+
 format: $(DEV)
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) $(PROTO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) native/target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -128,4 +142,18 @@ $(DEV): requirements/dev.txt $(CORE)
 $(PROTO): requirements/proto.txt
 	@$(PYTHON) -m venv $(PROTO_VENV)
 	@$(PROTO_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/proto.txt
+	@touch $@
+
+$(NATIVE): requirements/native.txt
+	@$(PYTHON) -m venv $(NATIVE_VENV)
+	@$(NATIVE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/native.txt
+	@touch $@
+
+# The environment's other stamps stay as they are: make test and make demo take the transport where it is installed.
+$(VENV)/.native-installed: $(NATIVE_SOURCES) | $(CORE) $(NATIVE)
+	@command -v cargo >/dev/null || { echo "make native needs cargo, of Rust 1.88 or newer: https://rustup.rs" >&2; exit 1; }
+	@echo "building the native transport (minutes the first time) ..." >&2
+	@rm -rf $(NATIVE_VENV)/wheels
+	@cd native && ../$(NATIVE_VENV)/bin/maturin build --quiet --release --locked --interpreter ../$(BIN)/python --out ../$(NATIVE_VENV)/wheels
+	@$(PIP) install --no-deps --force-reinstall $(NATIVE_VENV)/wheels/*.whl
 	@touch $@

@@ -1,0 +1,180 @@
+//! The listening socket, and the thread on which all of its connections live.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdUnixListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
+
+use crate::connection;
+use crate::connections::Admission;
+use crate::handover::Event;
+use crate::metrics::count;
+use crate::shared::Shared;
+
+const BACKLOG: i32 = 1024;
+/// After a failed accept: the descriptors are used up, most likely.
+const PAUSE: Duration = Duration::from_millis(50);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+enum Socketed {
+    Tcp(std::net::TcpListener),
+    Unix(StdUnixListener),
+}
+
+/// A listener that accepts connections, and where it does.
+pub struct Listening {
+    pub address: String,
+    stop: Arc<Notify>,
+    report: Arc<Notify>,
+}
+
+impl Listening {
+    /// Opens the address and serves it on a thread of its own.
+    pub fn start(shared: Arc<Shared>, address: &str) -> io::Result<Self> {
+        let (socket, address) = bind(address)?;
+        let (stop, report) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (ready, is_ready) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stopped, reported) = (Arc::clone(&stop), Arc::clone(&report));
+        thread::Builder::new().name("listener".into()).spawn(move || {
+            runtime.block_on(async move {
+                shared.side.report().await;
+                let _ = ready.send(());
+                tokio::select! {
+                    () = accept_all(&shared, socket) => {}
+                    () = keep_reporting(&shared, &reported) => {}
+                    () = stopped.notified() => {}
+                }
+                shared.connections.wait_until_empty().await;
+                shared.outbox.push(Event::Stopped);
+            });
+        })?;
+        let _ = is_ready.blocking_recv();
+        Ok(Self { address, stop, report })
+    }
+
+    /// Accepts no more; connections end when their calls have.
+    pub fn stop(&self, shared: &Shared) {
+        shared.is_stopping.send_replace(true);
+        self.stop.notify_one();
+    }
+
+    /// Has the health service look at once.
+    pub fn report(&self) {
+        self.report.notify_one();
+    }
+}
+
+async fn keep_reporting(shared: &Shared, now: &Notify) {
+    loop {
+        let _ = timeout(REPORT_EVERY, now.notified()).await;
+        shared.side.report().await;
+    }
+}
+
+async fn accept_all(shared: &Arc<Shared>, socket: Socketed) {
+    match socket {
+        Socketed::Tcp(listener) => {
+            let Ok(listener) = TcpListener::from_std(listener) else { return };
+            loop {
+                match listener.accept().await {
+                    Ok((stream, peer)) => {
+                        let _ = stream.set_nodelay(true);
+                        admit(shared, &peer.ip().to_canonical().to_string(), peer_name(peer), stream);
+                    }
+                    Err(_) => sleep(PAUSE).await,
+                }
+            }
+        }
+        Socketed::Unix(listener) => {
+            let Ok(listener) = UnixListener::from_std(listener) else { return };
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => admit(shared, "local", "unix:".into(), stream),
+                    Err(_) => sleep(PAUSE).await,
+                }
+            }
+        }
+    }
+}
+
+fn admit<I>(shared: &Arc<Shared>, host: &str, peer: String, stream: I)
+where
+    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let ticket = match shared.connections.admit(host, shared.limits.connections) {
+        Admission::Admitted(ticket) => ticket,
+        Admission::Replaced(ticket) => {
+            count(&shared.refusals.too_many);
+            ticket
+        }
+        Admission::Refused => return count(&shared.refusals.too_many),
+    };
+    tokio::spawn(connection::serve(Arc::clone(shared), ticket, peer.into(), stream));
+}
+
+/// As gRPC names peers.
+fn peer_name(peer: SocketAddr) -> String {
+    match peer {
+        SocketAddr::V4(peer) => format!("ipv4:{peer}"),
+        SocketAddr::V6(peer) => format!("ipv6:%5B{}%5D:{}", peer.ip(), peer.port()),
+    }
+}
+
+fn bind(address: &str) -> io::Result<(Socketed, String)> {
+    if let Some(name) = address.strip_prefix("unix-abstract:") {
+        let listener = StdUnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?)?;
+        listener.set_nonblocking(true)?;
+        return Ok((Socketed::Unix(listener), address.to_owned()));
+    }
+    if let Some(path) = address.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        remove_stale(path)?;
+        let listener = StdUnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        return Ok((Socketed::Unix(listener), address.to_owned()));
+    }
+    let listener = bind_tcp(address)?;
+    let port = listener.local_addr()?.port();
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    Ok((Socketed::Tcp(listener), format!("{host}:{port}")))
+}
+
+/// A socket that a killed process left behind; one that answers is another server's.
+fn remove_stale(path: &str) -> io::Result<()> {
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+fn bind_tcp(address: &str) -> io::Result<std::net::TcpListener> {
+    let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+    for candidate in address.to_socket_addrs()? {
+        match bind_one(candidate) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
