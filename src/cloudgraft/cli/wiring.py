@@ -45,6 +45,7 @@ from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listener import Access
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.server.tls import TlsFiles
+from cloudgraft.server.transport import Transport
 from cloudgraft.service.merge import MergedProvider
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
@@ -169,6 +170,7 @@ def serve_options(config: Config) -> ServeOptions:
             handshake=server.limits.handshake.total_seconds(),
             idle=server.limits.idle.total_seconds(),
         ),
+        transport=Transport(server.transport),
     )
 
 

@@ -38,7 +38,7 @@ class AllowedClients:
         """No names mean that every client may call. ``watch`` is told where each call came from."""
         self._allowed = frozenset(allowed)
         self._watch = watch
-        self._logs: dict[tuple[str, ...], RateLimitedLog] = {}
+        self._log = RefusalLog()
 
     def guarded(self, service: grpc.GenericRpcHandler) -> grpc.GenericRpcHandler:
         """The same service, with the check in front of each method."""
@@ -84,21 +84,27 @@ class AllowedClients:
     async def _refused(self, names: tuple[str, ...], context: Context, method: str) -> None:
         peer = context.peer()
         self._watch.refused(peer)
-        told = ", ".join(names)
-        self._log_of(names).warning(
-            "refused a client that is not in allowedClients: %s",
-            told or "a certificate without a name",
-            extra={"peer": peer, "certificate": names, "rpc": method},
-        )
+        self._log.write(names, peer, method)
         await context.abort(
             grpc.StatusCode.PERMISSION_DENIED,
-            f"the client certificate ({told or 'without a name'}) is not in the server's allowedClients",
+            f"the client certificate ({', '.join(names) or 'without a name'}) is not in the server's allowedClients",
         )
 
-    def _log_of(self, names: tuple[str, ...]) -> RateLimitedLog:
-        """Once a minute for each client: a wrongly configured autoscaler calls hundreds of times."""
+
+class RefusalLog:
+    """Logs clients that are refused, once a minute each: a wrongly configured autoscaler calls hundreds of times."""
+
+    def __init__(self) -> None:
+        self._logs: dict[tuple[str, ...], RateLimitedLog] = {}
+
+    def write(self, names: tuple[str, ...], peer: str, method: str) -> None:
+        """Logs one refused call; ``names`` are those of the client's certificate."""
         whose = names if names in self._logs or len(self._logs) < _MOST_NAMED else ()
-        return self._logs.setdefault(whose, RateLimitedLog(log, per_minute=1))
+        self._logs.setdefault(whose, RateLimitedLog(log, per_minute=1)).warning(
+            "refused a client that is not in allowedClients: %s",
+            ", ".join(names) or "a certificate without a name",
+            extra={"peer": peer, "certificate": names, "rpc": method},
+        )
 
 
 class _Guarded(grpc.GenericRpcHandler):

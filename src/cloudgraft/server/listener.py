@@ -198,14 +198,20 @@ def _umask(mask: int | None) -> Iterator[None]:
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: CloudgraftError) -> None:
-    """Ends a call with an error's status; its name goes along, since some errors share a status."""
+    """Ends a call with an error's status."""
+    metadata = tuple(metadata_of(error))
+    await context.abort(_STATUS[StatusCode(error.status).value], fitting(error.message), metadata)
+
+
+def metadata_of(error: CloudgraftError) -> list[tuple[str, str]]:
+    """What goes along with an error's status: its name, since some errors share a status, and when to try again."""
     metadata = [("cloudgraft-error", error.slug)]
     if isinstance(error.retry_after, int | float) and math.isfinite(error.retry_after):
         metadata.append(("cloudgraft-retry-after", f"{error.retry_after:g}"))
-    await context.abort(_STATUS[StatusCode(error.status).value], _fitting(error.message), tuple(metadata))
+    return metadata
 
 
-def _fitting(message: str) -> str:
+def fitting(message: str) -> str:
     """The message as it fits into a header: gRPC sends every byte that is not printable ASCII as three."""
     length = 0
     for position, character in enumerate(message):

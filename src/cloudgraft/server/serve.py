@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listener import Access
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.signals import StopSignals
 from cloudgraft.server.tls import TlsFiles
+from cloudgraft.server.transport import AutoscalerServer, Transport, choose_transport, make_server
 from cloudgraft.service import CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
 
@@ -42,6 +42,7 @@ class ServeOptions:
     grace: float = 10.0  # seconds that calls in flight get at the end
     force_options: bool = False
     limits: ListenerLimits = ListenerLimits()  # noqa: RUF009 - frozen
+    transport: Transport = Transport.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Running:
     address: str
     ops_address: str | None
     service: CloudProviderService
-    server: GrpcServer
+    server: AutoscalerServer
+    transport: Transport
 
     async def drop_connections(self) -> None:
         """Ends all connections at once, so that clients connect anew: to the leader, when this one no longer leads.
@@ -87,7 +89,9 @@ async def running(
         insecure=options.insecure,
         limits=options.limits,
     )
-    server = GrpcServer(service, access, trouble=trouble)
+    transport = choose_transport(options.transport)
+    server = make_server(service, access, transport, trouble=trouble)
+    metrics.transport.labels(transport.value).set(1)
     tls = server.tls
     if tls is not None:
         service.metrics.certificate_expiry.set_function(lambda: tls.expires)
@@ -103,8 +107,9 @@ async def running(
         await server.start()
         stack.push_async_callback(server.stop, options.grace)
         phase = ""
-        up = Running(server.address, ops.address if ops else None, service, server)
-        log.info("serving", extra={"address": up.address, "tls": tls is not None, "ops": up.ops_address})
+        up = Running(server.address, ops.address if ops else None, service, server, transport)
+        about = {"address": up.address, "tls": tls is not None, "transport": transport.value, "ops": up.ops_address}
+        log.info("serving", extra=about)
         try:
             yield up
         finally:

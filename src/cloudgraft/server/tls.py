@@ -47,6 +47,11 @@ class ReloadingCredentials:
         self.reload()
         return self._loaded.expires
 
+    @property
+    def material(self) -> TlsMaterial:
+        """What was read last."""
+        return self._loaded
+
     def server_credentials(self) -> grpc.ServerCredentials:
         """What a gRPC listener takes; a client without a certificate of the authority fails in the handshake."""
         return grpc.dynamic_ssl_server_credentials(
