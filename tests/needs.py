@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pty
 import shutil
@@ -41,4 +42,7 @@ def needs_programs(*names: str) -> pytest.MarkDecorator:
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 needs_terminal = pytest.mark.skipif(
     not _has_terminals(), reason="no pseudo-terminal can be opened: is /dev/pts mounted?"
+)
+needs_native = pytest.mark.skipif(
+    importlib.util.find_spec("cloudgraft_native") is None, reason="cloudgraft-native is not installed: make native"
 )
