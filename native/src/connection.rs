@@ -15,16 +15,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::clock;
 use crate::connections::Ticket;
-use crate::grpc::{self, Code, Reply, ReplyBody, Status};
+use crate::grpc::{self, Code, Held, Reply, ReplyBody, Status};
 use crate::handover::{Answer, Call, Event, Identity, Keeping, Place, Refused};
 use crate::metrics::count;
+use crate::received::{Received, Watched};
 use crate::request_key::request_key;
 use crate::shared::{Method, Shared};
 use crate::side_services::SideServices;
@@ -40,6 +41,8 @@ const MOST_RESETS: usize = 50;
 /// What is read ahead of one stream, and of the connection.
 const WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// What a connection without calls gets to end, after it was told to.
+const LAST: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -62,6 +65,7 @@ where
     let secured = tokio::select! {
         secured = timeout_at(deadline, secured) => secured,
         () = close.notified() => return,
+        () = shared.stopping() => return,
     };
     match secured {
         Ok(Some((stream, identity))) => {
@@ -78,11 +82,11 @@ struct Connection {
     peer: Arc<str>,
     identity: Identity,
     began: Instant,
-    read: Arc<AtomicU64>,
-    /// Calls under way, health watches among them.
+    received: Arc<Received>,
+    /// Calls under way, watches of the health among them.
     open: AtomicUsize,
-    /// Unary calls under way, until the client has taken their answers.
-    open_unary: AtomicUsize,
+    /// Those of them that must end soon: until the client has taken their answers.
+    open_short: AtomicUsize,
     /// Milliseconds after `began` when a call last began or ended.
     moved: AtomicU64,
     refused: Mutex<(Instant, usize)>,
@@ -97,9 +101,9 @@ impl Connection {
             peer,
             identity,
             began,
-            read: Arc::default(),
+            received: Arc::default(),
             open: AtomicUsize::new(0),
-            open_unary: AtomicUsize::new(0),
+            open_short: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             refused: Mutex::new((began, 0)),
         })
@@ -110,7 +114,7 @@ impl Connection {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let limits = &self.shared.limits;
-        let io = TokioIo::new(Counted { io, read: Arc::clone(&self.read) });
+        let io = TokioIo::new(Watched::new(io, Arc::clone(&self.received)));
         let this = Arc::clone(&self);
         let serving = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -125,67 +129,69 @@ impl Connection {
             .keep_alive_timeout(PING_PATIENCE)
             .serve_connection(io, service_fn(move |request| Arc::clone(&this).respond(request)));
         tokio::pin!(serving);
-        let mut stopping = self.shared.is_stopping.subscribe();
         let mut is_ending = false;
         let mut look_at = handshake_ends;
         loop {
             tokio::select! {
-                _ = serving.as_mut() => return,
+                _ = serving.as_mut() => break,
                 () = self.ticket.close.notified() => return,
-                _ = stopping.wait_for(|is_stopping| *is_stopping), if !is_ending => {
+                () = self.shared.stopping(), if !is_ending => {
                     serving.as_mut().graceful_shutdown();
                     is_ending = true;
+                    look_at = Instant::now() + LAST;
                 }
-                () = sleep_until(look_at) => match self.look(Instant::now()) {
+                () = sleep_until(look_at) => match self.look(Instant::now(), is_ending) {
                     Look::Again(at) => look_at = at,
-                    Look::Idle => {
+                    Look::End if is_ending => return,
+                    Look::End => {
                         serving.as_mut().graceful_shutdown();
                         is_ending = true;
-                        look_at = Instant::now() + limits.handshake;
-                        self.moved();
+                        look_at = Instant::now() + LAST;
                     }
-                    Look::Cut => {
-                        count(&self.shared.refusals.too_slow);
-                        return;
-                    }
+                    Look::Cut => return count(&self.shared.refusals.too_slow),
                 },
             }
-            if is_ending && look_at <= Instant::now() {
-                return;
-            }
+        }
+        if self.received.is_flood() {
+            count(&self.shared.refusals.flood);
         }
     }
 
     /// Whether the connection may stay as it is, and when to look again.
-    fn look(&self, now: Instant) -> Look {
+    fn look(&self, now: Instant, is_ending: bool) -> Look {
         let limits = &self.shared.limits;
-        if self.read.load(Ordering::Relaxed) < FIRST_FRAME {
-            return Look::Cut;
+        if self.received.total() < FIRST_FRAME {
+            return if is_ending { Look::End } else { Look::Cut };
         }
         let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
-        if self.open_unary.load(Ordering::Relaxed) > 0 {
+        if self.open_short.load(Ordering::Relaxed) > 0 {
             let ends = moved + limits.stall;
-            return if now >= ends { Look::Cut } else { Look::Again(ends) };
+            let next = if is_ending { ends.min(now + LAST) } else { ends };
+            return if now >= ends { Look::Cut } else { Look::Again(next) };
+        }
+        if is_ending {
+            return Look::End; // a watch of the health would go on for ever
         }
         let ends = moved + limits.idle;
         if self.open.load(Ordering::Relaxed) > 0 {
             return Look::Again(now + limits.stall.min(limits.idle));
         }
         // A call may begin and stall at any time: not later than that it is looked at again.
-        if now >= ends { Look::Idle } else { Look::Again(ends.min(now + limits.stall)) }
+        if now >= ends { Look::End } else { Look::Again(ends.min(now + limits.stall)) }
     }
 
     fn moved(&self) {
         let milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved.store(milliseconds, Ordering::Relaxed);
+        self.received.reset();
     }
 
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<Counting>, std::convert::Infallible> {
-        let is_unary = self.shared.methods.contains_key(request.uri().path());
-        let open = OpenCall::new(Arc::clone(&self), is_unary);
+        let is_short = !SideServices::has(request.uri().path());
+        let open = OpenCall::new(Arc::clone(&self), is_short);
         let Ok(response) = contained(self.answer(request)).await;
         Ok(response.map(|body| Counting { body, _open: open }))
     }
@@ -221,7 +227,10 @@ impl Connection {
         let shared = &self.shared;
         let timeout = grpc::timeout_of(request.headers())?;
         let patience = timeout.map_or(shared.limits.handshake, |timeout| timeout.min(shared.limits.handshake));
-        let message = grpc::read_message(request.into_body(), shared.limits.message_bytes, patience).await?;
+        let mut held = Held::new(&shared.held_bytes);
+        let (body, limit) = (request.into_body(), shared.limits.message_bytes);
+        let on_data = |length| self.received.forgive(length);
+        let message = grpc::read_message(body, limit, patience, &mut held, on_data).await?;
         let mut keeping = None;
         if let Some(key) = request_key(method.key, method.number, &message) {
             match shared.table.find(&key) {
@@ -245,6 +254,7 @@ impl Connection {
             client: Arc::clone(&self.identity.names),
             seconds_left: timeout.map(|timeout| timeout.saturating_sub(began.elapsed()).as_secs_f64()),
             message,
+            held,
             answer: Mutex::new(Some(sender)),
             keeping,
             place,
@@ -286,7 +296,7 @@ impl Connection {
 
 enum Look {
     Again(Instant),
-    Idle,
+    End,
     Cut,
 }
 
@@ -315,22 +325,22 @@ impl Drop for Leaving<'_> {
 /// A call that is under way until its answer has been taken.
 struct OpenCall {
     connection: Arc<Connection>,
-    is_unary: bool,
+    is_short: bool,
 }
 
 impl OpenCall {
-    fn new(connection: Arc<Connection>, is_unary: bool) -> Self {
+    fn new(connection: Arc<Connection>, is_short: bool) -> Self {
         connection.open.fetch_add(1, Ordering::Relaxed);
-        connection.open_unary.fetch_add(usize::from(is_unary), Ordering::Relaxed);
+        connection.open_short.fetch_add(usize::from(is_short), Ordering::Relaxed);
         connection.moved();
-        Self { connection, is_unary }
+        Self { connection, is_short }
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
         self.connection.open.fetch_sub(1, Ordering::Relaxed);
-        self.connection.open_unary.fetch_sub(usize::from(self.is_unary), Ordering::Relaxed);
+        self.connection.open_short.fetch_sub(usize::from(self.is_short), Ordering::Relaxed);
         self.connection.moved();
     }
 }
@@ -354,52 +364,6 @@ impl Body for Counting {
 
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
-    }
-}
-
-/// Counts what is read, to tell a client that says nothing from one that does.
-struct Counted<I> {
-    io: I,
-    read: Arc<AtomicU64>,
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Counted<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let before = buffer.filled().len();
-        let result = Pin::new(&mut self.io).poll_read(context, buffer);
-        let read = u64::try_from(buffer.filled().len() - before).unwrap_or(0);
-        self.read.fetch_add(read, Ordering::Relaxed);
-        result
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<I> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, data)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
     }
 }
 

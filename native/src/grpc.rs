@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response};
 use http_body::{Body, Frame};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 
 /// gRPC's status codes, as far as this listener sends them by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,34 @@ impl Status {
 const PREFIX: usize = 5;
 /// Frames without data that one message may come with.
 const MOST_EMPTY_FRAMES: usize = 32;
+/// Bytes of the messages of all calls together: those of an autoscaler have a few kilobytes each.
+const MOST_HELD: usize = 64 * 1024 * 1024;
+
+/// What one call's message takes of the room for all messages, until it is dropped.
+pub struct Held {
+    all: Arc<AtomicUsize>,
+    mine: usize,
+}
+
+impl Held {
+    pub fn new(all: &Arc<AtomicUsize>) -> Self {
+        Self { all: Arc::clone(all), mine: 0 }
+    }
+
+    fn grow(&mut self, more: usize) -> Result<(), Status> {
+        self.mine += more;
+        if self.all.fetch_add(more, Ordering::Relaxed) + more > MOST_HELD {
+            return Err(Status::new(Code::ResourceExhausted, "the messages of all calls take too much memory"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.mine, Ordering::Relaxed);
+    }
+}
 
 /// A message as it goes over the wire.
 pub fn framed(message: &[u8]) -> Bytes {
@@ -50,18 +80,24 @@ pub fn framed(message: &[u8]) -> Bytes {
     data.freeze()
 }
 
-/// Reads the one message of a unary call, in the time that a client has to send it.
-pub async fn read_message<B>(body: B, limit: usize, patience: Duration) -> Result<Bytes, Status>
+/// Reads the one message of a unary call, in the time that a client has to send it. `on_data` is told of each piece.
+pub async fn read_message<B>(
+    body: B,
+    limit: usize,
+    patience: Duration,
+    held: &mut Held,
+    on_data: impl Fn(usize),
+) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    match tokio::time::timeout(patience, read_all(body, limit)).await {
+    match tokio::time::timeout(patience, read_all(body, limit, held, on_data)).await {
         Ok(result) => result.and_then(|data| only_message(&data, limit)),
         Err(_) => Err(Status::new(Code::DeadlineExceeded, "the message of the call did not arrive in time")),
     }
 }
 
-async fn read_all<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
+async fn read_all<B>(mut body: B, limit: usize, held: &mut Held, on_data: impl Fn(usize)) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -73,6 +109,8 @@ where
             return Err(Status::new(Code::Unavailable, "the call was cut off"));
         };
         let Ok(data) = frame.into_data() else { continue };
+        on_data(data.len());
+        held.grow(data.len())?;
         if data.is_empty() {
             empty += 1;
             if empty > MOST_EMPTY_FRAMES {
@@ -222,7 +260,8 @@ pub fn failed(status: &Status) -> Response<ReplyBody> {
 
 /// An answer to what is no gRPC call.
 pub fn refused(status: http::StatusCode) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::Empty);
+    let text = Full::from("only gRPC is served here\n");
+    let mut response = Response::new(ReplyBody::Tonic(tonic::body::Body::new(text)));
     *response.status_mut() = status;
     response
 }
@@ -243,10 +282,15 @@ fn percent_encoded(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::{Full, StreamBody};
+    use http_body_util::StreamBody;
 
     async fn read(data: &[u8], limit: usize) -> Result<Bytes, Status> {
-        read_message(Full::new(Bytes::copy_from_slice(data)), limit, Duration::from_secs(5)).await
+        read_body(Full::new(Bytes::copy_from_slice(data)), limit).await
+    }
+
+    async fn read_body<B: Body<Data = Bytes> + Unpin>(body: B, limit: usize) -> Result<Bytes, Status> {
+        let mut held = Held::new(&Arc::default());
+        read_message(body, limit, Duration::from_secs(5), &mut held, |_| {}).await
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
@@ -268,7 +312,7 @@ mod tests {
             let pieces = framed(b"hello").chunks(2).map(Bytes::copy_from_slice).collect::<Vec<_>>();
             let frames = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
             let body = StreamBody::new(Iter(frames));
-            assert_eq!(read_message(body, 5, Duration::from_secs(5)).await, Ok(Bytes::from_static(b"hello")));
+            assert_eq!(read_body(body, 5).await, Ok(Bytes::from_static(b"hello")));
         });
     }
 
@@ -286,9 +330,19 @@ mod tests {
         run(async {
             let frames = std::iter::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::new())));
             let body = StreamBody::new(Iter(frames));
-            let status = read_message(body, 5, Duration::from_secs(5)).await.expect_err("refused");
+            let status = read_body(body, 5).await.expect_err("refused");
             assert_eq!(status.code, Code::ResourceExhausted as i32);
         });
+    }
+
+    #[test]
+    fn messages_of_all_calls_are_bounded_together() {
+        let all = Arc::default();
+        let (mut first, mut second) = (Held::new(&all), Held::new(&all));
+        assert_eq!(first.grow(MOST_HELD), Ok(()));
+        assert!(second.grow(1).is_err());
+        drop((first, second));
+        assert_eq!(Held::new(&all).grow(MOST_HELD), Ok(()));
     }
 
     #[test]

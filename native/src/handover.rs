@@ -3,7 +3,7 @@
 //! No thread of ours ever waits for the interpreter: what Python has to do is put into a queue, and a byte in a socket
 //! wakes its event loop, which takes everything that is there.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-use crate::grpc::{self, Status};
+use crate::grpc::{self, Held, Status};
 use crate::table::{Key, Table};
 
 /// Refused calls that wait to be logged; beyond that they are only counted.
@@ -40,6 +40,8 @@ pub enum Answer {
 /// A queue of events, and the socket that tells Python of them.
 pub struct Outbox {
     queue: Mutex<VecDeque<Event>>,
+    /// By reason: what others that wait for the same join, until Python has taken it.
+    waiting: Mutex<HashMap<&'static str, watch::Receiver<()>>>,
     refused: AtomicUsize,
     sending: UnixStream,
     receiving: UnixStream,
@@ -50,7 +52,13 @@ impl Outbox {
         let (sending, receiving) = UnixStream::pair()?;
         sending.set_nonblocking(true)?;
         receiving.set_nonblocking(true)?;
-        Ok(Self { queue: Mutex::new(VecDeque::new()), refused: AtomicUsize::new(0), sending, receiving })
+        Ok(Self {
+            queue: Mutex::default(),
+            waiting: Mutex::default(),
+            refused: AtomicUsize::new(0),
+            sending,
+            receiving,
+        })
     }
 
     pub fn push(&self, event: Event) {
@@ -68,12 +76,33 @@ impl Outbox {
         }
     }
 
+    /// Ready when Python has done what there is to do before it. However many wait, there is one event for all.
+    pub async fn wait(&self, reason: &'static str) {
+        let mut done = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.entry(reason).or_insert_with(|| self.push_waiting(reason)).clone()
+        };
+        let _ = done.changed().await;
+    }
+
+    fn push_waiting(&self, reason: &'static str) -> watch::Receiver<()> {
+        let (sender, receiver) = watch::channel(());
+        self.push(Event::Waiting(Waiting { reason, go_on: Mutex::new(Some(sender)) }));
+        receiver
+    }
+
     pub fn take(&self) -> VecDeque<Event> {
         let mut bytes = [0; 64];
         while matches!((&self.receiving).read(&mut bytes), Ok(length) if length == bytes.len()) {}
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
         self.refused.store(0, Ordering::Relaxed);
-        std::mem::take(&mut queue)
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in &taken {
+            if let Event::Waiting(event) = event {
+                waiting.remove(event.reason); // who comes from now on waits for the next
+            }
+        }
+        taken
     }
 
     pub fn descriptor(&self) -> RawFd {
@@ -120,6 +149,7 @@ pub struct Call {
     #[pyo3(get)]
     pub seconds_left: Option<f64>,
     pub message: Bytes,
+    pub held: Held,
     pub answer: Mutex<Option<oneshot::Sender<Answer>>>,
     pub keeping: Option<Keeping>,
     pub place: Place,
@@ -175,22 +205,20 @@ impl Call {
     }
 }
 
-/// Something waits until Python has brought this listener up to date.
+/// Some wait until Python has brought this listener up to date.
 #[pyclass(frozen)]
 pub struct Waiting {
     /// "connection": its handshake uses the newest certificate. "health": the answer is the state of this moment.
     #[pyo3(get)]
     pub reason: &'static str,
-    pub go_on: Mutex<Option<oneshot::Sender<()>>>,
+    pub go_on: Mutex<Option<watch::Sender<()>>>,
 }
 
 #[pymethods]
 impl Waiting {
     /// Lets it go on.
     fn go_on(&self) {
-        if let Some(sender) = self.go_on.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = sender.send(());
-        }
+        self.go_on.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -206,6 +234,7 @@ pub struct Identity {
 pub struct Certificate {
     pub der: Vec<u8>,
     pub identity: Mutex<Option<oneshot::Sender<Identity>>>,
+    pub place: Place,
 }
 
 #[pymethods]

@@ -10,6 +10,7 @@ mod grpc;
 mod handover;
 mod listener;
 mod metrics;
+mod received;
 mod request_key;
 mod shared;
 mod side_services;
@@ -196,6 +197,13 @@ impl Listener {
     /// When the last call was answered from the table, in seconds since the epoch; 0 for never.
     fn last_call(&self) -> f64 {
         Duration::from_nanos(self.shared.last_call.load(Ordering::Relaxed)).as_secs_f64()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop();
+        self.drop_connections();
     }
 }
 

@@ -1,13 +1,17 @@
 //! The listening socket, and the thread on which all of its connections live.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::linux::fs::MetadataExt;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdUnixListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, oneshot};
@@ -26,7 +30,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 enum Socketed {
     Tcp(std::net::TcpListener),
-    Unix(StdUnixListener),
+    Unix(StdUnixListener, Option<SocketFile>),
 }
 
 /// A listener that accepts connections, and where it does.
@@ -39,7 +43,7 @@ pub struct Listening {
 impl Listening {
     /// Opens the address and serves it on a thread of its own.
     pub fn start(shared: Arc<Shared>, address: &str) -> io::Result<Self> {
-        let (socket, address) = bind(address)?;
+        let (sockets, address) = bind(address)?;
         let (stop, report) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (ready, is_ready) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -49,7 +53,7 @@ impl Listening {
                 shared.side.report().await;
                 let _ = ready.send(());
                 tokio::select! {
-                    () = accept_all(&shared, socket) => {}
+                    _ = join_all(sockets.into_iter().map(|socket| accept_all(&shared, socket))) => {}
                     () = keep_reporting(&shared, &reported) => {}
                     () = stopped.notified() => {}
                 }
@@ -94,7 +98,7 @@ async fn accept_all(shared: &Arc<Shared>, socket: Socketed) {
                 }
             }
         }
-        Socketed::Unix(listener) => {
+        Socketed::Unix(listener, _file) => {
             let Ok(listener) = UnixListener::from_std(listener) else { return };
             loop {
                 match listener.accept().await {
@@ -129,42 +133,73 @@ fn peer_name(peer: SocketAddr) -> String {
     }
 }
 
-fn bind(address: &str) -> io::Result<(Socketed, String)> {
+/// Opens an address: more than one socket if it is a name with several, such as localhost.
+fn bind(address: &str) -> io::Result<(Vec<Socketed>, String)> {
     if let Some(name) = address.strip_prefix("unix-abstract:") {
         let listener = StdUnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?)?;
         listener.set_nonblocking(true)?;
-        return Ok((Socketed::Unix(listener), address.to_owned()));
+        return Ok((vec![Socketed::Unix(listener, None)], address.to_owned()));
     }
     if let Some(path) = address.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);
         remove_stale(path)?;
         let listener = StdUnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
-        return Ok((Socketed::Unix(listener), address.to_owned()));
+        let file = SocketFile { path: path.into(), inode: std::fs::metadata(path)?.st_ino() };
+        return Ok((vec![Socketed::Unix(listener, Some(file))], address.to_owned()));
     }
-    let listener = bind_tcp(address)?;
-    let port = listener.local_addr()?.port();
+    let (listeners, port) = bind_tcp(address)?;
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    Ok((Socketed::Tcp(listener), format!("{host}:{port}")))
+    Ok((listeners.into_iter().map(Socketed::Tcp).collect(), format!("{host}:{port}")))
 }
 
-/// A socket that a killed process left behind; one that answers is another server's.
+/// A socket in the file system, which goes with its listener unless another one has taken its place.
+struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::metadata(&self.path).is_ok_and(|found| found.st_ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A socket that a killed process left behind; one that answers is another server's, and other files are not ours.
 fn remove_stale(path: &str) -> io::Result<()> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     match std::os::unix::net::UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if is_socket && error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Ok(()),
     }
 }
 
-fn bind_tcp(address: &str) -> io::Result<std::net::TcpListener> {
+/// All addresses of a name, on one port. One that this host does not have is left out; one that is taken is not.
+fn bind_tcp(address: &str) -> io::Result<(Vec<std::net::TcpListener>, u16)> {
     let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
-    for candidate in address.to_socket_addrs()? {
-        match bind_one(candidate) {
-            Ok(listener) => return Ok(listener),
+    let (mut listeners, mut port) = (Vec::new(), None);
+    for mut candidate in address.to_socket_addrs()? {
+        candidate.set_port(port.unwrap_or(candidate.port()));
+        match bind_one(candidate).or_else(|error| bind_without_ipv6(candidate, error)) {
+            Ok(listener) => {
+                port = Some(listener.local_addr()?.port());
+                listeners.push(listener);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
             Err(error) => failure = error,
         }
     }
-    Err(failure)
+    port.map(|port| (listeners, port)).ok_or(failure)
+}
+
+/// "[::]" means all addresses, also on a host whose kernel has no IPv6.
+fn bind_without_ipv6(address: SocketAddr, error: io::Error) -> io::Result<std::net::TcpListener> {
+    if address.ip().is_unspecified() && address.is_ipv6() && error.kind() != io::ErrorKind::AddrInUse {
+        return bind_one((Ipv4Addr::UNSPECIFIED, address.port()).into());
+    }
+    Err(error)
 }
 
 fn bind_one(address: SocketAddr) -> io::Result<std::net::TcpListener> {

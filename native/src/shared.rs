@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use tokio::sync::{oneshot, watch};
 
 use crate::connections::Connections;
-use crate::handover::{Certificate, Event, Identity, Outbox, Waiting};
+use crate::handover::{Certificate, Event, Identity, Outbox, Place};
 use crate::metrics::{Histogram, Refusals};
 use crate::request_key::KeyKind;
 use crate::side_services::SideServices;
@@ -56,11 +56,14 @@ pub struct Shared {
     pub refusals: Refusals,
     pub side: SideServices,
     pub open_calls: Arc<AtomicUsize>,
+    /// Bytes of the messages of all calls, those that are still being read among them.
+    pub held_bytes: Arc<AtomicUsize>,
     /// Of the last call that was answered from the table, since the epoch.
     pub last_call: AtomicU64,
     pub is_stopping: watch::Sender<bool>,
     tls: RwLock<Option<Arc<ServerConfig>>>,
     identities: Mutex<LruCache<Vec<u8>, Identity>>,
+    unknown: Arc<AtomicUsize>,
     numbers: AtomicU64,
 }
 
@@ -81,10 +84,12 @@ impl Shared {
             refusals: Refusals::default(),
             side,
             open_calls: Arc::default(),
+            held_bytes: Arc::default(),
             last_call: AtomicU64::new(0),
             is_stopping: watch::Sender::new(false),
             tls: RwLock::new(None),
             identities: Mutex::new(LruCache::new(MOST_IDENTITIES.try_into().expect("not zero"))),
+            unknown: Arc::default(),
             numbers: AtomicU64::new(0),
         }
     }
@@ -97,6 +102,11 @@ impl Shared {
         *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(config);
     }
 
+    /// Ready once the listener is being stopped.
+    pub async fn stopping(&self) {
+        let _ = self.is_stopping.subscribe().wait_for(|is_stopping| *is_stopping).await;
+    }
+
     /// What the next handshake begins with, after Python has looked whether there is a new certificate.
     pub async fn current_tls(&self) -> Option<Arc<ServerConfig>> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).as_ref()?;
@@ -106,9 +116,7 @@ impl Shared {
 
     /// Waits until Python has brought this listener up to date, but not for long.
     pub async fn wait_for_python(&self, reason: &'static str) {
-        let (sender, receiver) = oneshot::channel();
-        self.outbox.push(Event::Waiting(Waiting { reason, go_on: Mutex::new(Some(sender)) }));
-        let _ = tokio::time::timeout(PATIENCE, receiver).await;
+        let _ = tokio::time::timeout(PATIENCE, self.outbox.wait(reason)).await;
     }
 
     /// Whose certificate this is. Python says so once; a certificate that it cannot read is nobody's.
@@ -117,8 +125,10 @@ impl Shared {
         if known.is_some() {
             return known;
         }
+        let place = Place::take(&self.unknown, self.limits.connections)?;
         let (sender, receiver) = oneshot::channel();
-        self.outbox.push(Event::Certificate(Certificate { der: der.to_vec(), identity: Mutex::new(Some(sender)) }));
+        let identity = Mutex::new(Some(sender));
+        self.outbox.push(Event::Certificate(Certificate { der: der.to_vec(), identity, place }));
         let identity = receiver.await.ok()?;
         let mut identities = self.identities.lock().unwrap_or_else(PoisonError::into_inner);
         identities.put(der.to_vec(), identity.clone());

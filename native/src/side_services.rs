@@ -55,6 +55,11 @@ impl SideServices {
         })
     }
 
+    /// Whether a path is of one of these: their calls may last.
+    pub fn has(path: &str) -> bool {
+        path.starts_with("/grpc.health.v1.Health/") || path.starts_with("/grpc.reflection.")
+    }
+
     /// The service of a path, if it is one of these.
     pub fn find(&self, path: &str) -> Option<Service> {
         let (service, _) = path.strip_prefix('/')?.split_once('/')?;
