@@ -163,6 +163,9 @@ def _channel_options(config: CloudConfig) -> list[tuple[str, int | str]]:
     if config.is_encrypted:
         # The name that the server's certificate must carry: as in Go the host of the address, unless told otherwise.
         options.append(("grpc.ssl_target_name_override", config.server_name or config.address.host))
+    if config.address.is_unix and not config.is_encrypted:
+        # As Go does. The library would send the path, which is no valid name of a host, and some servers refuse it.
+        options.append(("grpc.default_authority", "localhost"))
     if config.address.is_loopback:
         # Go never sends calls to this machine through a proxy of the environment; gRPC's library would.
         options.append(("grpc.enable_http_proxy", 0))

@@ -108,17 +108,20 @@ class NativeServer:
         """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
         deadline = time.monotonic() + grace
         self._is_stopping = True
+        if self._beating is not None:  # it was started
+            await self._close(grace)
+            self._beating.cancel()
+        await self._service.close(max(0.0, deadline - time.monotonic()))
+
+    async def _close(self, grace: float) -> None:
         self._beat()
         self._native.stop()
         if not await self._has_stopped(grace):
             self._native.drop_connections()
             await self._has_stopped(_LAST)
-        if self._beating is not None:
-            self._beating.cancel()
         asyncio.get_running_loop().remove_reader(self._native.fileno())
         for task in list(self._tasks.values()):
             task.cancel()
-        await self._service.close(max(0.0, deadline - time.monotonic()))
 
     async def _has_stopped(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
@@ -177,8 +180,7 @@ class NativeServer:
             if isinstance(event, native.Call):
                 self._tasks[event.number] = asyncio.create_task(self._answer(event))
             elif isinstance(event, native.Cancelled):
-                if (cancelled := self._tasks.get(event.number)) is not None:
-                    cancelled.cancel()
+                self._cancel(event.number)
             elif isinstance(event, native.Waiting):
                 self._bring_up_to_date(event.reason)
                 event.go_on()
@@ -191,6 +193,13 @@ class NativeServer:
             elif isinstance(event, native.Stopped):
                 self._stopped.set()
 
+    def _cancel(self, number: int) -> None:
+        task = self._tasks.get(number)
+        if task is not None:
+            # A task that is cancelled before its first step never comes to its own end.
+            task.add_done_callback(lambda _: self._tasks.pop(number, None))
+            task.cancel()
+
     def _bring_up_to_date(self, reason: str) -> None:
         if reason == "health":
             self._beat()
@@ -201,12 +210,15 @@ class NativeServer:
         call = Call(event.peer, lambda: event.client, event.seconds_left)
         try:
             message, subjects = await self._service.handle_to_keep(event.method, event.message, call)
+            event.reply(message, None if subjects is None else list(subjects))
         except CloudgraftError as error:
             event.fail(StatusCode(error.status).value, fitting(error.message), metadata_of(error))
-        else:
-            event.reply(message, None if subjects is None else list(subjects))
+        except BaseException:
+            # At once: whoever keeps the exception keeps the call too, and its caller would wait.
+            event.fail(StatusCode.INTERNAL.value, "the call was given up: the server's log has the details", [])
+            raise
         finally:
-            del self._tasks[event.number]
+            self._tasks.pop(event.number, None)
 
     def _identify(self, event: native.Certificate) -> None:
         try:
