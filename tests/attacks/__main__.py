@@ -16,7 +16,8 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tests.attacks.attacks import ATTACKS, Target, attack
+from tests.attacks.attacks import ATTACKS, attack
+from tests.attacks.http2 import Target
 from tests.attacks.victim import Probes, Setting, descriptors, get, memory, probe
 from tests.cli.serve_process import ServeProcess
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 
 __all__ = [
     "ACK",
@@ -18,11 +20,14 @@ __all__ = [
     "headers",
     "ping",
     "reset",
+    "settings",
     "split",
+    "window_update",
 ]
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x6, 0x9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+INITIAL_WINDOW_SIZE = 0x4
 END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
 _CANCEL = 8
@@ -49,8 +54,16 @@ def continuation(stream: int, block: bytes, *, ends_headers: bool = False) -> by
     return frame(CONTINUATION, END_HEADERS if ends_headers else 0, stream, block)
 
 
-def data(stream: int, payload: bytes) -> bytes:
-    return frame(DATA, 0, stream, payload)
+def data(stream: int, payload: bytes, *, ends_stream: bool = False) -> bytes:
+    return frame(DATA, END_STREAM if ends_stream else 0, stream, payload)
+
+
+def settings(values: Mapping[int, int] = MappingProxyType({})) -> bytes:
+    return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", name, value) for name, value in values.items()))
+
+
+def window_update(stream: int, more: int) -> bytes:
+    return frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", more))
 
 
 def reset(stream: int) -> bytes:

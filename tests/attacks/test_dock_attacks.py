@@ -19,7 +19,7 @@ from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.wire.dock import V1_SERVICE
 from cloudgraft.wire.driver import SERVICE as DRIVER_SERVICE
 from tests.attacks import frames
-from tests.attacks.attacks import Http2, Target, Toll, flood
+from tests.attacks.http2 import Http2, Target, Toll, flood
 from tests.conditions import until
 from tests.dock.hub.hub_rig import SomeClasses
 

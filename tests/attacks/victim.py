@@ -15,7 +15,7 @@ import grpc.aio
 
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.wire.externalgrpc import RPCS
-from tests.attacks.attacks import Target
+from tests.attacks.http2 import Target
 
 __all__ = ["Probes", "Setting", "descriptors", "get", "memory", "probe"]
 

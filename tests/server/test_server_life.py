@@ -24,7 +24,6 @@ from cloudgraft.sdk import (
     RateLimitedError,
     UnavailableError,
 )
-from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.listener import Access
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import ServeOptions
@@ -32,6 +31,7 @@ from cloudgraft.service import CloudProviderService
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Served, serving
 from cloudgraft.wire.externalgrpc import RPCS, SERVICE
 from tests.conditions import until
+from tests.transports import server_of
 
 
 def memory() -> MemoryProvider:
@@ -134,7 +134,7 @@ async def test_a_message_of_any_kind_and_length_arrives_as_the_right_error(messa
 async def test_a_stop_lets_calls_in_flight_end_and_refuses_new_ones() -> None:
     provider = memory()
     service = CloudProviderService(provider)
-    server = GrpcServer(service, Access(listen="127.0.0.1:0"))
+    server = server_of(service, Access(listen="127.0.0.1:0"))
     await server.start()
     hold = provider.log.hold_next("increase_size")
     async with grpc.aio.insecure_channel(server.address) as channel:
@@ -161,7 +161,7 @@ async def test_a_stop_lets_calls_in_flight_end_and_refuses_new_ones() -> None:
 
 async def test_a_port_that_is_taken_is_a_clear_error() -> None:
     async with serving(memory()) as served:
-        second = GrpcServer(CloudProviderService(memory()), Access(listen=served.address))
+        second = server_of(CloudProviderService(memory()), Access(listen=served.address))
         with pytest.raises(UnavailableError, match="is another program using it"):
             await second.start()
 

@@ -27,6 +27,7 @@ from cloudgraft.service import CloudProviderService
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider
 from cloudgraft.wire.externalgrpc import RPCS, SERVICE
 from tests.conditions import until
+from tests.transports import server_of
 
 ADD_ONE = b"\x08\x01\x12\x01a"  # IncreaseSize of the group "a" by one
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -116,7 +117,7 @@ async def test_many_at_once_are_as_good_as_one() -> None:
 async def test_mtls_and_the_newest_certificate_hold_for_the_new_connections(tmp_path: Path) -> None:
     bundle = create_bundle(tmp_path, hosts=["127.0.0.1"])
     files = TlsFiles(cert=bundle.server_cert, key=bundle.server_key, client_ca=bundle.ca_cert)
-    server = GrpcServer(CloudProviderService(memory()), Access(listen="127.0.0.1:0", tls=files))
+    server = server_of(CloudProviderService(memory()), Access(listen="127.0.0.1:0", tls=files))
     await server.start()
     try:
         mtls = f"address: {server.address}\ncert: {bundle.client_cert}\nkey: {bundle.client_key}\n"
@@ -135,7 +136,7 @@ async def test_mtls_and_the_newest_certificate_hold_for_the_new_connections(tmp_
 
 async def test_a_unix_socket_is_there_again(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    server = GrpcServer(CloudProviderService(memory()), Access(listen=f"unix:{path}"))
+    server = server_of(CloudProviderService(memory()), Access(listen=f"unix:{path}"))
     await server.start()
     try:
         async with connect(f"unix:{path}") as connection:
@@ -190,7 +191,7 @@ async def test_a_caller_that_is_cancelled_does_not_leave_the_address_closed() ->
 
 async def test_while_stopping_it_only_ends_sooner() -> None:
     provider = memory()
-    server = GrpcServer(CloudProviderService(provider), Access(listen="127.0.0.1:0"))
+    server = server_of(CloudProviderService(provider), Access(listen="127.0.0.1:0"))
     await server.drop_connections()  # nor does it harm one that was not started
     await server.start()
     hold = provider.log.hold_next("increase_size")

@@ -29,13 +29,13 @@ from cloudgraft.sdk import (
     UnavailableError,
 )
 from cloudgraft.server.clients import client_names
-from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.listener import Access
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 from cloudgraft.service import CloudProviderService
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Served, serving
 from tests.conditions import until
+from tests.transports import server_of
 
 ALLOWED = "cluster-autoscaler-grpc-client"
 
@@ -260,19 +260,19 @@ def test_files_that_cannot_be_used_are_refused_at_start_and_keys_are_not_shown(t
 def test_without_tls_only_loopback_is_served(listen: str) -> None:
     service = CloudProviderService(memory())
     with pytest.raises(InvalidArgumentError, match="refusing to serve"):
-        GrpcServer(service, Access(listen=listen))
-    GrpcServer(service, Access(listen=listen, insecure=True))
+        server_of(service, Access(listen=listen))
+    server_of(service, Access(listen=listen, insecure=True))
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.8.8.8:0", "[::1]:0", "localhost:0", "unix:/tmp/x.sock"])
 def test_loopback_is_served_without_tls(listen: str) -> None:
-    GrpcServer(CloudProviderService(memory()), Access(listen=listen))
+    server_of(CloudProviderService(memory()), Access(listen=listen))
 
 
 @pytest.mark.parametrize("listen", ["", "8086", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
 def test_an_address_that_is_none_is_refused(listen: str) -> None:
     with pytest.raises(InvalidArgumentError, match="host:port"):
-        GrpcServer(CloudProviderService(memory()), Access(listen=listen))
+        server_of(CloudProviderService(memory()), Access(listen=listen))
 
 
 def test_one_name_in_place_of_a_list_of_allowed_clients_is_refused(tmp_path: Path) -> None:
@@ -307,4 +307,4 @@ def test_names_come_from_the_certificate_and_not_from_what_grpc_cuts_them_to() -
 
 def test_allowed_clients_without_tls_make_no_sense_and_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="allowedClients needs TLS"):
-        GrpcServer(CloudProviderService(memory()), Access(listen="127.0.0.1:0", allowed_clients=["x"]))
+        server_of(CloudProviderService(memory()), Access(listen="127.0.0.1:0", allowed_clients=["x"]))
