@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tests.attacks.victim import Probes, Setting, descriptors, get, memory, prob
 from tests.cli.serve_process import ServeProcess
 
 # connections that each attack opens, unless told otherwise
-CONNECTIONS = {"slow-headers": 200, "idle-after-handshake": 1500, "silent": 5000, "large-headers": 10}
+CONNECTIONS = {"slow-headers": 200, "idle-after-handshake": 1500, "silent": 10_000, "large-headers": 10}
 
 
 def main() -> None:
@@ -37,10 +38,10 @@ def main() -> None:
     parser.add_argument("--as-attacker", default="")
     given = parser.parse_args()
     if given.as_attacker:
-        kind, settings = json.loads(given.as_attacker)
+        kinds, settings = json.loads(given.as_attacker)
         for name in ("ca", "cert", "key"):
             settings[name] = Path(settings[name]) if settings[name] else None
-        print(json.dumps(asdict(asyncio.run(attack(kind, Target(**settings))))))
+        print(json.dumps(asyncio.run(_attack(kinds, Target(**settings)))))
         return
     for kind in given.attacks or ATTACKS:
         with tempfile.TemporaryDirectory() as directory:
@@ -51,14 +52,21 @@ def main() -> None:
                 connections=given.connections or CONNECTIONS.get(kind, 1),
                 streams=given.streams,
             )
-            run(kind, target, setting, files=given.files).show()
+            run([kind], target, setting, files=given.files).show()
+
+
+async def _attack(kinds: Sequence[str], target: Target) -> dict[str, object]:
+    async def one(kind: str) -> dict[str, object]:
+        return {name: value for name, value in asdict(await attack(kind, target)).items() if value}
+
+    return dict(zip(kinds, await asyncio.gather(*map(one, kinds)), strict=True))
 
 
 @dataclass
 class Outcome:
-    """What one attack did to a server."""
+    """What attacks did to a server."""
 
-    kind: str
+    kinds: Sequence[str]
     before: int  # MB
     peak: int
     after: int
@@ -72,18 +80,18 @@ class Outcome:
         probes = self.probes
         total, new = probes.ok + probes.failed, probes.new_ok + probes.new_failed
         print(
-            f"{self.kind}: memory {self.before} -> peak {self.peak} -> {self.after} MB; "
+            f"{', '.join(self.kinds)}: memory {self.before} -> peak {self.peak} -> {self.after} MB; "
             f"probes failed {probes.failed}/{total} (slowest {probes.slowest:.2f} s), "
             f"on new connections {probes.new_failed}/{new} (slowest {probes.slowest_new:.2f} s); "
             f"descriptors {self.descriptors}; readyz {self.ready}"
         )
-        print("    attacker:", {name: value for name, value in self.toll.items() if value})
+        print("    attacker:", self.toll)
         if probes.reasons:
             print("    failures:", probes.reasons)
         print(*self.refused, sep="\n    ", flush=True)
 
 
-def run(kind: str, target: Target, setting: Setting, *, files: int = 0) -> Outcome:
+def run(kinds: Sequence[str], target: Target, setting: Setting, *, files: int = 0) -> Outcome:
     """Starts a server, attacks it from another process, and calls it as the autoscaler does meanwhile."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files or hard, hard))
@@ -94,7 +102,7 @@ def run(kind: str, target: Target, setting: Setting, *, files: int = 0) -> Outco
         asyncio.run(probe(address, setting, 1.0))
         before = memory(server.pid)
         aimed = replace(target, port=int(address.rpartition(":")[2]))
-        order = json.dumps([kind, asdict(aimed)], default=str)
+        order = json.dumps([kinds, asdict(aimed)], default=str)
         attacker = subprocess.Popen(
             [sys.executable, "-m", "tests.attacks", "--as-attacker", order], stdout=subprocess.PIPE, text=True
         )
@@ -105,7 +113,7 @@ def run(kind: str, target: Target, setting: Setting, *, files: int = 0) -> Outco
         refused = [
             text for text in lines if text.startswith("cloudgraft_refused_clients_total") and text[-4:] != " 0.0"
         ]
-        return Outcome(kind, before, peak, memory(server.pid), probes, most, ready, toll, ["", *refused])
+        return Outcome(kinds, before, peak, memory(server.pid), probes, most, ready, toll, ["", *refused])
 
 
 async def _meanwhile(address: str, ops: str, pid: int, setting: Setting, seconds: float) -> tuple[Probes, int, str]:

@@ -89,6 +89,8 @@ class Http2:
         return self.last_stream
 
     async def write(self, payload: bytes) -> None:
+        if self._writer.is_closing():
+            raise ConnectionResetError("the server has closed it")
         self._writer.write(payload)
         await self._writer.drain()
 

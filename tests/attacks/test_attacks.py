@@ -9,92 +9,18 @@ import asyncio
 import logging
 import socket
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
-from cloudgraft.certs.authority import issue_client
 from cloudgraft.server.limits import ListenerLimits
-from cloudgraft.server.serve import ServeOptions
-from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Served, serving
 from tests.attacks import frames
-from tests.attacks.http2 import METHOD, Http2, Target, Toll, flood
+from tests.attacks.http2 import flood
+from tests.attacks.place import BLOCK, attacked, connected, idle_connections
 from tests.conditions import until
-
-ALLOWED = "cluster-autoscaler-grpc-client"
-BLOCK = frames.header_block(METHOD)
-SMALL = ListenerLimits(connections=16, streams=50, handshake=5.0)
-
-
-@dataclass
-class Place:
-    """A server with mTLS, and a client that its authority knows and its list does not."""
-
-    served: Served
-    provider: MemoryProvider
-    stranger: tuple[Path, Path]
-
-    @property
-    def address(self) -> tuple[str, int]:
-        host, _, port = self.served.address.rpartition(":")
-        return host, int(port)
-
-    def target(self, *, allowed: bool = False) -> Target:
-        certs = self.served.certificates
-        assert certs is not None
-        cert, key = (certs.client_cert, certs.client_key) if allowed else self.stranger
-        return Target(host=self.address[0], port=self.address[1], ca=certs.ca_cert, cert=cert, key=key)
-
-    def refused(self, reason: str, listener: str = "autoscaler") -> float:
-        registry = self.served.service.metrics.registry
-        labels = {"listener": listener, "reason": reason}
-        return registry.get_sample_value("cloudgraft_refused_clients_total", labels) or 0.0
-
-    def value(self, name: str, **labels: str) -> float:
-        return self.served.service.metrics.registry.get_sample_value(name, labels) or 0.0
-
-    async def call(self, method: str = METHOD) -> None:
-        """A call of the autoscaler, on a connection of its own."""
-        certs = self.served.certificates
-        assert certs is not None
-        credentials = grpc.ssl_channel_credentials(
-            certs.ca_cert.read_bytes(), certs.client_key.read_bytes(), certs.client_cert.read_bytes()
-        )
-        options = (("grpc.use_local_subchannel_pool", 1),)
-        async with grpc.aio.secure_channel(self.served.address, credentials, options=options) as channel:
-            call: Any = channel.unary_unary(method)
-            await call(b"", timeout=20)
-
-
-@asynccontextmanager
-async def attacked(directory: Path, limits: ListenerLimits = SMALL) -> AsyncIterator[Place]:
-    provider = MemoryProvider(MemoryOptions(groups=[MemoryGroup(id="a")]))
-    options = ServeOptions(allowed_clients=[ALLOWED], limits=limits, ops="127.0.0.1:0")
-    async with serving(provider, options, mtls_in=directory) as served:
-        yield Place(served, provider, issue_client(directory, "somebody-else"))
-
-
-@asynccontextmanager
-async def connected(place: Place, *, allowed: bool = False) -> AsyncIterator[tuple[Http2, Toll]]:
-    toll = Toll()
-    connection = Http2(place.target(allowed=allowed), toll)
-    try:
-        await connection.open()
-        yield connection, toll
-    finally:
-        await connection.close()
-
-
-@contextmanager
-def idle_connections(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(count)]
+from tests.transports import NATIVE
 
 
 async def test_a_stranger_is_refused_at_the_headers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,14 +84,7 @@ async def test_streams_that_are_reset_at_once_do_not_pile_up(tmp_path: Path) -> 
                 streams = [connection.next_stream() for _ in range(50)]
                 await connection.write(b"".join(frames.headers(one, BLOCK) + frames.reset(one) for one in streams))
             await place.call()
-        await until(lambda: _calls_under_way() == 0, what="nothing is left of them")
-
-
-def _calls_under_way() -> int:
-    return sum(
-        task.get_name() == "rpc_task" or getattr(task.get_coro(), "__name__", "") == "_answer"
-        for task in asyncio.all_tasks()
-    )
+        await until(lambda: place.tasks() == 0, what="nothing is left of them")
 
 
 async def test_headers_without_end_are_refused(tmp_path: Path) -> None:
@@ -184,15 +103,16 @@ async def test_headers_without_end_are_refused(tmp_path: Path) -> None:
         await place.call()
 
 
-async def test_idle_connections_do_not_lock_the_autoscaler_out(tmp_path: Path) -> None:
+async def test_idle_connections_do_not_lock_the_autoscaler_out(tmp_path: Path, transport: str) -> None:
+    most = 16 if transport == NATIVE else 8  # grpcio cannot make room for one that comes, so it keeps some
     async with attacked(tmp_path) as place:
         async with connected(place, allowed=True) as (lasting, toll):
-            call = frames.headers(lasting.next_stream(), BLOCK) + frames.data(lasting.last_stream, b"\0" * 5)
-            await lasting.write(call)
+            headers = frames.headers(lasting.next_stream(), BLOCK)
+            await lasting.write(headers + frames.data(lasting.last_stream, b"\0" * 5, ends_stream=True))
             await until(lambda: toll.answered > 0, what="it is known as one that may call")
             with idle_connections(place.address, 60):
                 await until(lambda: place.refused("too_many") > 0, what="some are closed")
-                await until(lambda: place.value("cloudgraft_connections", listener="autoscaler") <= 8, what="room")
+                await until(lambda: place.value("cloudgraft_connections", listener="autoscaler") <= most, what="room")
                 await place.call()
                 assert lasting.is_open
         assert place.value("cloudgraft_connections_limit", listener="autoscaler") == 16

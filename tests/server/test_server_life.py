@@ -141,7 +141,7 @@ async def test_a_stop_lets_calls_in_flight_end_and_refuses_new_ones() -> None:
         call: Any = channel.unary_unary(RPCS["NodeGroupIncreaseSize"].path)
         in_flight = asyncio.ensure_future(call(b"\x08\x01\x12\x01a", timeout=10))
         await until(lambda: provider.log.count("increase_size") == 1)
-        stopping = asyncio.create_task(server.stop(10))
+        stopping = asyncio.ensure_future(server.stop(10))
 
         async def refused() -> bool:
             async with Connection(CloudConfig.parse(f"address: {server.address}")) as fresh:

@@ -198,7 +198,7 @@ async def test_while_stopping_it_only_ends_sooner() -> None:
     async with grpc.aio.insecure_channel(server.address) as channel:
         in_flight = asyncio.ensure_future(method(channel, "NodeGroupIncreaseSize")(ADD_ONE, timeout=20))
         await until(lambda: provider.log.count("increase_size") == 1)
-        stopping = asyncio.create_task(server.stop(600))
+        stopping = asyncio.ensure_future(server.stop(600))
         await until(lambda: _refuses(server.address))
         await server.drop_connections()
         with pytest.raises(grpc.aio.AioRpcError):
