@@ -25,6 +25,8 @@ from bench.in_process import Steps, measure_steps
 from bench.measure import CLIENTS, Memory, Plan, Row, measure_size
 from bench.node_manager import QUICK_MANAGER, ManagerPlan, manager_as_json, print_manager_tables, run_manager
 from bench.report import LIMIT, Report, as_json, print_tables
+from bench.transport_measure import TransportPlan, measure_transports
+from bench.transport_report import QUICK_TRANSPORT, TransportReport, print_transport_tables, transport_as_json
 from cloudgraft.certs.authority import DEFAULT_HOSTS, create_bundle
 
 _SIZES = (1000, 5000)
@@ -49,10 +51,10 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help="How often to take turns: 50 times, with --dock and --clouds 10, --discovery 20 times.",
+    help="How often to take turns: 50 times, with --dock, --clouds and --transport 10, --discovery 20 times.",
 )
 @click.option(
-    "--calls", type=click.IntRange(min=8), default=100, show_default=True, help="Per server, scenario and round."
+    "--calls", type=click.IntRange(min=8), help="Per server, scenario and round: 100, with --transport 1,000."
 )
 @click.option("--mtls", is_flag=True, help="Both servers with mTLS, ours with a list of allowed clients too.")
 @click.option(
@@ -73,6 +75,12 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
 @click.option(
     "--clouds", is_flag=True, help="Measure the drivers of clouds instead: their lists, and what an engine asks."
 )
+@click.option(
+    "--transport", is_flag=True, help="Measure cloudgraft serve over both transports instead, against a server in Go."
+)
+@click.option(
+    "--nodes", type=click.IntRange(min=20), default=1000, show_default=True, help="With --transport: machines."
+)
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
 @click.option(
     "--check",
@@ -83,7 +91,7 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
 def main(  # noqa: PLR0913 - one for each option
     *,
     rounds: int | None,
-    calls: int,
+    calls: int | None,
     mtls: bool,
     client: str,
     engine: bool,
@@ -91,6 +99,8 @@ def main(  # noqa: PLR0913 - one for each option
     discovery: bool,
     manager: bool,
     clouds: bool,
+    transport: bool,
+    nodes: int,
     quick: bool,
     check: bool,
     output: str,
@@ -106,7 +116,13 @@ def main(  # noqa: PLR0913 - one for each option
               python -m bench --discovery
               python -m bench --manager
               python -m bench --clouds --check
+              python -m bench --transport --nodes 5000 --check
     """  # noqa: D301 - click wants the character itself
+    if transport:
+        plan_of_transport = TransportPlan(nodes=nodes, rounds=rounds or 10, calls=calls or 1000)
+        _transport(QUICK_TRANSPORT if quick else plan_of_transport, check=check, output=output)
+        return
+    calls = calls or 100
     if dock:
         _dock(_QUICK_DOCK if quick else DockPlan(rounds=rounds or 10, operations=calls), check=check, output=output)
         return
@@ -192,6 +208,20 @@ def _clouds(plan: CloudsPlan, *, check: bool, output: str) -> None:
         click.echo(clouds_as_json(report))
     else:
         print_clouds_tables(report, _console())
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+def _transport(plan: TransportPlan, *, check: bool, output: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        certificates = Path(scratch) / "certificates"
+        create_bundle(certificates, hosts=DEFAULT_HOSTS)
+        told = measure_transports(Path(scratch), plan, certificates, lambda text: click.echo(text, err=True))
+        report = TransportReport(plan=plan, settings=asyncio.run(told))
+    if output == "json":
+        click.echo(transport_as_json(report))
+    else:
+        print_transport_tables(report, _console())
     if check and report.over_limit:
         sys.exit(1)
 

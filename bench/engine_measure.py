@@ -119,7 +119,7 @@ async def _with_new_engines(
     """Some of the rounds. Now and then new processes even out what a process has for life."""
     work = ("--observe-every", str(plan.observe_every), "--churn", str(plan.churn))
     with ExitStack() as stack:
-        urls = {kind: stack.enter_context(cloud_process(seed)) for kind, seed in seeds.items()}
+        urls = {kind: stack.enter_context(cloud_process(seed))[0] for kind, seed in seeds.items()}
         engines = {
             IDLE: stack.enter_context(engine_process(IDLE, seeds[IDLE], "--cloud", urls[IDLE])),
             BUSY: stack.enter_context(engine_process(BUSY, seeds[BUSY], "--cloud", urls[BUSY], *work)),

@@ -60,8 +60,8 @@ def engine_process(kind: str, seed: Seed, *options: str) -> Iterator[EngineProce
 
 
 @contextmanager
-def cloud_process(seed: Seed) -> Iterator[str]:
-    """A `cloudgraft simcloud` that has the machines of the seed; its URL."""
+def cloud_process(seed: Seed) -> Iterator[tuple[str, int]]:
+    """A `cloudgraft simcloud` that has the machines of the seed; its URL and its process id."""
     times = ("--boot-time", "1s", "--delete-time", "1s")
     words = ("--db", str(seed.ledger), "--listen", "127.0.0.1:0", "--log-format", "json", *times)
     with _child("cloudgraft.cli", "simcloud", *words, stdin=DEVNULL, stderr=PIPE) as process:
@@ -72,7 +72,7 @@ def cloud_process(seed: Seed) -> Iterator[str]:
         address = next((line["address"] for line in told if line["event"] == "serving"), None)
         if address is None:
             raise RuntimeError("the simulated cloud did not start")
-        yield f"http://{address}"
+        yield f"http://{address}", process.pid
 
 
 @contextmanager
