@@ -66,12 +66,12 @@ def cloud_process(seed: Seed) -> Iterator[tuple[str, int]]:
     words = ("--db", str(seed.ledger), "--listen", "127.0.0.1:0", "--log-format", "json", *times)
     with _child("cloudgraft.cli", "simcloud", *words, stdin=DEVNULL, stderr=PIPE) as process:
         assert process.stderr is not None
-        # In truth a cloud is elsewhere: it must not take the processor away from who is measured.
-        os.setpriority(os.PRIO_PROCESS, process.pid, _LEAST)
         told = (json.loads(line) for line in process.stderr)
         address = next((line["address"] for line in told if line["event"] == "serving"), None)
         if address is None:
             raise RuntimeError("the simulated cloud did not start")
+        # In truth a cloud is elsewhere: it must not take the processor away from who is measured.
+        os.setpriority(os.PRIO_PROCESS, process.pid, _LEAST)
         yield f"http://{address}", process.pid
 
 

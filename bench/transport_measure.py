@@ -111,7 +111,7 @@ async def measure_transports(
 ) -> list[Setting]:
     """Every setting: plaintext and mTLS, the engine idle and busy."""
     tell("building the Go server and client (minutes, the first time) ...")
-    programs = build_programs(directory)
+    programs = build_programs()
     seed = await make_seed(
         directory / "seed", machines=plan.nodes, groups=plan.groups, events=plan.nodes, in_cloud=True
     )
