@@ -27,7 +27,18 @@ from bench.processes import ServerProcess
 from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle
 from e2e.build import cache_directory
 
-__all__ = ["GO", "GRPCIO", "NATIVE", "GoLoad", "Peer", "Programs", "build_programs", "cloudgraft_peer", "go_peer"]
+__all__ = [
+    "GO",
+    "GRPCIO",
+    "NATIVE",
+    "GoLoad",
+    "Peer",
+    "Programs",
+    "build_programs",
+    "cloudgraft_peer",
+    "find_programs",
+    "go_peer",
+]
 
 GO, NATIVE, GRPCIO = "go", "native", "grpcio"
 _ROOT: Final = Path(__file__).resolve().parent.parent
@@ -44,29 +55,38 @@ class Programs:
     server: Path
     load: Path
 
+    @classmethod
+    def at(cls, directory: Path) -> Programs:
+        """Where ``go build`` puts them."""
+        return cls(directory / "server", directory / "load")
+
 
 def build_programs() -> Programs:
     """Builds them with the Go toolchain, once, into a cache outside the tree. SystemExit where it cannot be done."""
-    target = cache_directory().parent / "bench" / _version()
-    programs = Programs(target / "server", target / "load")
-    if programs.server.exists() and programs.load.exists():
-        return programs
+    if (found := find_programs()) is not None:
+        return found
     if shutil.which("go") is None:
         raise SystemExit("the Go server cannot be built here: there is no Go toolchain (https://go.dev/dl)")
     # A toolchain that is too old says so instead of fetching another one.
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"}
-    command = ["go", "build", "-trimpath", "-o", f"{target}/", "./server", "./load"]
+    command = ["go", "build", "-trimpath", "-o", f"{_target()}/", "./server", "./load"]
     if subprocess.run(command, cwd=_MODULE, env=environment, check=False).returncode:
         raise SystemExit("the Go server cannot be built here: the message of the go command is above")
-    return programs
+    return Programs.at(_target())
 
 
-def _version() -> str:
-    """Of the sources: another one is built anew."""
+def find_programs() -> Programs | None:
+    """Those that were built before."""
+    programs = Programs.at(_target())
+    return programs if programs.server.exists() and programs.load.exists() else None
+
+
+def _target() -> Path:
+    """Named after the sources: others are built anew."""
     digest = hashlib.sha256()
     for file in sorted([*_MODULE.glob("go.*"), *_MODULE.glob("*/*.go")]):
         digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    return cache_directory().parent / "bench" / digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
