@@ -41,6 +41,7 @@ class Notes:
     wrong: list[str] = field(default_factory=list)  # answers that are wrong whatever happened before
     numbers: Iterator[int] = field(default_factory=itertools.count)
     answering: Replica | None = None  # the replica that answered last
+    suspect: Replica | None = None  # a replica that is to be called often, whoever answers
     ended: Counter[str] = field(default_factory=Counter)  # calls, whatever came of them, by replica
     changed: Counter[tuple[str, str]] = field(default_factory=Counter)  # changes that were answered, by replica, group
 
@@ -199,10 +200,12 @@ class Client:
         self.notes.history.add(operation)
 
     async def _called(self, call: Callable[[RemoteProvider], Awaitable[T]], *, is_change: bool = False) -> T:
-        """Calls a replica: mostly the one that answered last, now and then any other."""
+        """Calls a replica: mostly the one that answered last, now and then any other, and often a suspect."""
         living = [replica for replica in self.cluster.replicas if replica.address]
         replica = self.notes.answering
-        if replica not in living or self.dice.random() < 0.1:
+        if self.notes.suspect in living and self.dice.random() < 0.4:
+            replica = self.notes.suspect
+        elif replica not in living or self.dice.random() < 0.1:
             await asyncio.sleep(0.05)  # not as fast as possible while nobody leads
             replica = self.dice.choice(living) if living else None
         if replica is None:

@@ -119,7 +119,9 @@ class Nemesis:
 
     async def _is_called(self, replica: Replica) -> None:
         enough = self._notes.ended[replica.name] + _CALLS
+        self._notes.suspect = replica
         await until(lambda: self._notes.ended[replica.name] >= enough, what="clients call it", seconds=_LONG)
+        self._notes.suspect = None
 
     def _jump(self) -> float:
         return self._dice.choice((-1, 1)) * self._dice.choice((0.0, 5.0, 600.0, 7200.0))
