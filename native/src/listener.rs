@@ -1,7 +1,7 @@
 //! The listening socket, and the thread on which all of its connections live.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::linux::fs::MetadataExt;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -182,6 +182,9 @@ fn bind_tcp(address: &str) -> io::Result<(Vec<std::net::TcpListener>, u16)> {
     let (mut listeners, mut port) = (Vec::new(), None);
     for mut candidate in address.to_socket_addrs()? {
         candidate.set_port(port.unwrap_or(candidate.port()));
+        if candidate.ip().is_unspecified() {
+            candidate.set_ip(Ipv6Addr::UNSPECIFIED.into()); // "0.0.0.0" too means all addresses, as in gRPC's library
+        }
         match bind_one(candidate).or_else(|error| bind_without_ipv6(candidate, error)) {
             Ok(listener) => {
                 port = Some(listener.local_addr()?.port());
@@ -194,9 +197,9 @@ fn bind_tcp(address: &str) -> io::Result<(Vec<std::net::TcpListener>, u16)> {
     port.map(|port| (listeners, port)).ok_or(failure)
 }
 
-/// "[::]" means all addresses, also on a host whose kernel has no IPv6.
+/// All addresses of a host whose kernel has no IPv6.
 fn bind_without_ipv6(address: SocketAddr, error: io::Error) -> io::Result<std::net::TcpListener> {
-    if address.ip().is_unspecified() && address.is_ipv6() && error.kind() != io::ErrorKind::AddrInUse {
+    if address.ip().is_unspecified() && error.kind() != io::ErrorKind::AddrInUse {
         return bind_one((Ipv4Addr::UNSPECIFIED, address.port()).into());
     }
     Err(error)

@@ -76,8 +76,9 @@ def _has(family: int, address: str) -> bool:
 
 
 @pytest.mark.skipif(not _has(socket.AF_INET6, "::1"), reason="this machine has no IPv6")
-async def test_all_addresses_are_those_of_both_families() -> None:
-    async with listening("[::]:0", insecure=True) as server:
+@pytest.mark.parametrize("listen", ["[::]:0", "0.0.0.0:0"])
+async def test_all_addresses_are_those_of_both_families(listen: str) -> None:
+    async with listening(listen, insecure=True) as server:
         port = server.address.rpartition(":")[2]
         assert await answers(f"127.0.0.1:{port}")
         assert await answers(f"[::1]:{port}")
