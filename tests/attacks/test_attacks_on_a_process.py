@@ -9,11 +9,13 @@ import pytest
 from tests.attacks.__main__ import CONNECTIONS, run
 from tests.attacks.attacks import ATTACKS
 from tests.attacks.victim import Setting
+from tests.needs import needs_native
 from tests.transports import NATIVE
 
 _MOST = {"native": 60, "grpcio": 150}  # MB that an attack may cost; without limits the first one takes 580 in 12 s
 
 
+@needs_native
 @pytest.mark.parametrize("transport", [NATIVE], indirect=True)
 def test_all_attacks_at_once_cost_little_memory_and_no_call(tmp_path: Path, transport: str) -> None:
     setting = Setting.at(tmp_path, transport=transport)

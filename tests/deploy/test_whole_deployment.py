@@ -183,10 +183,13 @@ def test_no_image_moves_by_itself() -> None:
             assert re.search(r":v?\d", image), image
 
 
-def test_the_image_is_built_in_two_stages_from_what_has_its_hash() -> None:
+def test_the_image_is_built_in_stages_from_what_has_its_hash() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
-    _, build, final = dockerfile.split("\nFROM ")
+    _, native, build, final = dockerfile.split("\nFROM ")
+    assert "--require-hashes" in native
+    assert "--locked" in native
     assert "--require-hashes" in build
+    assert "COPY --from=native" in build
     assert "pip" not in final
     assert "COPY --from=build" in final
     assert final.splitlines()[-4:] == [
