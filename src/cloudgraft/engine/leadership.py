@@ -364,8 +364,8 @@ class Leadership:
 
     def _tell(self, trouble: str, level: int = logging.INFO) -> None:
         if trouble != self._trouble and not self._is_stopping:  # once, not at every attempt
+            self._trouble = trouble  # first: who has read the log may ask another thread
             log.log(level, trouble)
-            self._trouble = trouble
 
 
 def _shown(error: BaseException) -> str:

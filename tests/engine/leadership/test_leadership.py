@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from functools import partial
 
@@ -28,6 +29,27 @@ async def test_the_second_says_who_leads(a: Replica, b: Replica) -> None:
     await b.leadership.start()
     assert not b
     assert (b.leadership.epoch, b.leadership.trouble(), b.told) == (None, "not the leader: a leads", [])
+
+
+async def test_when_the_log_says_who_leads_the_readiness_page_says_it_too(
+    a: Replica, b: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another thread answers for that page: who has read the log gets no older answer there."""
+    caplog.set_level(logging.INFO)
+
+    class Log(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            at_that_moment.append((record.getMessage(), b.leadership.trouble()))
+
+    await a.leadership.start()
+    at_that_moment: list[tuple[str, str]] = []
+    log, seen = logging.getLogger("cloudgraft.engine"), Log()
+    log.addHandler(seen)
+    try:
+        await b.leadership.start()
+    finally:
+        log.removeHandler(seen)
+    assert at_that_moment == [("not the leader: a leads", "not the leader: a leads")]
 
 
 async def test_a_leader_stays_it_for_as_long_as_it_can_renew(a: Replica, b: Replica, timer: HandTimer) -> None:
