@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -54,7 +55,10 @@ class TransportPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportRow:
-    """One server in one scenario, and what it is to the Go server: medians over the rounds of ratios."""
+    """One server in one scenario, and what it is to the Go server: medians over the rounds of ratios.
+
+    Beside them the ratios of each server's best rounds: those which whatever else the machine does disturbed least.
+    """
 
     kind: str
     mtls: bool
@@ -66,6 +70,9 @@ class TransportRow:
     p99_ratio: Spread
     throughput_ratio: Spread
     cpu_ratio: float | None
+    best_p50_ratio: float
+    best_p99_ratio: float
+    best_throughput_ratio: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +84,7 @@ class Setting:
     rows: Sequence[TransportRow]
     resident_kib: Mapping[str, int]  # by server, the most of all processes
     hits: float | None  # share of the reads that the native transport answered without Python
+    errors: Mapping[str, int]  # calls and changes that failed, by server
     created_per_second: float
     deleted_per_second: float
     load_average: float
@@ -99,6 +107,7 @@ class _Tally:
         default_factory=lambda: [_Scenario(rpc, callers) for rpc in _RPCS for callers in _CALLERS]
     )
     resident: dict[str, int] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
     hits: float = 0.0
     misses: float = 0.0
     created: int = 0
@@ -177,6 +186,7 @@ class _Rig:
             ],
             resident_kib=tally.resident,
             hits=tally.hits / looked if looked else None,
+            errors=dict(tally.errors),
             created_per_second=tally.created / tally.seconds if tally.seconds else 0.0,
             deleted_per_second=tally.deleted / tally.seconds if tally.seconds else 0.0,
             load_average=os.getloadavg()[1],
@@ -219,7 +229,7 @@ class _Rig:
         with self._churning(load, peer, seconds=_NEAR):
             for scenario in self._tally.scenarios:
                 kind, cpu = peer.server.kind, peer.server.cpu_seconds()
-                block = load.block(
+                block, errors = load.block(
                     peer.server,
                     scenario.rpc,
                     first=scenario.first,
@@ -227,6 +237,7 @@ class _Rig:
                     callers=scenario.callers,
                 )
                 scenario.blocks.setdefault(kind, []).append(block)
+                self._tally.errors[kind] += errors
                 used = peer.server.cpu_seconds()
                 if cpu is not None and used is not None:
                     scenario.cpu_seconds.setdefault(kind, []).append(used - cpu)
@@ -241,7 +252,8 @@ class _Rig:
         time.sleep(seconds if self._busy else _NEAR)
         yield
         if self._busy:
-            created, deleted = load.churn(peer.server, 0)
+            created, deleted, errors = load.churn(peer.server, 0)
+            self._tally.errors[peer.server.kind] += errors
             if peer.server.kind == NATIVE:
                 self._tally.created += created
                 self._tally.deleted += deleted
@@ -287,16 +299,27 @@ def _row(kind: str, scenario: _Scenario, *, mtls: bool, busy: bool) -> Transport
         rpc=scenario.rpc,
         callers=scenario.callers,
         side=side,
-        p50_ratio=_spread(ours, theirs, lambda block: statistics.median(block.micros)),
+        p50_ratio=_spread(ours, theirs, _p50),
         p99_ratio=_spread(ours, theirs, _p99),
-        throughput_ratio=_spread(ours, theirs, lambda block: len(block.micros) / block.seconds),
+        throughput_ratio=_spread(ours, theirs, _throughput),
         cpu_ratio=cpu / go.cpu_micros_per_call if cpu and go.cpu_micros_per_call else None,
+        best_p50_ratio=min(map(_p50, ours)) / min(map(_p50, theirs)),
+        best_p99_ratio=min(map(_p99, ours)) / min(map(_p99, theirs)),
+        best_throughput_ratio=max(map(_throughput, ours)) / max(map(_throughput, theirs)),
     )
 
 
 def _spread(ours: Sequence[Block], theirs: Sequence[Block], figure: Callable[[Block], float]) -> Spread:
     ratios = [figure(mine) / figure(other) for mine, other in zip(ours, theirs, strict=True)]
     return Spread(statistics.median(ratios), min(ratios), max(ratios))
+
+
+def _p50(block: Block) -> float:
+    return statistics.median(block.micros)
+
+
+def _throughput(block: Block) -> float:
+    return len(block.micros) / block.seconds
 
 
 def _p99(block: Block) -> float:
@@ -307,8 +330,8 @@ def _side(scenario: _Scenario, kind: str) -> Side:
     blocks, cpu = scenario.blocks[kind], scenario.cpu_seconds.get(kind, [])
     calls = len(blocks[0].micros)
     return Side(
-        p50_micros=statistics.median(statistics.median(block.micros) for block in blocks),
-        p99_micros=statistics.median(_p99(block) for block in blocks),
-        calls_per_second=statistics.median(len(block.micros) / block.seconds for block in blocks),
+        p50_micros=statistics.median(map(_p50, blocks)),
+        p99_micros=statistics.median(map(_p99, blocks)),
+        calls_per_second=statistics.median(map(_throughput, blocks)),
         cpu_micros_per_call=statistics.median(cpu) / calls * 1e6 if len(cpu) == len(blocks) else None,
     )

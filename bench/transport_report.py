@@ -12,7 +12,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import Spread
 from bench.transport_measure import Setting, TransportPlan, TransportRow
 from bench.transport_processes import GO, NATIVE
 
@@ -40,6 +39,8 @@ class TransportReport:
         """Where the native transport misses its targets."""
         found = [miss for setting in self.settings for row in setting.rows for miss in _misses(row)]
         for setting in self.settings:
+            if failed := setting.errors.get(NATIVE, 0):
+                found.append(f"{_name(setting)}: {failed} calls failed")
             kib = setting.resident_kib.get(NATIVE, 0)
             if self.plan.nodes <= 5000 and _megabytes(kib) >= _MOST_RESIDENT:
                 found.append(f"{_name(setting)}: {_megabytes(kib):.0f} MB, target below {_MOST_RESIDENT:g}")
@@ -73,7 +74,7 @@ def print_transport_tables(report: TransportReport, console: Console) -> None:
     plan = report.plan
     console.print(
         f"{plan.nodes:,} machines in {plan.groups} groups, {plan.rounds} rounds of {plan.calls:,} calls per server and "
-        f"scenario, grpc-go client, {os.cpu_count()} cores; ratios are to the Go server"
+        f"scenario, grpc-go client, {os.cpu_count()} cores; ratios are to the Go server, best those of the best rounds"
     )
     for table in (*(_calls(setting) for setting in report.settings), _whole(report.settings, plan.kinds)):
         table.box = table.box if console.is_terminal else box.MARKDOWN
@@ -83,37 +84,51 @@ def print_transport_tables(report: TransportReport, console: Console) -> None:
 
 
 def _calls(setting: Setting) -> Table:
-    table = Table(
-        f"{_name(setting)}", "at a time", "server", "p50 µs", "ratio (rounds)", "p99 µs", "ratio (rounds)", "calls/s",
-        "ratio (rounds)", "server CPU µs", "ratio",
-    )  # fmt: skip
+    figures = (
+        "p50 µs",
+        "ratio",
+        "best",
+        "p99 µs",
+        "ratio",
+        "best",
+        "calls/s",
+        "ratio",
+        "best",
+        "server CPU µs",
+        "ratio",
+    )
+    table = Table(_name(setting), "at a time", "server", *figures)
     for row in setting.rows:
-        side, is_go = row.side, row.kind == GO
-        cpu = side.cpu_micros_per_call
-        table.add_row(
-            row.rpc,
-            str(row.callers),
-            row.kind,
-            f"{side.p50_micros:,.0f}",
-            "" if is_go else _spread(row.p50_ratio),
-            f"{side.p99_micros:,.0f}",
-            "" if is_go else _spread(row.p99_ratio),
-            f"{side.calls_per_second:,.0f}",
-            "" if is_go else _spread(row.throughput_ratio),
-            "?" if cpu is None else f"{cpu:,.0f}",
-            "" if is_go or row.cpu_ratio is None else f"{row.cpu_ratio:.2f}",
+        side, is_go, cpu = row.side, row.kind == GO, row.side.cpu_micros_per_call
+        ratios = (
+            (f"{side.p50_micros:,.0f}", row.p50_ratio.median, row.best_p50_ratio),
+            (f"{side.p99_micros:,.0f}", row.p99_ratio.median, row.best_p99_ratio),
+            (f"{side.calls_per_second:,.0f}", row.throughput_ratio.median, row.best_throughput_ratio),
+            ("?" if cpu is None else f"{cpu:,.0f}", row.cpu_ratio),
         )
+        cells = [
+            cell
+            for figure, *known in ratios
+            for cell in (figure, *("" if is_go or ratio is None else f"{ratio:.2f}" for ratio in known))
+        ]
+        table.add_row(row.rpc, str(row.callers), row.kind, *cells)
     return table
 
 
 def _whole(settings: Sequence[Setting], kinds: Sequence[str]) -> Table:
     table = Table(
-        "setting", *(f"{kind} RSS MB" for kind in kinds), "ready replies", "created / deleted per s", "load average"
+        "setting",
+        *(f"{kind} RSS MB" for kind in kinds),
+        "failed calls",
+        "ready replies",
+        "created / deleted per s",
+        "load average",
     )
     for setting in settings:
         table.add_row(
             _name(setting),
             *(f"{_megabytes(setting.resident_kib.get(kind, 0)):.0f}" for kind in kinds),
+            " / ".join(str(setting.errors.get(kind, 0)) for kind in kinds),
             "?" if setting.hits is None else f"{setting.hits:.2%}",
             f"{setting.created_per_second:.0f} / {setting.deleted_per_second:.0f}" if setting.busy else "",
             f"{setting.load_average:.1f}",
@@ -123,10 +138,6 @@ def _whole(settings: Sequence[Setting], kinds: Sequence[str]) -> Table:
 
 def _name(of: Setting | TransportRow) -> str:
     return f"{'mTLS' if of.mtls else 'plaintext'}, {'busy' if of.busy else 'idle'}"
-
-
-def _spread(spread: Spread) -> str:
-    return f"{spread.median:.2f} ({spread.lowest:.2f}..{spread.highest:.2f})"
 
 
 def _megabytes(kib: int) -> float:

@@ -36,16 +36,22 @@ GOOD = TransportRow(
     p99_ratio=same(0.9),
     throughput_ratio=same(1.4),
     cpu_ratio=0.6,
+    best_p50_ratio=0.7,
+    best_p99_ratio=0.7,
+    best_throughput_ratio=1.5,
 )
 
 
-def report(rows: Sequence[TransportRow], *, native_kib: int = 100_000, nodes: int = 5000) -> TransportReport:
+def report(
+    rows: Sequence[TransportRow], *, native_kib: int = 100_000, nodes: int = 5000, failed: int = 0
+) -> TransportReport:
     setting = Setting(
         mtls=True,
         busy=False,
         rows=rows,
         resident_kib={NATIVE: native_kib, GRPCIO: 900_000},
         hits=1.0,
+        errors={GO: 3, NATIVE: failed},
         created_per_second=0.0,
         deleted_per_second=0.0,
         load_average=0.1,
@@ -75,6 +81,10 @@ def test_each_missed_target_is_named_for_the_native_transport_alone(bad: Transpo
 def test_one_caller_has_no_throughput_to_reach_and_a_busy_engine_may_use_the_processor() -> None:
     assert report([replace(GOOD, callers=1, throughput_ratio=same(1.0))]).over_limit == []
     assert report([replace(GOOD, busy=True, cpu_ratio=3.0)]).over_limit == []
+
+
+def test_a_call_that_fails_is_named() -> None:
+    assert report([], failed=2).over_limit == ["mTLS, idle: 2 calls failed"]
 
 
 def test_memory_is_judged_up_to_5000_machines() -> None:
