@@ -23,7 +23,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 async def call(rig: Rig, method: str, **request: object) -> Any:
-    return await engine_methods(rig.engine, config_trouble=lambda: "line 3")[method](request)
+    return await engine_methods(rig.engine, config_trouble=lambda: "line 3", transport="native")[method](request)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,7 @@ async def test_nothing_is_changed_unless_it_is_said_to_be_no_dry_run(rig: Rig) -
 
 async def test_the_status_tells_what_is_wrong_with_the_configuration_file(rig: Rig) -> None:
     assert (await call(rig, "Status"))["configTrouble"] == "line 3"
+
+
+async def test_the_status_tells_what_carries_the_calls(rig: Rig) -> None:
+    assert (await call(rig, "Status"))["transport"] == "native"

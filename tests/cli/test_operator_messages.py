@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -54,18 +55,28 @@ async def test_explain_names_all_groups_when_it_does_not_know_one(operator: Oper
     assert "the groups are: small, typo" in (await operator.run(explain.command, "nosuch", code=1)).stderr
 
 
+async def test_status_says_what_carries_the_calls_where_it_is_known(operator: Operator) -> None:
+    report = await operator.json(status.command)
+    assert "served over" not in _shown({key: value for key, value in report.items() if key != "transport"})
+    assert ", served over native\n" in _shown({**report, "transport": "native"})
+
+
 async def test_status_says_so_when_not_all_machines_in_trouble_are_shown(operator: Operator) -> None:
     report = await operator.json(status.command)
     machine = {"name": "m", "state": "failed", "stateAge": 1.0, "age": 1.0, "machineId": "", "providerId": ""}
     error = {"code": "out_of_stock", "message": "none left", "errorClass": 1}
     small = next(each for each in report["groups"] if each["id"] == "small")
     small |= {"machines": [{**machine, "error": error}] * 50, "states": {"failed": 997}, "complete": False}
+    shown = _shown(report)
+    assert "Machines in trouble: 50 of 997" in shown
+    assert shown.index("LISTED") < shown.index("Machines in trouble")  # a short terminal cuts what comes last
+
+
+def _shown(report: Mapping[str, Any]) -> str:
     console = Console(width=200)
     with console.capture() as captured:
         console.print(view(report))
-    shown = captured.get()
-    assert "Machines in trouble: 50 of 997" in shown
-    assert shown.index("LISTED") < shown.index("Machines in trouble")  # a short terminal cuts what comes last
+    return captured.get()
 
 
 @pytest.mark.parametrize("content", ["x: 2020-13-45", "[" * 2000, "x: [", "\ufffe"])

@@ -41,6 +41,7 @@ async def test_the_smallest_file_serves_and_scales_and_finds_its_machines_again_
             await provider.refresh()
             assert await running(provider, "small", 3) == before
             assert (await provider.template("small")).capacity["cpu"].value == 2
+        assert (await again.admin("Status"))["transport"] == again.says("serving")["transport"]
         assert again.stop() == 0
         assert not again.said(least="warning")
         assert again.said("stopped")

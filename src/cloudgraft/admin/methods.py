@@ -30,9 +30,15 @@ _LONGEST: Final = 1000  # characters of a reason
 _MOST_EVENTS: Final = 1000
 
 
-def engine_methods(engine: Engine, *, config_trouble: Callable[[], str] = str) -> dict[str, Method]:
-    """The methods of one engine. ``config_trouble`` tells what is wrong with a changed configuration file."""
-    methods = _Methods(engine, config_trouble)
+def engine_methods(
+    engine: Engine, *, config_trouble: Callable[[], str] = str, transport: str = ""
+) -> dict[str, Method]:
+    """The methods of one engine.
+
+    ``config_trouble`` tells what is wrong with a changed configuration file; ``transport`` is what carries the
+    autoscaler's calls, empty where none come.
+    """
+    methods = _Methods(engine, config_trouble, transport)
     return {
         "Status": methods.status,
         "Explain": methods.explain,
@@ -83,9 +89,10 @@ def _driver_json(report: DriverReport) -> dict[str, object]:
 
 
 class _Methods:
-    def __init__(self, engine: Engine, config_trouble: Callable[[], str]) -> None:
+    def __init__(self, engine: Engine, config_trouble: Callable[[], str], transport: str) -> None:
         self._engine = engine
         self._config_trouble = config_trouble
+        self._transport = transport
 
     async def status(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "group", "machines")
@@ -95,7 +102,7 @@ class _Methods:
             with_machines=asked.flag("machines"),
             config_trouble=self._config_trouble(),
         )
-        return await as_json_in_slices(report)
+        return {**await as_json_in_slices(report), "transport": self._transport}
 
     async def explain(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "subject", "limit")

@@ -146,13 +146,13 @@ class Beside:
     def __call__(self, server: Running) -> AbstractAsyncContextManager[None]:
         """For as long as a gRPC server runs: who is not led by it any more connects anew."""
         self._engine.on_fenced = server.drop_connections
-        return self.running()
+        return self.running(server.transport)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Runs all of it for as long as the block lasts."""
+    async def running(self, transport: str = "") -> AsyncIterator[None]:
+        """Runs all of it for as long as the block lasts. ``transport`` carries the autoscaler's calls, if any come."""
         reloader = self._make_reloader()
-        methods = engine_methods(self._engine, config_trouble=lambda: reloader.problem)
+        methods = engine_methods(self._engine, config_trouble=lambda: reloader.problem, transport=transport)
         if self._dock is not None:
             methods |= self._dock.methods()
         admin = AdminServer(methods, admin_place(self._config), metrics=self._listeners)

@@ -24,7 +24,9 @@ def view(report: Report) -> Group:
 
 
 def _head(report: Report) -> Iterator[RenderableType]:
-    yield text(f"cluster {report['cluster']} ({report['clusterId'] or 'no id yet'}), {report['at']}")
+    transport = report.get("transport")  # which a server of an earlier release does not tell
+    served = f", served over {transport}" if transport else ""
+    yield text(f"cluster {report['cluster']} ({report['clusterId'] or 'no id yet'}), {report['at']}{served}")
     troubles = [
         f"not serving: {report['leaderTrouble']}" if not report["leader"] else "",
         report.get("openingTrouble", ""),
@@ -33,7 +35,7 @@ def _head(report: Report) -> Iterator[RenderableType]:
         if report["configTrouble"]
         else "",
         report.get("clusterTrouble", ""),
-        report.get("clockTrouble", ""),  # which a server of an earlier release does not tell
+        report.get("clockTrouble", ""),
     ]
     for trouble in filter(None, troubles):
         yield text(trouble, "red")
