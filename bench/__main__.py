@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import click
 from rich.console import Console
@@ -22,8 +26,17 @@ from bench.engine_measure import EnginePlan, measure_work
 from bench.engine_report import EngineReport, engine_as_json, print_engine_tables
 from bench.engine_starts import measure_orders, measure_starts
 from bench.in_process import Steps, measure_steps
+from bench.loop_measure import LoopPlan, measure_loops
+from bench.loop_report import QUICK_LOOP, LoopReport, loop_as_json, print_loop_table
 from bench.measure import CLIENTS, Memory, Plan, Row, measure_size
-from bench.node_manager import QUICK_MANAGER, ManagerPlan, manager_as_json, print_manager_tables, run_manager
+from bench.node_manager import (
+    QUICK_MANAGER,
+    ManagerPlan,
+    ManagerReport,
+    manager_as_json,
+    print_manager_tables,
+    run_manager,
+)
 from bench.report import LIMIT, Report, as_json, print_tables
 from bench.transport_measure import TransportPlan, measure_transports
 from bench.transport_report import QUICK_TRANSPORT, TransportReport, print_transport_tables, transport_as_json
@@ -51,7 +64,7 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help="How often to take turns: 50 times, with --dock, --clouds and --transport 10, --discovery 20 times.",
+    help="How often to take turns: 50 times, with --loop 3, --dock, --clouds and --transport 10, --discovery 20.",
 )
 @click.option(
     "--calls", type=click.IntRange(min=8), help="Per server, scenario and round: 100, with --transport 1,000."
@@ -79,7 +92,10 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
     "--transport", is_flag=True, help="Measure cloudgraft serve over both transports instead, against a server in Go."
 )
 @click.option(
-    "--nodes", type=click.IntRange(min=20), default=1000, show_default=True, help="With --transport: machines."
+    "--loop", is_flag=True, help="Measure the real autoscaler's main loop instead, with cloudgraft and a server in Go."
+)
+@click.option(
+    "--nodes", type=click.IntRange(min=20), default=1000, show_default=True, help="With --transport and --loop."
 )
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
 @click.option(
@@ -100,6 +116,7 @@ def main(  # noqa: PLR0913 - one for each option
     manager: bool,
     clouds: bool,
     transport: bool,
+    loop: bool,
     nodes: int,
     quick: bool,
     check: bool,
@@ -117,127 +134,120 @@ def main(  # noqa: PLR0913 - one for each option
               python -m bench --manager
               python -m bench --clouds --check
               python -m bench --transport --nodes 5000 --check
+              python -m bench --loop --check
     """  # noqa: D301 - click wants the character itself
+    show = partial(_show, check=check, output=output)
     if transport:
         plan_of_transport = TransportPlan(nodes=nodes, rounds=rounds or 10, calls=calls or 1000)
-        _transport(QUICK_TRANSPORT if quick else plan_of_transport, check=check, output=output)
-        return
-    calls = calls or 100
-    if dock:
-        _dock(_QUICK_DOCK if quick else DockPlan(rounds=rounds or 10, operations=calls), check=check, output=output)
-        return
-    if discovery:
-        _discovery(_QUICK_DISCOVERY if quick else DiscoveryPlan(rounds=rounds or 20), check=check, output=output)
-        return
-    if clouds:
-        _clouds(QUICK_CLOUDS if quick else CloudsPlan(rounds=rounds or 10), check=check, output=output)
-        return
-    rounds = rounds or 50
-    if manager:
-        _manager(QUICK_MANAGER if quick else ManagerPlan(rounds=rounds, calls=calls), check=check, output=output)
-        return
-    if engine:
-        plan = _QUICK_ENGINE if quick else EnginePlan(rounds=rounds, calls=calls, client=client)
-        _engine(replace(plan, client=client), check=check, output=output)
-        return
-    amount = _QUICK if quick else {"rounds": rounds, "calls": calls}
+        show(_transport(QUICK_TRANSPORT if quick else plan_of_transport), transport_as_json, print_transport_tables)
+    elif loop:
+        plan_of_loop = LoopPlan(nodes=nodes, rounds=rounds or 3)
+        show(_loop(QUICK_LOOP if quick else plan_of_loop), loop_as_json, print_loop_table)
+    elif dock:
+        plan_of_dock = DockPlan(rounds=rounds or 10, operations=calls or 100)
+        show(_dock(_QUICK_DOCK if quick else plan_of_dock), dock_as_json, print_dock_tables)
+    elif discovery:
+        plan_of_discovery = DiscoveryPlan(rounds=rounds or 20)
+        report = _discovery(_QUICK_DISCOVERY if quick else plan_of_discovery)
+        show(report, discovery_as_json, print_discovery_tables)
+    elif clouds:
+        plan_of_clouds = CloudsPlan(rounds=rounds or 10)
+        show(run_clouds(QUICK_CLOUDS if quick else plan_of_clouds), clouds_as_json, print_clouds_tables)
+    elif manager:
+        plan_of_manager = ManagerPlan(rounds=rounds or 50, calls=calls or 100)
+        show(_manager(QUICK_MANAGER if quick else plan_of_manager), manager_as_json, print_manager_tables)
+    elif engine:
+        plan_of_engine = _QUICK_ENGINE if quick else EnginePlan(rounds=rounds or 50, calls=calls or 100)
+        report_of_engine = asyncio.run(_measure_engine(replace(plan_of_engine, client=client)))
+        show(report_of_engine, engine_as_json, print_engine_tables)
+    else:
+        amount = _QUICK if quick else {"rounds": rounds or 50, "calls": calls or 100}
+        show(_service(amount, client, mtls=mtls), as_json, print_tables)
+
+
+class _Judged(Protocol):
+    """What every report has."""
+
+    @property
+    def over_limit(self) -> Sequence[object]:
+        """Where a target is missed."""
+
+
+R = TypeVar("R", bound=_Judged)
+
+
+def _show(
+    report: R, as_text: Callable[[R], str], print_tables: Callable[[R, Console], None], *, check: bool, output: str
+) -> None:
+    if output == "json":
+        click.echo(as_text(report))
+    else:
+        print_tables(report, Console(width=None if sys.stdout.isatty() else 160))
+    if check and report.over_limit:
+        sys.exit(1)
+
+
+def _service(amount: Mapping[str, int], client: str, *, mtls: bool) -> Report:
     with tempfile.TemporaryDirectory() as scratch:
         certificates = Path(scratch) / "certificates" if mtls else None
         if certificates is not None:
             create_bundle(certificates, hosts=DEFAULT_HOSTS)
-        report = asyncio.run(_measure(Plan(**amount, client=client, certificates=certificates)))
-    if output == "json":
-        click.echo(as_json(report))
-    else:
-        print_tables(report, _console())
-    if check and report.over_limit:
-        sys.exit(1)
+        return asyncio.run(_measure(Plan(**amount, client=client, certificates=certificates)))
 
 
-def _engine(plan: EnginePlan, *, check: bool, output: str) -> None:
-    report = asyncio.run(_measure_engine(plan))
-    if output == "json":
-        click.echo(engine_as_json(report))
-    else:
-        print_engine_tables(report, _console())
-    if check and report.over_limit:
-        sys.exit(1)
-
-
-def _dock(plan: DockPlan, *, check: bool, output: str) -> None:
-    click.echo(f"{plan.idle} idle drivers ...", err=True)
+def _dock(plan: DockPlan) -> DockReport:
+    _tell(f"{plan.idle} idle drivers ...")
     memory = measure_memory(plan)
-    click.echo(f"{plan.drivers} drivers at work ...", err=True)
-    report = DockReport(plan=plan, dispatch=measure_dispatch(plan), memory=memory)
-    if output == "json":
-        click.echo(dock_as_json(report))
-    else:
-        print_dock_tables(report, _console())
-    if check and report.over_limit:
-        sys.exit(1)
+    _tell(f"{plan.drivers} drivers at work ...")
+    return DockReport(plan=plan, dispatch=measure_dispatch(plan), memory=memory)
 
 
-def _discovery(plan: DiscoveryPlan, *, check: bool, output: str) -> None:
-    click.echo(f"{plan.agents:,} agents ...", err=True)
+def _discovery(plan: DiscoveryPlan) -> DiscoveryReport:
+    _tell(f"{plan.agents:,} agents ...")
     beats = measure_heartbeats(agents=plan.agents, connections=plan.connections, seconds=plan.seconds)
-    click.echo(f"searches over {plan.clusters:,} clusters ...", err=True)
+    _tell(f"searches over {plan.clusters:,} clusters ...")
     searches = asyncio.run(measure_searches(clusters=plan.clusters, rounds=plan.rounds))
-    report = DiscoveryReport(plan=plan, searches=searches, beats=beats)
-    if output == "json":
-        click.echo(discovery_as_json(report))
-    else:
-        print_discovery_tables(report, _console())
-    if check and report.over_limit:
-        sys.exit(1)
+    return DiscoveryReport(plan=plan, searches=searches, beats=beats)
 
 
-def _manager(plan: ManagerPlan, *, check: bool, output: str) -> None:
-    click.echo(f"{plan.nodes:,} nodes behind a node manager ...", err=True)
-    report = run_manager(plan)
-    if output == "json":
-        click.echo(manager_as_json(report))
-    else:
-        print_manager_tables(report, _console())
-    if check and report.over_limit:
-        sys.exit(1)
+def _manager(plan: ManagerPlan) -> ManagerReport:
+    _tell(f"{plan.nodes:,} nodes behind a node manager ...")
+    return run_manager(plan)
 
 
-def _clouds(plan: CloudsPlan, *, check: bool, output: str) -> None:
-    report = run_clouds(plan)
-    if output == "json":
-        click.echo(clouds_as_json(report))
-    else:
-        print_clouds_tables(report, _console())
-    if check and report.over_limit:
-        sys.exit(1)
+def _transport(plan: TransportPlan) -> TransportReport:
+    with _scratch() as (directory, certificates):
+        settings = asyncio.run(measure_transports(directory, plan, certificates, _tell))
+    return TransportReport(plan=plan, settings=settings)
 
 
-def _transport(plan: TransportPlan, *, check: bool, output: str) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        certificates = Path(scratch) / "certificates"
+def _loop(plan: LoopPlan) -> LoopReport:
+    with _scratch() as (directory, certificates):
+        sides = asyncio.run(measure_loops(directory, plan, certificates, _tell))
+    return LoopReport(plan=plan, sides=sides)
+
+
+@contextmanager
+def _scratch() -> Iterator[tuple[Path, Path]]:
+    """A directory, and one in it with certificates."""
+    with tempfile.TemporaryDirectory() as name:
+        certificates = Path(name) / "certificates"
         create_bundle(certificates, hosts=DEFAULT_HOSTS)
-        told = measure_transports(Path(scratch), plan, certificates, lambda text: click.echo(text, err=True))
-        report = TransportReport(plan=plan, settings=asyncio.run(told))
-    if output == "json":
-        click.echo(transport_as_json(report))
-    else:
-        print_transport_tables(report, _console())
-    if check and report.over_limit:
-        sys.exit(1)
+        yield Path(name), certificates
 
 
 async def _measure_engine(plan: EnginePlan) -> EngineReport:
     with tempfile.TemporaryDirectory() as scratch:
-        click.echo(f"{plan.machines:,} machines, idle and busy ...", err=True)
+        _tell(f"{plan.machines:,} machines, idle and busy ...")
         work = await measure_work(Path(scratch), plan)
-        click.echo("large orders ...", err=True)
+        _tell("large orders ...")
         orders = await measure_orders(Path(scratch), plan)
-        click.echo("starts ...", err=True)
+        _tell("starts ...")
         return EngineReport(work=work, starts=await measure_starts(Path(scratch), plan), orders=orders)
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 160)
+def _tell(what: str) -> None:
+    click.echo(what, err=True)
 
 
 async def _measure(plan: Plan) -> Report:
@@ -245,7 +255,7 @@ async def _measure(plan: Plan) -> Report:
     memory: list[Memory] = []
     steps: list[Steps] = []
     for nodes in _SIZES:
-        click.echo(f"{nodes:,} nodes ...", err=True)
+        _tell(f"{nodes:,} nodes ...")
         steps += await measure_steps(nodes, rounds=plan.rounds, calls=plan.calls)
         more, used = await measure_size(nodes, plan)
         rows += more

@@ -29,7 +29,7 @@ from bench.transport_processes import (
     go_peer,
 )
 
-__all__ = ["Setting", "TransportPlan", "TransportRow", "measure_transports"]
+__all__ = ["Setting", "TransportPlan", "TransportRow", "fleet_of", "measure_transports"]
 
 _KINDS: Final = (GO, NATIVE, GRPCIO)
 _RPCS: Final = (FOR_NODE, GET_OPTIONS)
@@ -125,7 +125,7 @@ async def measure_transports(
         directory / "seed", machines=plan.nodes, groups=plan.groups, events=plan.nodes, in_cloud=True
     )
     fleet = directory / "fleet.json"
-    fleet.write_text(json.dumps(_fleet(seed, plan)), "utf-8")
+    fleet.write_text(json.dumps(fleet_of(seed)), "utf-8")
     settings = []
     for mtls in (False, True):
         for busy in (False, True):
@@ -138,7 +138,7 @@ async def measure_transports(
     return settings
 
 
-def _fleet(seed: Seed, plan: TransportPlan) -> Mapping[str, object]:
+def fleet_of(seed: Seed) -> Mapping[str, object]:
     """The nodes for the Go programs, with some labels more than the nodes of other measurements have."""
     more = {"node-role.kubernetes.io/worker": "", "example.com/team": "platform", "example.com/generation": "7"}
     nodes = [
@@ -151,7 +151,7 @@ def _fleet(seed: Seed, plan: TransportPlan) -> Mapping[str, object]:
         }
         for node, record in zip(seed.cluster().nodes, seed.machines, strict=True)
     ]
-    return {"groups": list(seed.cluster().groups[: plan.groups]), "nodes": nodes}
+    return {"groups": list(seed.cluster().groups), "nodes": nodes}
 
 
 class _Rig:

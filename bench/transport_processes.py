@@ -115,11 +115,14 @@ class Peer:
         """How often a ready reply was there, and how often not, so far."""
         if self.server.kind != NATIVE:
             return 0.0, 0.0
-        with urllib.request.urlopen(f"http://{self.ops}/metrics", timeout=_PATIENCE) as answer:
-            lines = answer.read().decode().splitlines()
-        found = dict(line.rsplit(" ", 1) for line in lines if line.startswith(_LOOKUPS))
+        found = dict(line.rsplit(" ", 1) for line in self.metrics().splitlines() if line.startswith(_LOOKUPS))
         hits, misses = (float(found[f'{_LOOKUPS}{{result="{result}"}}']) for result in ("hit", "miss"))
         return hits, misses
+
+    def metrics(self) -> str:
+        """All that cloudgraft tells of itself."""
+        with urllib.request.urlopen(f"http://{self.ops}/metrics", timeout=_PATIENCE) as answer:
+            return str(answer.read().decode())
 
     def _is_healthy(self) -> bool:
         try:
@@ -190,7 +193,7 @@ def _document(
         "store": {"path": str(seed.journal)},
         "clouds": {CLOUD: {"driver": "simulated", "url": url, "engine": {"observeEvery": observe_every}}},
         "nodeGroups": [
-            {"id": name, **group, "options": {"scaleDownUnneededTime": "5m"}} for name in group_names(seed.groups)
+            {"id": name, **group, "options": {"scaleDownUnneededTime": "24h"}} for name in group_names(seed.groups)
         ],
         # Guards that are never hit must be counted all the same.
         "guards": {"maxMachines": 100_000, "maxSpendPerDay": {"amount": str(10**9), "currency": "EUR"}},

@@ -67,7 +67,7 @@ class Autoscaler(Program):
         flags: Mapping[str, str],
     ) -> None:
         (port,) = free_ports(1)
-        self._metrics = f"http://127.0.0.1:{port}/metrics"
+        self.metrics = f"http://127.0.0.1:{port}/metrics"
         own = {"kubeconfig": str(kubeconfig), "cloud-config": str(cloud_config), "address": f"127.0.0.1:{port}"}
         words = [f"--{name}={value}" for name, value in flags_for(release, {**own, **flags}).items()]
         super().__init__("cluster-autoscaler", [binary, *words], directory / "cluster-autoscaler.log")
@@ -75,7 +75,7 @@ class Autoscaler(Program):
     def loops(self) -> int:
         """How many main loops it has ended since it was started; 0 while it does not answer."""
         try:
-            with urllib.request.urlopen(self._metrics, timeout=5.0) as answer:
+            with urllib.request.urlopen(self.metrics, timeout=5.0) as answer:
                 return loops_in(answer.read().decode())
         except OSError:
             return 0

@@ -16,7 +16,7 @@ import (
 
 const (
 	maxSize      = 100_000
-	unneededTime = 5 * time.Minute // what every group has of its own, on the other side too
+	unneededTime = 24 * time.Hour // what every group has of its own, on the other side too; no node goes meanwhile
 )
 
 // provider has its groups in memory: machines are there and gone at once.

@@ -1,0 +1,238 @@
+"""The main loop of the real autoscaler, with the Go server and with cloudgraft in turn; see :mod:`bench.loop_report`.
+
+Each time an autoscaler is started anew on the same Kubernetes API, which has the nodes of the fleet and nothing else.
+Its first loops are not counted: they fill its caches, and the ready replies. What is counted is what it says itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import yaml
+from lightkube.models.core_v1 import NodeCondition, NodeSpec, NodeStatus
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Node
+
+from bench.cluster import FOR_NODE
+from bench.engine_fleet import Seed, make_seed
+from bench.transport_measure import fleet_of
+from bench.transport_processes import (
+    GO,
+    NATIVE,
+    GoLoad,
+    Peer,
+    Programs,
+    build_programs,
+    cloudgraft_peer,
+    go_peer,
+)
+from cloudgraft.certs.authority import Bundle
+from e2e.autoscaler import Autoscaler
+from e2e.build import build, recipes_for
+from e2e.control_plane import ControlPlane, control_plane
+from e2e.kubernetes import Cluster, connected
+from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE
+from e2e.waiting import eventually
+
+__all__ = ["LoopPlan", "LoopSide", "measure_loops"]
+
+_MAIN: Final = re.compile(
+    r'^cluster_autoscaler_function_duration_seconds_(sum|count)\{function="main"\} (\S+)', re.MULTILINE
+)
+_CALLS: Final = re.compile(r"^cloudgraft_rpcs_total\{.*\} (\S+)", re.MULTILINE)
+_OBSERVE_EVERY: Final = "10s"  # cloudgraft's default
+_SINGLE_CALLS: Final = 2000  # by which the time of one call is known
+_PATIENCE: Final = 600.0  # seconds for the loops of one turn; at 5,000 nodes one takes many
+_NAMESPACE: Final = "bench"
+_FLAGS: Final[Mapping[str, str]] = {
+    "v": "1",
+    "scan-interval": "100ms",
+    "scale-down-unneeded-time": "24h",  # every node is a candidate, as in a cluster that has too many; none goes
+    "scale-down-unready-time": "24h",
+    "namespace": _NAMESPACE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopPlan:
+    """How much to measure."""
+
+    nodes: int = 1000
+    groups: int = 20
+    rounds: int = 3
+    loops: int = 15  # per server and round
+    first_loops: int = 3  # which are not counted
+    kinds: Sequence[str] = (GO, NATIVE)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoopSide:
+    """One server. Times in seconds, one figure per round."""
+
+    kind: str
+    main: list[float] = field(default_factory=list)  # mean of the loops
+    call: list[float] = field(default_factory=list)  # mean of single calls, made by another client in Go
+    calls_per_loop: float | None = None  # by cloudgraft's count; the autoscaler asks the Go server the same
+    hits: float | None = None  # share of the reads that the native transport answered without Python
+
+    @property
+    def seconds(self) -> float:
+        """The median over the rounds."""
+        return statistics.median(self.main)
+
+
+async def measure_loops(
+    directory: Path, plan: LoopPlan, certificates: Path, tell: Callable[[str], None]
+) -> list[LoopSide]:
+    """All rounds on one control plane. Raises e2e.build.CannotBuildError where there is no Go."""
+    tell("building the autoscaler, a control plane and the Go server (a quarter of an hour, the first time) ...")
+    programs = build_programs()
+    release = AUTOSCALERS[NEWEST_RELEASE]
+    binaries = {
+        name: path
+        for wanted in (release, CONTROL_PLANES[NEWEST_CONTROL_PLANE])
+        for recipe in recipes_for(wanted)
+        for name, path in build(recipe, tell).items()
+    }
+    seed = await make_seed(
+        directory / "seed", machines=plan.nodes, groups=plan.groups, events=plan.nodes, in_cloud=True
+    )
+    fleet = directory / "fleet.json"
+    fleet.write_text(json.dumps(fleet_of(seed)), "utf-8")
+    seeds = {kind: seed.copy(directory / kind) for kind in plan.kinds if kind != GO}
+    with ExitStack() as stack:
+        plane = stack.enter_context(control_plane(binaries, directory / "plane", runs_pods=False))
+        tell(f"making {plan.nodes:,} nodes ...")
+        cluster = stack.enter_context(connected(plane.kubeconfig, _NAMESPACE))
+        cluster.prepare()
+        _make_nodes(cluster, json.loads(fleet.read_text("utf-8"))["nodes"])
+        rig = _Rig(plan, programs, fleet, seeds, certificates, plane, binaries["cluster-autoscaler"], directory)
+        for number in range(plan.rounds):
+            turn = number % len(plan.kinds)
+            for kind in (*plan.kinds[turn:], *plan.kinds[:turn]):
+                tell(f"round {number + 1} of {plan.rounds}, {kind} ...")
+                rig.turn(kind)
+        return list(rig.sides.values())
+
+
+def _make_nodes(cluster: Cluster, nodes: Sequence[Mapping[str, object]]) -> None:
+    """Ready, empty, and alike but for their names and labels. Nobody looks after them, so they stay as they are."""
+    capacity = {"cpu": "2", "memory": "4Gi", "pods": "110", "ephemeral-storage": "20Gi"}
+    ready = NodeCondition(type="Ready", status="True", reason="KubeletReady", message="")
+    for node in nodes:
+        metadata = ObjectMeta(
+            name=str(node["name"]), labels=_texts(node["labels"]), annotations=_texts(node["annotations"])
+        )
+        status = NodeStatus(capacity=dict(capacity), allocatable=dict(capacity), conditions=[ready])
+        cluster.client.create(Node(metadata=metadata, spec=NodeSpec(providerID=str(node["providerID"])), status=status))
+
+
+def _texts(value: object) -> dict[str, str]:
+    assert isinstance(value, Mapping)
+    return {str(key): str(text) for key, text in value.items()}
+
+
+@dataclass(slots=True)
+class _Rig:
+    plan: LoopPlan
+    programs: Programs
+    fleet: Path
+    seeds: Mapping[str, Seed]
+    certificates: Path
+    plane: ControlPlane
+    binary: Path
+    directory: Path
+    sides: dict[str, LoopSide] = field(default_factory=dict)
+
+    def turn(self, kind: str) -> None:
+        """One server and one autoscaler, both started anew."""
+        side = self.sides.setdefault(kind, LoopSide(kind=kind))
+        with self._peer(kind) as peer:
+            with self._autoscaler(peer) as autoscaler:
+                self._wait(autoscaler, self.plan.first_loops)
+                before, calls, lookups = autoscaler.main(), _calls(peer), peer.lookups()
+                self._wait(autoscaler, before.count + self.plan.loops)
+                after, calls_after, lookups_after = autoscaler.main(), _calls(peer), peer.lookups()
+            loops = after.count - before.count
+            side.main.append((after.seconds - before.seconds) / loops)
+            if peer.ops:
+                side.calls_per_loop = (calls_after - calls) / loops
+            hits, misses = (new - old for new, old in zip(lookups_after, lookups, strict=True))
+            if hits + misses:
+                side.hits = hits / (hits + misses)
+            side.call.append(self._single_call(peer))
+
+    def _peer(self, kind: str) -> AbstractContextManager[Peer]:
+        if kind == GO:
+            return go_peer(self.programs, self.fleet, self.certificates)
+        return cloudgraft_peer(kind, self.seeds[kind], _OBSERVE_EVERY, self.certificates)
+
+    @contextmanager
+    def _autoscaler(self, peer: Peer) -> Iterator[_Measured]:
+        files = Bundle.at(self.certificates)
+        config = {
+            "address": peer.server.address,
+            "key": str(files.client_key),
+            "cert": str(files.client_cert),
+            "cacert": str(files.ca_cert),
+        }
+        path = self.directory / "cloud-config.yaml"
+        path.write_text(yaml.safe_dump(config), "utf-8")
+        autoscaler = _Measured(
+            self.binary,
+            AUTOSCALERS[NEWEST_RELEASE],
+            self.directory,
+            kubeconfig=self.plane.kubeconfig,
+            cloud_config=path,
+            flags=_FLAGS,
+        )
+        autoscaler.start()
+        try:
+            yield autoscaler
+        finally:
+            autoscaler.stop()
+
+    def _wait(self, autoscaler: _Measured, loops: int) -> None:
+        def check() -> None:
+            autoscaler.check()
+            self.plane.check()
+
+        what = f"{loops} loops of the autoscaler ({autoscaler.log})"
+        eventually(autoscaler.loops, lambda seen: seen >= loops, what, seconds=_PATIENCE, check=check)
+
+    def _single_call(self, peer: Peer) -> float:
+        with GoLoad.started(self.programs, self.fleet) as load:
+            load.connect(peer.server, self.certificates)
+            load.block(peer.server, FOR_NODE, first=0, calls=self.plan.nodes, callers=1)
+            block, _ = load.block(peer.server, FOR_NODE, first=0, calls=_SINGLE_CALLS, callers=1)
+        return statistics.mean(block.micros) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class _Main:
+    """What the autoscaler says of its main loops so far."""
+
+    count: int
+    seconds: float
+
+
+class _Measured(Autoscaler):
+    """An autoscaler that is asked how long its loops take."""
+
+    def main(self) -> _Main:
+        with urllib.request.urlopen(self.metrics, timeout=30.0) as answer:
+            found = dict(_MAIN.findall(answer.read().decode()))
+        return _Main(int(float(found["count"])), float(found["sum"]))
+
+
+def _calls(peer: Peer) -> float:
+    """How many calls cloudgraft has answered so far; 0 for the Go server, which does not count them."""
+    return sum(map(float, _CALLS.findall(peer.metrics()))) if peer.ops else 0.0

@@ -1,0 +1,36 @@
+"""What the measurement of the autoscaler's main loop judges."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.loop_measure import LoopPlan, LoopSide
+from bench.loop_report import LoopReport, loop_as_json
+from bench.transport_processes import GO, NATIVE
+
+
+def report(ours: list[float], *, hits: float = 1.0) -> LoopReport:
+    go = LoopSide(kind=GO, main=[1.0, 2.0, 4.0], call=[100e-6] * 3)
+    native = LoopSide(kind=NATIVE, main=ours, call=[50e-6] * 3, calls_per_loop=5000.0, hits=hits)
+    return LoopReport(plan=LoopPlan(), sides=[go, native])
+
+
+def test_rounds_are_compared_one_by_one_and_the_median_counts() -> None:
+    judged = report([0.9, 1.0, 40.0])
+    assert judged.ratio(judged.side(NATIVE)) == pytest.approx(0.9)
+    assert judged.over_limit == []
+    assert report([0.92, 1.84, 3.0]).over_limit == ["main loop 0.92, target 0.9"]
+
+
+def test_replies_that_python_had_to_make_are_named() -> None:
+    assert report([0.5, 1.0, 2.0], hits=0.98).over_limit == ["ready replies 98.00%, target 99%"]
+
+
+def test_what_is_left_without_the_calls_is_the_autoscalers_own_work() -> None:
+    """The Go server's calls are not counted: the autoscaler makes the same ones to both."""
+    judged = report([0.5, 1.0, 2.0])
+    assert judged.own_share(judged.side(GO)) == pytest.approx(1 - 0.5 / 2.0)
+    assert judged.own_share(judged.side(NATIVE)) == pytest.approx(1 - 0.25 / 1.0)
+    assert json.loads(loop_as_json(judged))["own_share"][NATIVE] == pytest.approx(0.75)
