@@ -25,6 +25,8 @@ from bench.dock_report import DockReport, dock_as_json, print_dock_tables
 from bench.engine_measure import EnginePlan, measure_work
 from bench.engine_report import EngineReport, engine_as_json, print_engine_tables
 from bench.engine_starts import measure_orders, measure_starts
+from bench.growth_measure import QUICK_GROWTH, GrowthPlan, measure_growth
+from bench.growth_picture import draw, growth_as_json, print_growth_tables
 from bench.in_process import Steps, measure_steps
 from bench.loop_measure import LoopPlan, measure_loops
 from bench.loop_report import QUICK_LOOP, LoopReport, loop_as_json, print_loop_table
@@ -95,6 +97,12 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
     "--loop", is_flag=True, help="Measure the real autoscaler's main loop instead, with cloudgraft and a server in Go."
 )
 @click.option(
+    "--growth",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Measure how the cost of a call grows with nodes, groups and callers instead; the curves go to this SVG file.",
+)
+@click.option(
     "--nodes", type=click.IntRange(min=20), default=1000, show_default=True, help="With --transport and --loop."
 )
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures nothing.")
@@ -117,6 +125,7 @@ def main(  # noqa: PLR0913 - one for each option
     clouds: bool,
     transport: bool,
     loop: bool,
+    growth: Path | None,
     nodes: int,
     quick: bool,
     check: bool,
@@ -135,6 +144,7 @@ def main(  # noqa: PLR0913 - one for each option
               python -m bench --clouds --check
               python -m bench --transport --nodes 5000 --check
               python -m bench --loop --check
+              python -m bench --growth docs/explanation/performance.svg
     """  # noqa: D301 - click wants the character itself
     show = partial(_show, check=check, output=output)
     if transport:
@@ -143,6 +153,8 @@ def main(  # noqa: PLR0913 - one for each option
     elif loop:
         plan_of_loop = LoopPlan(nodes=nodes, rounds=rounds or 3)
         show(_loop(QUICK_LOOP if quick else plan_of_loop), loop_as_json, print_loop_table)
+    elif growth is not None:
+        _growth(QUICK_GROWTH if quick else GrowthPlan(), growth, output)
     elif dock:
         plan_of_dock = DockPlan(rounds=rounds or 10, operations=calls or 100)
         show(_dock(_QUICK_DOCK if quick else plan_of_dock), dock_as_json, print_dock_tables)
@@ -182,7 +194,7 @@ def _show(
     if output == "json":
         click.echo(as_text(report))
     else:
-        print_tables(report, Console(width=None if sys.stdout.isatty() else 160))
+        print_tables(report, _console())
     if check and report.over_limit:
         sys.exit(1)
 
@@ -227,6 +239,16 @@ def _loop(plan: LoopPlan) -> LoopReport:
     return LoopReport(plan=plan, sides=sides)
 
 
+def _growth(plan: GrowthPlan, picture: Path, output: str) -> None:
+    with _scratch() as (directory, certificates):
+        growths = asyncio.run(measure_growth(directory, plan, certificates, _tell))
+    picture.write_text(draw(growths), "utf-8")
+    if output == "json":
+        click.echo(growth_as_json(growths))
+    else:
+        print_growth_tables(growths, _console())
+
+
 @contextmanager
 def _scratch() -> Iterator[tuple[Path, Path]]:
     """A directory, and one in it with certificates."""
@@ -244,6 +266,10 @@ async def _measure_engine(plan: EnginePlan) -> EngineReport:
         orders = await measure_orders(Path(scratch), plan)
         _tell("starts ...")
         return EngineReport(work=work, starts=await measure_starts(Path(scratch), plan), orders=orders)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def _tell(what: str) -> None:

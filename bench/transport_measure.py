@@ -32,10 +32,9 @@ from bench.transport_processes import (
 __all__ = ["Setting", "TransportPlan", "TransportRow", "fleet_of", "measure_transports"]
 
 _KINDS: Final = (GO, NATIVE, GRPCIO)
-_RPCS: Final = (FOR_NODE, GET_OPTIONS)
-_CALLERS: Final = (1, 8)  # the autoscaler's main loop; with up to ten deletions beside it
 _IDLE: Final = "1h"
 _BUSY: Final = "10s"  # while machines come and go, a fifth of it: a list every 2 s
+_TO_WARM_UP: Final = 8  # callers
 _ENOUGH_STEPS: Final = 12  # of the churn, until machines go too
 _NEAR: Final = 0.3  # seconds until a server that was at rest is at work again
 
@@ -51,6 +50,10 @@ class TransportPlan:
     rounds_per_process: int = 5
     churn: int = 4  # steps per second, of five machines that come and five that go
     kinds: Sequence[str] = _KINDS
+    rpcs: Sequence[str] = (FOR_NODE, GET_OPTIONS)
+    callers: Sequence[int] = (1, 8)  # the autoscaler's main loop; with up to ten deletions beside it
+    mtls: Sequence[bool] = (False, True)
+    busy: Sequence[bool] = (False, True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +106,7 @@ class _Scenario:
 class _Tally:
     """What comes together over the rounds of a setting."""
 
-    scenarios: Sequence[_Scenario] = field(
-        default_factory=lambda: [_Scenario(rpc, callers) for rpc in _RPCS for callers in _CALLERS]
-    )
+    scenarios: Sequence[_Scenario]
     resident: dict[str, int] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     hits: float = 0.0
@@ -127,8 +128,8 @@ async def measure_transports(
     fleet = directory / "fleet.json"
     fleet.write_text(json.dumps(fleet_of(seed)), "utf-8")
     settings = []
-    for mtls in (False, True):
-        for busy in (False, True):
+    for mtls in plan.mtls:
+        for busy in plan.busy:
             tell(f"{plan.nodes:,} nodes, {'mTLS' if mtls else 'plaintext'}, engine {'busy' if busy else 'idle'} ...")
             where = directory / f"{mtls}-{busy}"
             where.mkdir()
@@ -169,7 +170,7 @@ class _Rig:
     ) -> None:
         self._plan, self._programs, self._fleet = plan, programs, fleet
         self._seeds, self._certificates, self._busy = seeds, certificates, busy
-        self._tally = _Tally()
+        self._tally = _Tally([_Scenario(rpc, callers) for rpc in plan.rpcs for callers in plan.callers])
 
     def measure(self) -> Setting:
         """All rounds. Now and then new processes even out what a process has for life."""
@@ -220,8 +221,8 @@ class _Rig:
     def _warm_up(self, load: GoLoad, peer: Peer) -> None:
         """Every node and group once, as the autoscaler's first loop does; with machines that come and go if busy."""
         with self._churning(load, peer, seconds=_ENOUGH_STEPS / self._plan.churn):
-            for rpc in _RPCS:
-                load.block(peer.server, rpc, first=0, calls=self._plan.nodes, callers=_CALLERS[-1])
+            for rpc in self._plan.rpcs:
+                load.block(peer.server, rpc, first=0, calls=self._plan.nodes, callers=_TO_WARM_UP)
 
     def _turn(self, load: GoLoad, peer: Peer) -> None:
         """Every scenario on one server, while the others are at rest."""
