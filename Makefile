@@ -13,6 +13,7 @@
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make bench    speed against a bare gRPC server, as ratios
 #   make native   builds and installs the native transport; needs Rust's cargo
+#   make dist     source distributions and wheels of both packages, installed and served from; needs cargo
 #   make native-check  formatting, lints and unit tests of the Rust code
 #   make run ARGS="serve --config cloudgraft.yaml"
 # The environment in .venv is made on first use from the locked requirements; a second run is fast.
@@ -34,7 +35,7 @@ NATIVE_VENV := .venv-native
 NATIVE := $(NATIVE_VENV)/.installed
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench native native-check run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench native native-check dist run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -106,6 +107,9 @@ native: $(VENV)/.native-installed
 
 native-check: $(NATIVE)
 	cd native && cargo fmt --check && cargo clippy --locked --release --all-targets -- -D warnings && cargo test --locked --release --quiet
+
+dist: $(DEV) $(NATIVE)
+	@$(BIN)/python scripts/make_dist.py $(VENV) $(NATIVE_VENV)
 
 format: $(DEV)
 	$(BIN)/ruff format --quiet .
