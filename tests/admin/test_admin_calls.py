@@ -105,6 +105,17 @@ async def test_an_error_of_the_journal_arrives_as_what_it_means(tmp_path: Path) 
             await client.call("fail")
 
 
+async def test_an_operator_hears_that_a_change_may_have_been_written_all_the_same(tmp_path: Path) -> None:
+    """Who believes that an adoption failed goes on using the machine, and the autoscaler may delete it."""
+
+    async def fail(request: Mapping[str, object]) -> Mapping[str, object]:
+        raise JournalUnavailableError("the disk is full", is_ambiguous=True)
+
+    async with admin(tmp_path, {"fail": fail}) as client:
+        with pytest.raises(UnavailableError, match=r"^the disk is full; the change may have been written .* status"):
+            await client.call("fail")
+
+
 @pytest.mark.parametrize("answer", [{"x": object()}, {"x": math.nan}, {1: 2}, {"x": [{(): 1}]}, None, "text"])
 async def test_a_bug_shows_an_id_and_not_its_details(
     tmp_path: Path, answer: object, caplog: pytest.LogCaptureFixture

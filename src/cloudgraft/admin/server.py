@@ -19,11 +19,12 @@ from prometheus_client import CollectorRegistry
 from cloudgraft.admin.sockets import check_path, grpc_address, make_way
 from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, SERVICE, decode, encode_in_slices
 from cloudgraft.net.metrics import ListenerMetrics
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.server.clients import client_names
 from cloudgraft.server.limits import ListenerLimits
 from cloudgraft.server.listen import has_port
 from cloudgraft.server.listener import Access, Listener, abort
+from cloudgraft.store.journal import JournalUnavailableError
 
 __all__ = ["AdminServer", "Method"]
 
@@ -32,6 +33,11 @@ log = logging.getLogger("cloudgraft.admin")
 Method = Callable[[Mapping[str, object]], Awaitable[Mapping[str, object]]]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 _LIMITS: Final = ListenerLimits(connections=64, streams=32, calls=100, message_bytes=LONGEST_REQUEST)
+# A server that lives takes such a change back. One that ends before it can will find it in the journal.
+_DOUBT: Final = (
+    "; the change may have been written all the same: when the journal can be used again, see with `cloudgraft status` "
+    "or `cloudgraft explain` whether it is in force, and repeat it or take it back"
+)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
@@ -104,6 +110,8 @@ class AdminServer:
     async def _answered(self, name: str, method: Method, data: bytes) -> bytes:
         try:
             answer = await encode_in_slices(await self._to_its_end(method, decode(data)))
+        except JournalUnavailableError as error:
+            raise UnavailableError(f"{error.message}{_DOUBT}" if error.is_ambiguous else error.message) from error
         except CloudgraftError:
             raise
         except Exception as error:
