@@ -67,6 +67,7 @@ class SimMachine:
     state: MachineState = MachineState.PENDING
     group: str = ""
     ran_since: float | None = None
+    was_shown_running: bool = False  # in a list that was delivered to us
     dead_since: float | None = None  # stopped or failed
     gone_at: float | None = None
     deleting: bool = False
@@ -215,6 +216,13 @@ class SimCloud:
             machine.ran_since = self.now()
             self._witness.on_machine(self, machine)
 
+    def note_shown(self, shown: Sequence[Machine]) -> None:
+        """A list was delivered."""
+        for seen in shown:
+            machine = self.machines.get(seen.machine_id)
+            if machine is not None and seen.state is MachineState.RUNNING:
+                machine.was_shown_running = True
+
     def stop(self, machine: SimMachine, state: MachineState = MachineState.STOPPED) -> None:
         """Somebody stops it, or it dies."""
         machine.state, machine.reason = state, "as planned"
@@ -308,6 +316,7 @@ class SimDriver(Driver):
         if isinstance(shown, list) and None not in shown:
             self._witness.trace(f"{host.name} {cloud.name}", f"list {mode} {len(shown)}")
             self._witness.on_list(host, cloud, began, shown, is_lie=is_lie)
+            cloud.note_shown(shown)
         return shown  # type: ignore[no-any-return]  # on purpose
 
     async def create(self, spec: MachineSpec) -> Machine:

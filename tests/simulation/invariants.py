@@ -252,7 +252,8 @@ class Judge:
             if fall is not None and is_lost(fall.record):
                 return "it came back dead"
             until = fall.at if fall is not None else self._now()
-            needed = 0.0 if machine.ran_since is None else self._settings.repair.after.total_seconds() - 120
+            # One that died before a list ever showed it running has failed to boot, as far as anybody can know.
+            needed = self._settings.repair.after.total_seconds() - 120 if machine.was_shown_running else 0.0
             return "it is dead" if until - machine.dead_since >= needed else ""
         if any(n.unready_since is not None for n in self._world.kubernetes.nodes_of(machine)):
             lasted = max(

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from cloudgraft.engine.adoption import adopt
-from cloudgraft.store.records import Change
+from cloudgraft.store.journal import JournalUnavailableError
+from cloudgraft.store.records import Change, Contents, MachineRecord, State
 from tests.simulation.cloud import SimCloud, SimMachine
+from tests.simulation.loop import Host
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -24,6 +26,8 @@ class Operators:
         self.pauses: dict[str, float] = {}  # group -> until when it is to be paused
         self._world = world
         self._adopting: dict[tuple[str, str], SimMachine] = {}  # by cloud and machine id: an operator has asked for it
+        # By cloud and machine id: an operator was told that it may have been adopted, or not, and by which process.
+        self._doubtful: dict[tuple[str, str], tuple[SimMachine, Host]] = {}
 
     def observe(self, clouds: Iterable[str], until: float) -> None:
         """The configuration says that nothing is changed in some clouds, and after a while that it may be again."""
@@ -61,14 +65,19 @@ class Operators:
         if not server.is_serving or server.engine is None or server.host is None:
             self._world.loop.later(60, self.adopt, cloud, machine, group)
             return
-        engine = server.engine
+        engine, host = server.engine, server.host
 
         async def work() -> None:
-            await adopt(engine, group, [machine.machine_id], is_dry_run=False)
+            try:
+                await adopt(engine, group, [machine.machine_id], is_dry_run=False)
+            except JournalUnavailableError as error:
+                if error.is_ambiguous:
+                    self._doubtful[cloud.name, machine.machine_id] = machine, host
+                raise
 
         if machine.is_alive:
             self._adopting[cloud.name, machine.machine_id] = machine
-            server.host.spawn(work(), "adopt").add_done_callback(_ignored)
+            host.spawn(work(), "adopt").add_done_callback(_ignored)
 
     def on_commit(self, change: Change) -> None:
         """A machine is ours once the journal says so, also when its server dies before the operator hears of it."""
@@ -76,14 +85,25 @@ class Operators:
             return
         for record in change.machines:
             machine = self._adopting.pop((record.cloud, record.machine_id), None)
-            if machine is None:
-                continue
-            machine.owner, machine.group, machine.is_adopted = "ours", record.group, True
-            machine.marks_lost_at = self._world.loop.time()
-            machine.intent = (
-                record.name
-            )  # perhaps that of an earlier machine of the same id: it goes on under that name
-            self._world.on_machine(self._world.clouds[record.cloud], machine)
+            if machine is not None:
+                self._is_ours(machine, record)
+
+    def on_loaded(self, host: Host | None, contents: Contents) -> None:
+        """After a write of unknown outcome the operator, who was told so, looks at the status of the next process.
+
+        The same process takes back what it has denied.
+        """
+        for record in contents.machines:
+            machine, told_by = self._doubtful.get((record.cloud, record.machine_id), (None, None))
+            if machine is not None and told_by is not host and record.state in (State.BOOTING, State.RUNNING):
+                del self._doubtful[record.cloud, record.machine_id]
+                self._is_ours(machine, record)
+
+    def _is_ours(self, machine: SimMachine, record: MachineRecord) -> None:
+        machine.owner, machine.group, machine.is_adopted = "ours", record.group, True
+        machine.marks_lost_at = self._world.loop.time()
+        machine.intent = record.name  # perhaps that of an earlier machine of the same id: it goes on under that name
+        self._world.on_machine(self._world.clouds[record.cloud], machine)
 
     def settle_double(self, intent: str) -> None:
         """A person reads that it is not clear which of two machines is in use, and deletes the one that is not."""

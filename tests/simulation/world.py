@@ -308,6 +308,7 @@ class World:
         for name in self.paused:  # an old journal may bring back what an operator had ended
             if self.operators.pauses.get(name, 0.0) < self.loop.time():
                 self.operators.operate(partial(Change, resumed=((Scope.GROUP, name),)))
+        self.operators.on_loaded(server.host, contents)
         self.judge.on_loaded(server, contents)
 
     def on_commit(self, server: SimServer, change: Change) -> None:
