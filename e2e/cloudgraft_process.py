@@ -41,7 +41,9 @@ class CloudgraftServer(Program):
     def configure(self, document: Mapping[str, Any]) -> None:
         """Writes the file; a server that runs takes it up by itself."""
         ours: dict[str, Any] = {"server": {**self._server, **document.get("server", {})}}
-        ours |= {"log": {"level": 5, "format": "json"}, "store": {"path": "journal.db"}}
+        # At level 5 every call is logged, and for that answered by Python: only where all of them are counted.
+        log = {"level": 4, "format": "json", **document.get("log", {})}
+        ours |= {"log": log, "store": {"path": "journal.db"}}
         unfinished = self.config.with_suffix(".new")
         unfinished.write_text(yaml.safe_dump({**document, **ours}, sort_keys=False), "utf-8")
         unfinished.replace(self.config)

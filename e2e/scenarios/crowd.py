@@ -39,7 +39,7 @@ def calls_of_a_quiet_loop(release: Release, *, nodes: int, groups: int) -> dict[
 def _run(stage: Stage) -> None:
     sim = stage.start_cloud(options={"bootTime": "1s"})
     groups = [node_group(name, "small", max_size=50) for name in _PODS]
-    stage.start_server(document(clouds={"sim": cloud(sim.url)}, groups=groups))
+    stage.start_server(document(clouds={"sim": cloud(sim.url)}, groups=groups, log={"level": 5}))  # counts all calls
     total = sum(_PODS.values())
     stage.cluster.run(*(_workload(name, count) for name, count in _PODS.items()))
     stage.until_equal(stage.cluster.waiting, total, "the number of pods that wait")

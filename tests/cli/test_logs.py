@@ -19,11 +19,13 @@ SECRET = "hunter2"  # by name: the source line of a call stands in its traceback
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("cloudgraft")
-    before = (root.handlers[:], root.level, ours.level)
+    service = logging.getLogger("cloudgraft.service")
+    before = (root.handlers[:], root.level, ours.level, service.level)
     yield
-    root.handlers, level, own = before[0], before[1], before[2]
+    root.handlers, level, own, of_calls = before
     root.setLevel(level)
     ours.setLevel(own)
+    service.setLevel(of_calls)
 
 
 def crash(password: str) -> None:
@@ -43,7 +45,8 @@ def logged(log_format: str, *, verbosity: int = 2) -> str:
     except ValueError:
         log.exception("a call failed", extra={"node": "a\x1b[2J\nforged", "count": 3})
     log.info("started")
-    log.debug("called")
+    log.debug("looked")
+    logging.getLogger("cloudgraft.service").debug("called")
     return stream.getvalue()
 
 
@@ -73,7 +76,14 @@ def test_json_is_one_object_a_line_with_all_values() -> None:
 
 @pytest.mark.parametrize(
     ("verbosity", "shown"),
-    [(0, []), (1, ["a call failed"]), (2, ["a call failed", "started"]), (5, ["a call failed", "started", "called"])],
+    [
+        (0, []),
+        (1, ["a call failed"]),
+        (2, ["a call failed", "started"]),
+        (3, ["a call failed", "started"]),
+        (4, ["a call failed", "started", "called"]),
+        (5, ["a call failed", "started", "looked", "called"]),
+    ],
 )
 def test_the_levels_are_those_of_the_autoscaler(verbosity: int, shown: list[str]) -> None:
     lines = logged("json", verbosity=verbosity).splitlines()

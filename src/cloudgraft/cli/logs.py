@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import click
@@ -16,13 +16,18 @@ from cloudgraft.sdk.secrecy import redacted
 FORMATS = ("console", "json")
 
 
-def level_for(verbosity: int) -> int:
-    """The level of Python's logging for a -v level: 0 nothing, 1 errors, 2 events such as a start, 5 every call."""
-    if verbosity <= 0:
-        return logging.CRITICAL
-    if verbosity == 1:
-        return logging.WARNING
-    return logging.INFO if verbosity < 5 else logging.DEBUG
+def _levels(verbosity: int) -> Mapping[str, int]:
+    """By logger, the level of Python's logging for a -v level.
+
+    At 4, calls that Python answers are logged too. At 5 all calls are, and for that none is answered without Python.
+    """
+    if verbosity < 2:
+        level = logging.CRITICAL if verbosity <= 0 else logging.WARNING
+        return {"cloudgraft": level, "cloudgraft.service": level}
+    return {
+        "cloudgraft": logging.INFO if verbosity < 5 else logging.DEBUG,
+        "cloudgraft.service": logging.INFO if verbosity < 4 else logging.DEBUG,
+    }
 
 
 def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> None:
@@ -54,7 +59,8 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING if verbosity > 0 else logging.CRITICAL)
-    logging.getLogger("cloudgraft").setLevel(level_for(verbosity))
+    for name, level in _levels(verbosity).items():
+        logging.getLogger(name).setLevel(level)
 
 
 class _WithoutSecrets(structlog.stdlib.ProcessorFormatter):
@@ -83,5 +89,5 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--verbosity",
         type=click.IntRange(0, 10),
         default=None,
-        help="1: errors, 2: starts, stops and reloads (default), 5: every call.",
+        help="1: errors, 2: starts, stops and reloads (default), 4: calls that Python answers, 5: every call.",
     )(command)

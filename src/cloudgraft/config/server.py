@@ -115,7 +115,10 @@ class Log(Section):
     """What is written to standard error."""
 
     level: StrictInt = Field(
-        2, ge=0, le=10, description="As the autoscaler's `--v`: 1 errors, 2 what happens, 5 every call."
+        2,
+        ge=0,
+        le=10,
+        description="As the autoscaler's `--v`: 1 errors, 2 what happens, 4 calls that Python answers, 5 every call.",
     )
     format: Literal["console", "json"] = Field("console", description="For people, or one JSON object a line.")
 

@@ -31,7 +31,6 @@ from cloudgraft.wire.pb import externalgrpc_pb2
 __all__ = ["NativeServer"]
 
 log = logging.getLogger("cloudgraft.server")
-calls = logging.getLogger("cloudgraft.service")
 
 _BEAT: Final = 1.0  # seconds between two signs of life
 _TABLE_BYTES: Final = 64 * 1024 * 1024
@@ -150,8 +149,8 @@ class NativeServer:
 
     def _beat(self) -> None:
         """Tells the extension that this loop is at work, and what has changed meanwhile."""
-        # Every call is logged then, so that every call has to come here.
-        self._native.bypass(self._is_stopping or calls.isEnabledFor(logging.DEBUG))
+        # At -v5 every call is logged, so that every call has to come here.
+        self._native.bypass(self._is_stopping or log.isEnabledFor(logging.DEBUG))
         self._native.valid_until(self._service.provider.replies_valid_until())
         self._native.beat(self._can_be_used())
         self._count_refusals()
