@@ -12,6 +12,7 @@ import pytest
 from cloudgraft.cli import logs
 from cloudgraft.cli.log_limits import LONGEST_VALUE, LogFlood
 from cloudgraft.sdk import hide
+from tests.cli.log_state import log_as_before
 from tests.conditions import until
 
 FLOOD = 5000
@@ -20,12 +21,10 @@ FLOOD = 5000
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
     """What a server with the usual log has written."""
-    root, ours = logging.getLogger(), logging.getLogger("cloudgraft")
-    before = (root.handlers, root.level, ours.level)
     stream = io.StringIO()
-    logs.configure(2, "json", stream)
-    yield stream
-    root.handlers, root.level, ours.level = before
+    with log_as_before():
+        logs.configure(2, "json", stream)
+        yield stream
 
 
 def events(stream: io.StringIO) -> list[dict[str, object]]:

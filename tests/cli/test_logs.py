@@ -12,20 +12,15 @@ import pytest
 from cloudgraft.cli import logs
 from cloudgraft.config.secrecy import hide_secrets
 from cloudgraft.sdk.secrecy import redacted
+from tests.cli.log_state import log_as_before
 
 SECRET = "hunter2"  # by name: the source line of a call stands in its traceback
 
 
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("cloudgraft")
-    service = logging.getLogger("cloudgraft.service")
-    before = (root.handlers[:], root.level, ours.level, service.level)
-    yield
-    root.handlers, level, own, of_calls = before
-    root.setLevel(level)
-    ours.setLevel(own)
-    service.setLevel(of_calls)
+    with log_as_before():
+        yield
 
 
 def crash(password: str) -> None:
