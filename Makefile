@@ -15,6 +15,7 @@
 #   make native   builds and installs the native transport; needs Rust's cargo
 #   make dist     source distributions and wheels of both packages, installed and served from; needs cargo
 #   make native-check  formatting, lints and unit tests of the Rust code
+#   make native-deny   licences and sources of the Rust crates that it is built from
 #   make run ARGS="serve --config cloudgraft.yaml"
 # The environment in .venv is made on first use from the locked requirements; a second run is fast.
 
@@ -33,9 +34,10 @@ PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 NATIVE_VENV := .venv-native
 NATIVE := $(NATIVE_VENV)/.installed
+CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench native native-check dist run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench native native-check native-deny dist run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -108,6 +110,9 @@ native: $(VENV)/.native-installed
 native-check: $(NATIVE)
 	cd native && cargo fmt --check && cargo clippy --locked --release --all-targets -- -D warnings && cargo test --locked --release --quiet
 
+native-deny: $(CARGO_DENY)
+	cd native && ../$(CARGO_DENY) --locked check licenses bans sources
+
 dist: $(DEV) $(NATIVE)
 	@$(BIN)/python scripts/make_dist.py $(VENV) $(NATIVE_VENV)
 
@@ -148,6 +153,10 @@ $(NATIVE): requirements/native.txt
 	@$(PYTHON) -m venv $(NATIVE_VENV)
 	@$(NATIVE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/native.txt
 	@touch $@
+
+$(CARGO_DENY): | $(NATIVE)
+	@echo "building cargo-deny (minutes, once) ..." >&2
+	@cargo install --quiet --locked --root $(NATIVE_VENV) --version 0.20.2 cargo-deny
 
 # The environment's other stamps stay as they are: make test and make demo take the transport where it is installed.
 $(VENV)/.native-installed: $(NATIVE_SOURCES) | $(CORE) $(NATIVE)
