@@ -61,10 +61,11 @@ fn node_of(message: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Whether this is a map entry of two strings. A broken one is bad input, and Python says so.
 fn is_entry(value: &[u8]) -> bool {
+    let is_ascii = value.is_ascii(); // one look for both strings, and nearly always enough
     let mut fields = Fields { rest: value };
     while !fields.rest.is_empty() {
         match fields.next() {
-            Some((1 | 2, value)) if text(value).is_some() => {}
+            Some((1 | 2, value)) if is_ascii || text(value).is_some() => {}
             _ => return false,
         }
     }
