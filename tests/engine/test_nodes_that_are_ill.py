@@ -11,6 +11,7 @@ import pytest
 
 from cloudgraft.engine.repair import due_at
 from cloudgraft.engine.specs import EngineSettings, RepairSettings
+from cloudgraft.sdk.driver import MachineState
 from cloudgraft.store.records import State
 from tests.engine.clusters import MemoryCluster
 from tests.engine.makers import NOW, a_sight
@@ -134,3 +135,53 @@ def test_only_what_we_have_seen_ourselves_counts() -> None:
     assert due_at(a_sight(unready_since=NOW - 60, unready_for=60.0), SETTINGS, NOW) == NOW + 29 * MINUTE
     both = a_sight(dead_since=NOW - 300, dead_for=300.0, unready_since=NOW)
     assert due_at(both, SETTINGS, NOW) == NOW
+
+
+async def reported_dead(case: Case, cluster: MemoryCluster) -> str:
+    """A machine that its cloud has called failed for long, although its node is ready."""
+    wronged, *_ = await four(case, cluster)
+    cloud = case.engine.workers["a"].driver
+    assert isinstance(cloud, Cloud)
+    cloud.shown = lambda m: replace(m, state=MachineState.FAILED) if m.name == wronged else m
+    await case.turns(20, MINUTE)
+    assert case.engine.fleet.machines[wronged].state is State.RUNNING
+    return wronged
+
+
+async def test_a_dead_machine_is_not_replaced_while_its_node_cannot_be_seen(case: Case, cluster: MemoryCluster) -> None:
+    """An upgrade of the control plane must not cost a machine whose cloud is wrong about it."""
+    wronged = await reported_dead(case, cluster)
+    cluster.is_known = False
+    await case.turns(20, MINUTE)
+    assert case.engine.fleet.machines[wronged].state is State.RUNNING
+    cluster.is_known = True
+    await case.turns(20, MINUTE)
+    assert case.engine.fleet.machines[wronged].state is State.RUNNING
+
+
+async def test_a_kubelet_that_restarts_does_not_cost_a_machine_that_its_cloud_calls_dead(
+    case: Case, cluster: MemoryCluster
+) -> None:
+    wronged = await reported_dead(case, cluster)
+    cluster.fall_ill(case.clock.now(), wronged)
+    await case.turns(4, MINUTE)
+    cluster.join(wronged)
+    await case.turns(1, MINUTE)
+    cluster.fall_ill(case.clock.now(), wronged)
+    await case.turns(4, MINUTE)
+    assert case.engine.fleet.machines[wronged].state is State.RUNNING
+    await case.turns(4, MINUTE)
+    assert case.engine.fleet.machines[wronged].state in (State.DELETING, State.GONE)
+
+
+async def test_time_in_which_the_cluster_could_not_be_seen_does_not_count_against_a_dead_machine(
+    case: Case, cluster: MemoryCluster
+) -> None:
+    wronged = await reported_dead(case, cluster)
+    cluster.fall_ill(case.clock.now(), wronged)
+    await case.turns(2, MINUTE)
+    cluster.is_known = False
+    await case.turns(20, MINUTE)
+    cluster.is_known = True
+    await case.turns(1, MINUTE)
+    assert case.engine.fleet.machines[wronged].state is State.RUNNING

@@ -181,6 +181,7 @@ class Observer:
             self._caller.settings,
             rivals=around.nodes.rivals,
             trusts_nodes=not around.nodes.is_dark,
+            sees_nodes=around.nodes.is_clear,
         )
         looker = await self.absence.judge(listing, looker)
         fleet = around.fleet

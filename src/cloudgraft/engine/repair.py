@@ -19,9 +19,9 @@ __all__ = ["due_at", "plan_repair"]
 def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
     """From when on a running machine is to be replaced; None while nothing is wrong with it.
 
-    Only time counts in which lists reported it dead; a node that is ready says that it is not. A node that is not ready
-    must have been so for as long as we have seen it ourselves: the cluster's clock may be another. A restart costs
-    patience.
+    Only time counts in which lists reported it dead and the cluster could be seen; a node that is ready says that it is
+    not, and the time begins anew. A node that is not ready must have been so for as long as we have seen it ourselves:
+    the cluster's clock may be another. A restart costs patience.
     """
     times = []
     if sight.dead_since is not None and not sight.is_ready:

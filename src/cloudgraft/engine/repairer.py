@@ -60,7 +60,12 @@ class Repairer:
         return Change(machines=records, events=events)
 
     async def repair(self) -> None:
-        """Replaces running machines that the cloud has reported dead for long, or whose nodes are not ready."""
+        """Replaces running machines that the cloud has reported dead for long, or whose nodes are not ready.
+
+        None while the cluster cannot be seen: a node that is ready would say that the cloud is wrong.
+        """
+        if not self._around.nodes.is_clear:
+            return
         broken: dict[str, list[tuple[MachineRecord, float]]] = {}
         now, settings = self._around.clock.now(), self._settings()
         for record in self._around.fleet.in_cloud(self._observer.name).values():
@@ -122,7 +127,7 @@ class Repairer:
             return Change()
         sight = self._observer.sight(dead.name)
         self._around.nodes.see(current, sight)
-        at = due_at(sight, self._settings(), now)
+        at = due_at(sight, self._settings(), now) if self._around.nodes.is_clear else None
         if at is None or now < at:
             return Change()  # it came right while this waited for its turn
         why = _why(sight, now)

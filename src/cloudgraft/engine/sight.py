@@ -117,7 +117,7 @@ class Sight:
     # Time in which lists covered the machine, and only that: an outage costs patience, never a machine.
     listed_at: float | None = None  # when the latest list began that covers it
     awaited_for: float = 0.0  # seconds in which it was not running yet
-    dead_for: float = 0.0  # seconds in which it was reported stopped or failed
+    dead_for: float = 0.0  # seconds in which it was reported stopped or failed, and no node spoke against that
     is_calling: bool = False  # a call about it is under way
     retry_at: float = 0.0  # no call about it before that
     deletes: int = 0  # calls to delete it that the cloud accepted
@@ -194,6 +194,7 @@ class Looker:
     accepted: AbstractSet[str] = frozenset()  # names of machines whose absence is believed all the same
     rivals: Callable[[MachineRecord, Sequence[Machine]], Rivals] = lambda _record, _machines: _NO_RIVALS
     trusts_nodes: bool = True  # False while most nodes are not ready: then that says nothing of any machine
+    sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
 
     def must_show(self, record: MachineRecord, sight: Sight, listing: Listing) -> bool:
         """Whether the machine must be in this list, if it exists."""
@@ -244,7 +245,9 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
         sight.revive()
     elif sight.dead_since is None:
         sight.dead_since = listing.began
-    else:
+    elif sight.is_ready:
+        sight.dead_for = 0.0  # its cloud is wrong about it
+    elif looker.sees_nodes:
         sight.dead_for += passed
 
 
