@@ -406,6 +406,9 @@ def test_a_machine_that_vanished_and_comes_back_is_taken_back_unless_somebody_de
     assert isinstance(decide(vanished.record, sight, replace(AT, is_served=False)), Delete)
     dead = replace(sight, machine=a_machine(state=MachineState.FAILED))
     assert isinstance(decide(vanished.record, dead, AT), Delete)
+    for used in (replace(AT, is_used=True), replace(AT, sees_nodes=False)):
+        assert decide(vanished.record, dead, used) == Stay(), "its node is or may be ready, whatever its cloud says"
+        assert decide(vanished.record, sight, replace(used, is_served=False)) == Stay()
     bare = a_machine(tags={})
     assert decide(vanished.record, a_sight(machine=bare, unproven=bare), AT) == Stay()
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.sdk.driver import Machine, MachineSpec
+from cloudgraft.joining.claims import Stage
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import State
@@ -96,3 +98,45 @@ async def test_one_that_the_autoscaler_scaled_down_goes_although_its_node_is_rea
         cloud.machines = kept  # its cloud had only pretended to
         await case.turns(4)
         assert len(cloud.deleted) == 2
+
+
+async def test_the_node_of_one_that_failed_is_not_removed_while_it_is_ready(
+    case: Case, cloud: Silent, cluster: MemoryCluster
+) -> None:
+    """Lists do not show its machine; a node that is ready proves all the same that it is there."""
+    cloud.is_blind = True
+    [record] = case.machines()
+    cluster.join(record.name, provider_id=f"cloud://{record.name}")
+    await case.turns(10)
+    assert cluster.stages() == {record.name: Stage.GOING}
+    cluster.fall_ill(case.clock.now(), record.name)
+    await case.turns(2)
+    assert cluster.stages() == {record.name: Stage.GONE}
+
+
+@pytest.mark.parametrize("why", ["its group is gone", "its cloud calls it failed"])
+async def test_a_lost_machine_that_cannot_be_taken_back_is_left_alone_while_its_node_is_ready(
+    tmp_path: Path, why: str
+) -> None:
+    """Nobody deleted it: a list was wrong for a while, and a group that only shrinks ended meanwhile."""
+    cloud, cluster = Cloud(), MemoryCluster()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), group("h")), cluster=cluster) as case:
+        [name] = await case.grow(1)
+        cluster.join(name)
+        if why == "its group is gone":
+            case.engine.reconfigure(blueprint({"a": cloud}, group("h")))
+        else:
+            cloud.shown = lambda machine: replace(machine, state=MachineState.FAILED)
+        await case.engine.refresh()
+        cloud.is_blind = True
+        await case.turns(6)
+        assert case.engine.fleet.machines[name].state is State.GONE
+        await case.engine.refresh()
+        cloud.is_blind = False
+        await case.turns(6)
+        assert cloud.deleted == []
+        [told] = await case.events("returned")
+        assert "its node is ready, so it is left alone" in told
+        cluster.fall_ill(case.clock.now(), name)
+        await case.turns(3)
+        assert cloud.deleted == ["id-0"]

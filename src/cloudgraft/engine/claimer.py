@@ -11,7 +11,7 @@ from cloudgraft.engine.cluster import Cluster
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.observer import SLICE, Observer
 from cloudgraft.engine.sight import Sight
-from cloudgraft.engine.states import is_lost, was_found, was_released
+from cloudgraft.engine.states import has_failed, is_lost, was_found, was_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.sdk.driver import Machine, ProviderIdBy
@@ -178,7 +178,8 @@ class Claimer:
         claim = claim_of(record, sight, self._around.fleet, is_ours_to_set=is_ours_to_set, lead=lead)
         if claim is None:
             return None
-        stage = Stage.GOING if is_lost(record) and self._is_alive(record.name) else claim.stage
+        may_be_there = is_lost(record) or has_failed(record)
+        stage = Stage.GOING if may_be_there and self._is_alive(record.name) else claim.stage
         return replace(claim, stage=stage, is_observed=self._around.observes_only(self._observer.name))
 
     def _is_alive(self, name: str) -> bool:

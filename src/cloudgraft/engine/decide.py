@@ -31,9 +31,22 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass, error_from_slug
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-__all__ = ["JOIN_DEADLINE", "Create", "Decision", "Delete", "Move", "Situation", "Stay", "decide", "failure"]
+__all__ = [
+    "JOIN_DEADLINE",
+    "RETURNED",
+    "Create",
+    "Decision",
+    "Delete",
+    "Move",
+    "Situation",
+    "Stay",
+    "decide",
+    "failure",
+    "left_alone",
+]
 
 JOIN_DEADLINE: Final = "join_deadline"  # the error code
+RETURNED: Final = "returned"  # the kind of the events of machines that counted as gone and are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +281,10 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     One that nobody deleted is taken back: lists that were wrong twice must not cost a machine and the pods on it. So is
     one that counted as failed while no list showed it, if its node is ready: the autoscaler has only taken back what it
     was told had failed. When it is not needed, the autoscaler drains it.
+    Where neither can be taken back, it is left alone while its node is or may be ready: its group may be gone, or its
+    cloud may call it broken.
     """
-    seen = sight.machine
+    seen, was_ordered = sight.machine, not (is_lost(record) or has_failed(record))
     is_wanted = is_lost(record) or (has_failed(record) and at.is_used and at.sees_nodes)
     if is_wanted and at.is_served and seen is not None and sight.is_ours and seen.state in _THERE:
         found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
@@ -281,11 +296,23 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
         return Stay()
     if sight.deleted_at is not None or not at.sees_cloud:
         return Stay()  # a list will tell whether it is still there, and still this one
-    if has_failed(record) and (at.is_used or not at.sees_nodes):
-        return Stay()  # it may be in use
+    if not was_ordered and (at.is_used or not at.sees_nodes):
+        return Stay()  # it may be in use, and nobody ordered its deletion
     if at.now < sight.retry_at:
         return Stay(sight.retry_at)
-    return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", "returned")
+    return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", RETURNED)
+
+
+def left_alone(record: MachineRecord, sight: Sight) -> str:
+    """What an operator is told of a machine that counted as gone and is left alone for its ready node; else empty."""
+    if sight.machine is None or not (is_lost(record) or has_failed(record)):
+        return ""
+    id_ = sight.machine.machine_id
+    return (
+        f"machine {id_} counted as gone and is there, its cloud reports it as {sight.machine.state.value}, and its "
+        f"node is ready, so it is left alone. Adopt it with `cloudgraft adopt {record.group} {id_}`, or delete it in "
+        "its cloud"
+    )
 
 
 def _released(record: MachineRecord, sight: Sight, at: Situation) -> Decision:

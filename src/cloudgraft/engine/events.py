@@ -26,7 +26,10 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
         logging.WARNING,
         "a cloud made two machines for one intent; one of them is being deleted, or nobody can tell which may be",
     ),
-    "returned": (logging.WARNING, "a machine that counted as gone showed up again and is being deleted"),
+    "returned": (
+        logging.WARNING,
+        "a machine that counted as gone is there: it is deleted, or left alone if it is in use",
+    ),
     "unproven": (logging.WARNING, "a machine cannot be shown to be ours, so it is not touched"),
     "unmarked": (logging.WARNING, "marks could not be put on a machine that was adopted, or be taken off again"),
     "orphan": (logging.WARNING, "a machine with our marks is not in the journal"),

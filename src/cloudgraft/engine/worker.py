@@ -16,7 +16,18 @@ from cloudgraft.engine import backoff
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.catalog import CatalogReader
 from cloudgraft.engine.claimer import Claimer
-from cloudgraft.engine.decide import JOIN_DEADLINE, Create, Delete, Move, Situation, Stay, decide, failure
+from cloudgraft.engine.decide import (
+    JOIN_DEADLINE,
+    RETURNED,
+    Create,
+    Delete,
+    Move,
+    Situation,
+    Stay,
+    decide,
+    failure,
+    left_alone,
+)
 from cloudgraft.engine.doubles import DOUBLE, in_doubt
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
@@ -235,7 +246,8 @@ class Worker:
         sight = self.observer.sight(name)
         self._around.nodes.see(record, sight)
         self._settler.consider(record, sight, now)
-        decision = decide(record, sight, self._situation(record, sight, now))
+        situation = self._situation(record, sight, now)
+        decision = decide(record, sight, situation)
         sight.held = ""
         if self._around.observes_only(self.name) and (what := withheld(record, decision)):
             tell += observed(sight, record, what, now).events
@@ -257,6 +269,9 @@ class Worker:
                 if sight.held and sight.held not in sight.told:
                     sight.told |= {sight.held}
                     tell.append(about(record, now, sight.held, kind=DOUBLE))
+                if situation.is_used and (why := left_alone(record, sight)) and why not in sight.told:
+                    sight.told |= {why}
+                    tell.append(about(record, now, why, kind=RETURNED))
                 is_over = record.state is State.GONE and not is_released(record)
                 if is_over and sight.machine is None and not sight.is_calling:
                     self.observer.forget(name)
