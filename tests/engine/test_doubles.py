@@ -13,11 +13,12 @@ import pytest
 from cloudgraft.engine.decide import Delete, Move, Situation, Stay, decide
 from cloudgraft.engine.report import make_report
 from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.joining.claims import JoinedNode
 from cloudgraft.joining.rivals import Rivals
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, Presence, State
-from tests.engine.clusters import MemoryCluster
+from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.makers import NOW, a_machine, a_record, a_sight
 from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
 
@@ -97,6 +98,16 @@ async def test_none_is_deleted_while_a_node_may_be_either_and_an_operator_is_tol
     cluster.join(name, system_uuid="id-9", provider_id="")
     await case.turns(2)
     assert cloud.deleted == ["id-0"]
+
+
+async def test_the_one_that_joined_under_a_name_of_its_own_is_kept(case: Case, cluster: Exact, cloud: Cloud) -> None:
+    """Its node has no providerID yet, and is known by `matchBy: machineID` alone."""
+    (name,) = await case.grow()
+    double(cloud)
+    cluster.nodes["host-9"] = JoinedNode(node=a_node("host-9", system_uuid="id-9"))
+    await case.turns(3)
+    assert cloud.deleted == ["id-0"]
+    assert case.engine.fleet.machines[name].machine_id == "id-9"
 
 
 async def test_what_an_operator_deletes_in_the_cloud_ends_the_doubt(case: Case, cluster: Exact, cloud: Cloud) -> None:

@@ -65,6 +65,17 @@ def test_an_address_or_a_machine_id_decides_where_the_configuration_goes_by_it()
     assert told(first, second, node=node).unclear == {"m-1", "m-2"}
 
 
+def test_a_node_under_a_name_of_its_own_is_known_by_what_the_configuration_goes_by() -> None:
+    """Such as the host name that its cloud gave it. No claim has the address or the id of a double."""
+    claims = (one("m-1", addresses=("10.0.0.1",)), one("m-2", addresses=("10.0.0.2",)))
+    by_address, by_id = a_node(name="ip-10-0-0-2", addresses=("10.0.0.2",)), a_node(name="host", system_uuid="m-2")
+    assert told(*claims, node=by_address, ways=(Way.NAME, Way.ADDRESS)).ready == {"m-2"}
+    assert told(*claims, node=by_id, ways=(Way.MACHINE_ID,)).ready == {"m-2"}
+    assert told(*claims, node=by_address) == told(*claims, node=by_id) == Rivals()
+    other = a_node(name="ip-10-0-0-2", addresses=("10.0.0.2",), provider_id="cloud://m-3")
+    assert told(*claims, node=other, ways=(Way.ADDRESS,)) == Rivals(), "its providerID tells that it is another"
+
+
 def test_what_two_ways_tell_differently_is_not_certain() -> None:
     node = a_node(addresses=("10.0.0.1",), system_uuid="m-2")
     found = told(one("m-1", addresses=("10.0.0.1",)), one("m-2"), node=node, ways=(Way.ADDRESS, Way.MACHINE_ID))

@@ -40,7 +40,7 @@ def rivals(claims: Sequence[Claim], nodes: Iterable[Node], ways: Collection[Way]
     ready: set[str] = set()
     unclear: set[str] = set()
     for node in nodes:
-        found = {claim.machine_id for claim in _narrowed(_fitting(claims, node), node, ways)}
+        found = {claim.machine_id for claim in _narrowed(_fitting(claims, node, ways), node, ways)}
         if len(found) > 1:
             unclear |= found
             continue
@@ -50,13 +50,18 @@ def rivals(claims: Sequence[Claim], nodes: Iterable[Node], ways: Collection[Way]
     return Rivals(frozenset(joined), frozenset(ready), frozenset(unclear))
 
 
-def _fitting(claims: Sequence[Claim], node: Node) -> Sequence[Claim]:
-    """By the providerID where both have one; else by the name, which nobody but these machines ever had."""
+def _fitting(claims: Sequence[Claim], node: Node, ways: Collection[Way]) -> Sequence[Claim]:
+    """By the providerID where both have one; else by the name, which nobody but these machines ever had.
+
+    Nodes may have names of their own, so also by what else the configuration goes by: such a node of a double is in no
+    claim, and nothing else would tell that it has joined.
+    """
     exact = [claim for claim in claims if claim.provider_id and claim.provider_id == node.provider_id]
     if exact:
         return exact
+    open_to = [claim for claim in claims if not (claim.provider_id and node.provider_id)]
     names = keys_of_node(node, Way.NAME)
-    return [claim for claim in claims if claim.name in names and not (claim.provider_id and node.provider_id)]
+    return [claim for claim in open_to if claim.name in names] or [c for c in open_to if _is_told(c, node, ways)]
 
 
 def _narrowed(claims: Sequence[Claim], node: Node, ways: Collection[Way]) -> Sequence[Claim]:
@@ -67,9 +72,9 @@ def _narrowed(claims: Sequence[Claim], node: Node, ways: Collection[Way]) -> Seq
     if len(claims) < 2:
         return claims
     early = [claim for claim in claims if claim.ordered_at <= node.created_at + _CLOCKS_DIFFER] or claims
-    told = [
-        claim
-        for claim in early
-        if any(keys_of_node(node, way) & keys_of_claim(claim, way) for way in ways if way is not Way.NAME)
-    ]
-    return told or early
+    return [claim for claim in early if _is_told(claim, node, ways)] or early
+
+
+def _is_told(claim: Claim, node: Node, ways: Collection[Way]) -> bool:
+    """Whether a node is a machine's by another way than its name."""
+    return any(keys_of_node(node, way) & keys_of_claim(claim, way) for way in ways if way is not Way.NAME)
