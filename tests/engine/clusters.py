@@ -55,10 +55,6 @@ class MemoryCluster:
     def is_disputed(self, name: str) -> bool:
         return name in self.disputed
 
-    def is_ready_node(self, provider_id: str, name: str) -> bool:
-        nodes = [joined.node for joined in self.nodes.values()]
-        return any(node.ready and (node.provider_id == provider_id or node.name == name) for node in nodes)
-
     def is_ready_name(self, name: str) -> bool:
         return any(joined.node.ready and joined.node.name == name for joined in self.nodes.values())
 

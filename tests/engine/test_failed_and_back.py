@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.joining.claims import Stage
+from cloudgraft.joining.claims import JoinedNode, Stage
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import State
-from tests.engine.clusters import MemoryCluster
+from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
 
 SETTINGS = EngineSettings(create_deadline=timedelta(seconds=300))
@@ -67,6 +67,17 @@ async def test_it_is_taken_back_while_its_node_is_ready(case: Case, cloud: Silen
     assert await case.states() == ["RUNNING"]
     assert await case.provider.target_size("g") == 1
     assert any("its node is ready: it is taken back" in text for text in await case.events("state"))
+
+
+async def test_it_is_taken_back_also_if_its_node_has_a_name_of_its_own(
+    case: Case, cloud: Silent, cluster: MemoryCluster
+) -> None:
+    """Its node has no providerID yet, and `matchBy: machineID` knows it."""
+    [id_] = cloud.machines
+    cluster.nodes["host"] = JoinedNode(node=a_node("host", system_uuid=id_))
+    await case.turns(5)
+    assert cloud.deleted == []
+    assert await case.states() == ["RUNNING"]
 
 
 async def test_it_is_deleted_without_a_node(case: Case, cloud: Silent) -> None:

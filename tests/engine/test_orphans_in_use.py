@@ -8,10 +8,11 @@ import pytest
 
 from cloudgraft.engine.release import release
 from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.joining.claims import JoinedNode
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import NodeRef
-from tests.engine.clusters import MemoryCluster
+from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.stepped import Cloud, blueprint, group, lose_journal, stepped
 
 DAY = 86_400.0
@@ -51,6 +52,22 @@ async def test_an_orphan_whose_node_is_ready_is_not_deleted_by_itself(tmp_path: 
         cluster.leave(names[0])
         await case.turns(2)
         assert len(cloud.deleted) == 1
+
+
+async def test_an_orphan_whose_node_has_a_name_of_its_own_is_in_use_too(tmp_path: Path) -> None:
+    """Its node has no providerID, and `matchBy: machineID` knows it."""
+    cluster, cloud = MemoryCluster(), Cloud()
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=POLICY), cluster=cluster) as case:
+        await case.turns(1)
+        name = case.engine.identity.new_name("g")
+        tags = case.engine.identity.tags(name, "g")
+        cloud.machines["id-9"] = Machine(name=name, machine_id="id-9", provider_id="cloud://9", tags=tags)
+        cluster.nodes["host"] = JoinedNode(node=a_node("host", system_uuid="id-9"))
+        await case.turns(5, 1000)
+        assert cloud.deleted == []
+        del cluster.nodes["host"]
+        await case.turns(2)
+        assert cloud.deleted == ["id-9"]
 
 
 async def test_an_outage_is_no_time_in_which_an_orphan_was_seen(tmp_path: Path) -> None:

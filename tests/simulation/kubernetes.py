@@ -179,10 +179,6 @@ class ClusterView:
     def is_disputed(self, name: str) -> bool:
         return name in self._match().disputed
 
-    def is_ready_node(self, provider_id: str, name: str) -> bool:
-        nodes = [found.node for found in self._kubernetes.nodes.values()]
-        return any(node.ready and _is_of(node, provider_id, name) for node in nodes)
-
     def is_ready_name(self, name: str) -> bool:
         found = self._kubernetes.nodes.get(name)
         return found is not None and found.is_ready
@@ -207,7 +203,3 @@ class ClusterView:
             claims = [claim for claims in self._claims.values() for claim in claims]
             self._matches = matched(claims, [n.node for n in self._kubernetes.nodes.values()], _WAYS)
         return self._matches
-
-
-def _is_of(node: Node, provider_id: str, name: str) -> bool:
-    return node.provider_id == provider_id if node.provider_id and provider_id else node.name == name

@@ -35,14 +35,14 @@ class Cluster(Protocol):
     def is_disputed(self, name: str) -> bool:
         """Whether this machine may have one of several nodes: then nobody can say that it has not joined."""
 
-    def is_ready_node(self, provider_id: str, name: str) -> bool:
-        """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
-
     def is_ready_name(self, name: str) -> bool:
         """Whether a ready node has exactly this name. For machines of which nothing but the name is known yet."""
 
     def rivals(self, claims: Sequence[Claim]) -> Rivals:
-        """Which of several machines for one intent have joined. Each is a claim of its own, of the same name."""
+        """Which of several machines for one intent have joined. Each is a claim of its own, of the same name.
+
+        Also for a single machine that nobody claims.
+        """
 
     def listen(self, on_change: Callable[[], None]) -> None:
         """Calls back, on the event loop, when nodes have come, gone, or changed."""

@@ -53,13 +53,15 @@ class Nodes:
 
     def is_used(self, machine: Machine) -> bool:
         """Whether a machine that the journal does not have is a ready node of the cluster."""
-        return self.cluster is not None and self.cluster.is_ready_node(machine.provider_id or "", machine.name)
+        if self.cluster is None:
+            return False
+        return machine.machine_id in self.cluster.rivals([_claim(machine.name, machine)]).ready
 
     def rivals(self, record: MachineRecord, machines: Sequence[Machine]) -> Rivals:
         """Which of several machines for one intent have joined; none, while the cluster is not known."""
         if self.cluster is None or not self.cluster.is_known:
             return Rivals()
-        return self.cluster.rivals([_claim(record, machine) for machine in machines])
+        return self.cluster.rivals([_claim(record.name, machine) for machine in machines])
 
     def problems(self) -> Sequence[Problem]:
         """What keeps nodes from being known or looked after, at present."""
@@ -130,12 +132,12 @@ class Nodes:
         return total.unready > 1 and 2 * total.unready > total.joined
 
 
-def _claim(record: MachineRecord, machine: Machine) -> Claim:
-    """One of several machines for one intent, as nodes are compared with it."""
+def _claim(name: str, machine: Machine) -> Claim:
+    """A machine whose node nobody looks after, as nodes are compared with it."""
     return Claim(
-        name=record.name,
-        cloud=record.cloud,
-        group=record.group,
+        name=name,
+        cloud="",
+        group="",
         stage=Stage.WANTED,
         provider_id=machine.provider_id or "",
         machine_id=machine.machine_id,

@@ -109,10 +109,6 @@ class Cluster:
         """Whether it is not certain which of several nodes is this machine's."""
         return name in self._match().disputed
 
-    def is_ready_node(self, provider_id: str, name: str) -> bool:
-        """Whether a ready node has this providerID or, without one, this name. For machines that nobody claims."""
-        return any(node.ready and _is_of(node, provider_id, name) for node in self._nodes.objects.values())
-
     def is_ready_name(self, name: str) -> bool:
         """Whether a ready node has exactly this name. For machines of which nothing but the name is known yet."""
         node = self._nodes.objects.get(f"/{name}")
@@ -186,7 +182,3 @@ class Cluster:
                 self._told.add(problem)
                 extra = {"node": problem.node, "machine": problem.machine, "problem": problem.kind.value}
                 _LOG.warning("%s", problem.message, extra=extra)
-
-
-def _is_of(node: Node, provider_id: str, name: str) -> bool:
-    return node.provider_id == provider_id if node.provider_id and provider_id else node.name == name
