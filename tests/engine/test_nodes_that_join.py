@@ -13,11 +13,12 @@ from cloudgraft.engine.explain import explain
 from cloudgraft.engine.nodes import Nodes
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.report import make_report
-from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
+from cloudgraft.joining.claims import JoinedNode
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import DeadlineError
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.conditions import until
-from tests.engine.clusters import MemoryCluster
+from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.makers import a_record, a_sight
 from tests.engine.stepped import Case, Cloud, blueprint, group, live, stepped
 
@@ -258,6 +259,39 @@ async def test_a_machine_whose_node_is_ready_was_made_whatever_its_cloud_says(
         cloud.is_blind = False
         await case.turns(2)
         assert (case.records(State.RUNNING), cloud.creates, cloud.deleted) == (1, 1, [])
+
+
+async def test_a_machine_whose_providerid_a_ready_node_has_was_made_too(tmp_path: Path, cluster: MemoryCluster) -> None:
+    """Its node has a name of its own, but its driver could tell the providerID before the machine was there."""
+    cloud = Silent(DriverTraits(provider_id="cloud://{name}"))
+    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+        cloud.is_blind = True
+        await case.provider.increase_size("g", 1)
+        await case.turns(1)
+        (record,) = case.machines(State.CREATING)
+        cluster.nodes[record.name] = JoinedNode(node=a_node("host", provider_id=record.provider_id))
+        await case.turns(60, MINUTE)
+        assert (case.records(State.CREATING), cloud.creates) == (1, 1)
+        cloud.is_blind = False
+        await case.turns(2)
+        assert (case.records(State.RUNNING), cloud.creates, cloud.deleted) == (1, 1, [])
+
+
+@pytest.mark.parametrize("shown", [MachineState.PENDING, MachineState.FAILED])
+async def test_a_boot_that_may_have_one_of_two_nodes_is_not_given_up(
+    case: Case, cloud: Cloud, cluster: MemoryCluster, shown: MachineState
+) -> None:
+    cloud.shown = lambda machine: replace(machine, state=MachineState.PENDING)
+    await case.provider.increase_size("g", 1)
+    await case.turns(2)
+    (record,) = case.machines(State.BOOTING)
+    cluster.disputed.add(record.name)
+    cloud.shown = lambda machine: replace(machine, state=shown)
+    await case.turns(60, MINUTE)
+    assert (case.records(State.BOOTING), cloud.deleted) == (1, [])
+    cluster.disputed.clear()
+    await case.turns(2)
+    assert len(cloud.deleted) == 1
 
 
 async def test_the_report_tells_of_nodes(case: Case, cluster: MemoryCluster) -> None:

@@ -183,7 +183,7 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
     One that we only found may have run before, and have pods: what its cloud says of it is left to the autoscaler.
     """
-    seen, may_fail = sight.machine, at.sees_nodes and not sight.is_ready
+    seen, may_fail = sight.machine, at.sees_nodes and not sight.may_be_ready
     if seen is not None:
         news = _news(record, seen, sight)
         if seen.state is MachineState.RUNNING and (seen.provider_id or record.provider_id):

@@ -84,15 +84,17 @@ class Nodes:
         sight.rivals = self.rivals(record, seen) if sight.extras else Rivals()
         if self.cluster is None or not self.cluster.is_known:
             sight.joined = sight.unready_since = None
-            sight.is_named = False
+            sight.is_named = sight.is_disputed = False
             return
-        sight.is_named = record.state in _UNMADE and self.cluster.is_ready_name(record.name)
         found = self.cluster.joined(record.name)
         sight.joined, sight.node = found is not None, found.node if found is not None else None
-        if found is None and self.cluster.is_disputed(record.name):
+        sight.is_disputed = found is None and self.cluster.is_disputed(record.name)
+        if sight.is_disputed:
             sight.joined = None
         sight.last_node = sight.node or sight.last_node
         sight.unready_since = found.unready_since if found is not None else None
+        is_known = sight.may_be_ready or self.cluster.is_ready_name(record.name)
+        sight.is_named = record.state in _UNMADE and is_known
         is_awaited = record.state is State.RUNNING and sight.joined is False
         sight.unjoined_from = self._from(sight.unjoined_from, is_so=is_awaited)
         sight.unready_from = self._from(sight.unready_from, is_so=sight.unready_since is not None)

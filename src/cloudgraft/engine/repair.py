@@ -24,7 +24,7 @@ def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
     the cluster's clock may be another. A restart costs patience.
     """
     times = []
-    if sight.dead_since is not None and not sight.is_ready:
+    if sight.dead_since is not None and not sight.may_be_ready:
         times.append(now + settings.after.total_seconds() - sight.dead_for)
     if sight.unready_since is not None and settings.not_ready_after:
         times.append(now + settings.not_ready_after.total_seconds() - sight.unready_for)

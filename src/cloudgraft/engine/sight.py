@@ -128,7 +128,8 @@ class Sight:
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
     node: Node | None = None  # its node, while it is there
     last_node: Node | None = None  # the one that was there last
-    is_named: bool = False  # a ready node has its name, though it is not known yet whether its cloud has made it
+    is_disputed: bool = False  # it may have one of several nodes, and nobody can tell which
+    is_named: bool = False  # a ready node is it by name or id, though it is not known yet whether its cloud has made it
     unready_since: float | None = None  # since when its node has not been ready, as the cluster tells it
     # Time in which the cluster could be seen, and only that: see cloudgraft.engine.nodes.
     unjoined_for: float = 0.0  # seconds that it has run without a node
@@ -149,6 +150,11 @@ class Sight:
     def is_ready(self) -> bool:
         """Whether its node is in the cluster and ready, as a fresh view of the cluster shows it."""
         return self.joined is True and self.unready_since is None
+
+    @property
+    def may_be_ready(self) -> bool:
+        """Whether its node is ready, or it may have one of several that are."""
+        return self.is_ready or self.is_disputed
 
     @property
     def is_ill(self) -> bool:
@@ -245,8 +251,8 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
         sight.revive()
     elif sight.dead_since is None:
         sight.dead_since = listing.began
-    elif sight.is_ready:
-        sight.dead_for = 0.0  # its cloud is wrong about it
+    elif sight.may_be_ready:
+        sight.dead_for = 0.0  # its cloud may be wrong about it
     elif looker.sees_nodes:
         sight.dead_for += passed
 
