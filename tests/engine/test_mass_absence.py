@@ -12,8 +12,9 @@ import pytest
 from cloudgraft.engine.accept_loss import accept_loss
 from cloudgraft.engine.specs import MASS_ABSENCE, EngineSettings
 from cloudgraft.joining.claims import Stage
-from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import NotFoundError
+from cloudgraft.sdk.types import NodeRef
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Scope, State
 from tests.engine.clusters import MemoryCluster
@@ -169,6 +170,25 @@ async def test_many_that_go_a_few_at_a_time_are_held_back_too(tmp_path: Path) ->
         cloud.hidden.clear()
         await case.turns(3)
         assert (case.records(State.GONE), len(await case.events("breaker_closed"))) == (0, 1)
+
+
+async def test_boots_that_vanish_a_few_at_a_time_add_up_though_the_autoscaler_takes_them_back(tmp_path: Path) -> None:
+    """It does so within seconds of their failure, and asks for others in their place."""
+    cloud = Hiding()
+    cloud.shown = lambda machine: replace(machine, state=MachineState.PENDING)
+    async with stepped(tmp_path, blueprint({"a": cloud}, a_group())) as case:
+        await case.provider.increase_size("g", 10)
+        await case.turns(3)
+        assert case.records(State.BOOTING) == 10
+        ids = sorted(cloud.machines)
+        for first, second in zip(ids[::2], ids[1::2], strict=True):
+            cloud.hidden |= {first, second}
+            await case.turns(3)
+            failed = [NodeRef(name="", provider_id=record.provider_id) for record in case.machines(State.FAILED)]
+            await case.provider.delete_nodes("g", failed)
+        await case.turns(3)
+        assert (case.records(State.BOOTING), case.records(State.GONE)) == (8, 2)
+        assert await case.events("breaker")
 
 
 async def test_an_operator_may_accept_that_half_a_group_is_broken(rig: Rig) -> None:

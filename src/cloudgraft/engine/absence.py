@@ -12,7 +12,7 @@ from dataclasses import replace
 from cloudgraft.engine.breaker import Breaker, Turn
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.sight import Listing, Looker, Sight
-from cloudgraft.engine.states import is_lost
+from cloudgraft.engine.states import has_vanished, is_lost
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
@@ -115,4 +115,7 @@ def _has_vanished(record: MachineRecord, listing: Listing) -> bool:
 
 
 def _is_over(record: MachineRecord) -> bool:
-    return is_lost(record) or (record.state is State.FAILED and record.presence is Presence.NONE)
+    """Also of one that failed for that and that the autoscaler took back: it does so within seconds."""
+    if is_lost(record) or has_vanished(record):
+        return True
+    return record.state is State.FAILED and record.presence is Presence.NONE

@@ -17,6 +17,7 @@ from cloudgraft.engine.states import (
     EXPIRED,
     LOST,
     RELEASED,
+    VANISHED,
     amend,
     give_up,
     has_failed,
@@ -195,7 +196,7 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
             return Move(amend(record, **news), "the cloud tells more of it", kind=None)
     elif sight.is_absent and may_fail:
         why = "it disappeared from its cloud before it ran"
-        return _failed(record, at, failure("vanished", why), presence=Presence.NONE)
+        return _failed(record, at, failure(VANISHED, why), presence=Presence.NONE)
     if _is_overdue(sight, at) and may_fail and not _was_there_before(record):
         state = f", the cloud reports it as {seen.state.value}" if seen else ""
         reason = f": {seen.reason}" if seen and seen.reason else ""

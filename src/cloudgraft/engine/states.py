@@ -22,10 +22,12 @@ __all__ = [
     "REPAIRED",
     "SHOWN",
     "TRANSITIONS",
+    "VANISHED",
     "amend",
     "begin",
     "give_up",
     "has_failed",
+    "has_vanished",
     "is_given_up",
     "is_lost",
     "is_moving",
@@ -95,6 +97,14 @@ LOST: Final = "lost"  # the error code of a machine that ran, vanished from its 
 def is_lost(record: MachineRecord) -> bool:
     """Whether it is gone only because its cloud stopped showing it: should it show up again, it is wanted."""
     return record.state is State.GONE and record.error is not None and record.error.code == LOST
+
+
+VANISHED: Final = "vanished"  # the error code of a machine that lists stopped showing before it ran
+
+
+def has_vanished(record: MachineRecord) -> bool:
+    """Whether it is gone as a machine that failed because its cloud stopped showing it."""
+    return record.state is State.GONE and record.error is not None and record.error.code == VANISHED
 
 
 EXPIRED: Final = "expired"  # the error code of a failed machine that nobody deleted in time
