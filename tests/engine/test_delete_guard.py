@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cloudgraft.engine.delete_guard import DeleteGuard
 from cloudgraft.engine.explain import explain
 from cloudgraft.engine.report import make_report
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.specs import EngineSettings, GuardLimits, Money
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.journal import JournalUnavailableError
@@ -214,3 +215,27 @@ def test_what_counted_already_is_not_taken_for_new() -> None:
     assert not guard.count("a", "m", 1.0, name="one"), "so that a journal that fails now does not take it back"
     assert guard.refusal("a", "m", 2.0, name="one") == ""
     assert guard.refusal("a", "m", 2.0, name="two")
+
+
+async def test_machines_whose_deletion_waits_leave_no_room_for_others(tmp_path: Path) -> None:
+    """Law 10: their records are at their end, and their cloud has them all the same."""
+    cloud = Cloud()
+    price = Money(amount=Decimal("0.50"), currency="EUR")
+    limits = GuardLimits(max_machines=2, max_deletes_per_hour=0, max_spend_per_day=replace(price, amount=Decimal(50)))
+    settings = EngineSettings(guards=limits)
+    async with stepped(tmp_path, blueprint({"a": cloud}, group(price=price), settings=settings)) as case:
+        await case.grow(2)
+        kept = dict(cloud.machines)
+        spent = {use.guard: use.used for use in case.engine.guard_use()}["maxSpendPerDay"]
+        unwanted = [NodeRef(name=record.name, provider_id=record.provider_id) for record in case.machines()]
+        await case.provider.delete_nodes("g", unwanted)
+        await case.turns(4)
+        assert case.records(State.GONE) == 2
+        cloud.machines = dict(kept)  # lists were wrong about them
+        await case.turns(4)
+        await case.provider.increase_size("g", 2)
+        await case.turns(36, 100)
+        assert cloud.machines == kept
+        used = {use.guard: use.used for use in case.engine.guard_use()}
+        assert used["maxMachines"] == 2
+        assert used["maxSpendPerDay"] == pytest.approx(spent + 1, abs=0.05), "two machines at 0.50 for an hour"

@@ -17,7 +17,7 @@ from cloudgraft.engine.states import is_released
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-__all__ = ["Book", "GuardUse", "Stray", "Tally", "tally"]
+__all__ = ["Book", "GuardUse", "Stray", "Tally", "tally", "tally_returned"]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -87,6 +87,19 @@ def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float,
         total.machines += 1
         total.orders += stray.created_at > now - HOUR
         total.spend += stray.hourly * (1 + min(DAY, max(0.0, max(now, wall) - stray.created_at)) / HOUR)
+    return total
+
+
+def tally_returned(records: Iterable[MachineRecord], now: float, *, wall: float | None = None) -> Tally:
+    """Counts machines of records that are gone, where the cloud has the machine all the same.
+
+    Whether such a machine is deleted may have to wait. They cost since they counted as gone, as far as we know.
+    """
+    total, latest = Tally(), max(now, now if wall is None else wall)
+    for record in records:
+        gone_at = now if record.gone_at is None else record.gone_at
+        total.machines += 1
+        total.spend += float(record.hourly or 0) * (1 + min(DAY, max(0.0, latest - gone_at)) / HOUR)
     return total
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from cloudgraft.engine.absence import Absence
 from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.clock import wall_time
 from cloudgraft.engine.events import about, happened
-from cloudgraft.engine.guards import Tally, tally
+from cloudgraft.engine.guards import Tally, tally, tally_returned
 from cloudgraft.engine.health import Health
 from cloudgraft.engine.intents import found
 from cloudgraft.engine.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
 from cloudgraft.engine.renaming import moved_here
 from cloudgraft.engine.sight import Indexing, Listing, Looker, Sight, look
-from cloudgraft.engine.states import is_released
+from cloudgraft.engine.states import is_released, was_released
 from cloudgraft.engine.surroundings import Surroundings
 from cloudgraft.engine.true_names import renamed, true_names
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
@@ -166,8 +167,20 @@ class Observer:
             tallies.append(counted if is_same else tally(again, (), now, wall=wall))
         found = strays([*self.orphans, *self._unlisted], prices, now)
         tallies.append(tally(new.values(), found, now, wall=wall))
+        tallies.append(tally_returned(self._returned({stray.machine_id for stray in found}), now, wall=wall))
         around.book.put(self.name, Tally.total(tallies))
         return Change()
+
+    def _returned(self, strays: AbstractSet[str]) -> list[MachineRecord]:
+        """Records that are gone while the latest list has their machines, without those that count as strays."""
+        found = []
+        for name, sight in self._sights.items():
+            record = self._around.fleet.machines.get(name)
+            if record is None or sight.machine is None or not sight.is_ours or sight.machine.machine_id in strays:
+                continue
+            if record.state is State.GONE and record.cloud == self.name and not was_released(record):
+                found.append(record)
+        return found
 
     def is_hurried(self) -> bool:
         """Whether something is under way that the next list will tell about."""
