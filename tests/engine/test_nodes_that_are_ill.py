@@ -99,6 +99,22 @@ async def test_while_the_cluster_cannot_be_seen_none_is_replaced(case: Case, clu
     assert case.engine.fleet.machines[ill].state in (State.DELETING, State.GONE)
 
 
+async def test_a_node_that_was_ready_while_the_cluster_could_not_be_seen_has_its_time_anew(
+    case: Case, cluster: MemoryCluster
+) -> None:
+    ill, *_ = await four(case, cluster)
+    cluster.fall_ill(case.clock.now(), ill)
+    await case.turns(28, MINUTE)
+    cluster.is_known = False
+    await case.turns(60, MINUTE)
+    cluster.fall_ill(case.clock.now(), ill)  # it was ready for most of that hour
+    cluster.is_known = True
+    await case.turns(25, MINUTE)
+    assert case.engine.fleet.machines[ill].state is State.RUNNING
+    await case.turns(8, MINUTE)
+    assert case.engine.fleet.machines[ill].state in (State.DELETING, State.GONE)
+
+
 async def test_it_can_be_left_to_the_autoscaler(tmp_path: Path, cluster: MemoryCluster) -> None:
     settings = EngineSettings(repair=replace(SETTINGS, not_ready_after=timedelta(0)))
     async with stepped(tmp_path, blueprint({"a": Cloud()}, group(), settings=settings), cluster=cluster) as case:

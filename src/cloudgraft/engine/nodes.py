@@ -97,6 +97,8 @@ class Nodes:
         sight.is_named = record.state in _UNMADE and is_known
         is_awaited = record.state is State.RUNNING and sight.joined is False
         sight.unjoined_from = self._from(sight.unjoined_from, is_so=is_awaited)
+        if sight.unready_since != sight.unready_mark:  # it was ready meanwhile, perhaps while nobody could see that
+            sight.unready_from, sight.unready_mark = None, sight.unready_since
         sight.unready_from = self._from(sight.unready_from, is_so=sight.unready_since is not None)
         sight.unjoined_for = self._watched - sight.unjoined_from if sight.unjoined_from is not None else 0.0
         sight.unready_for = self._watched - sight.unready_from if sight.unready_from is not None else 0.0

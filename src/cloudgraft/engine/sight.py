@@ -136,6 +136,7 @@ class Sight:
     unready_for: float = 0.0  # seconds in which we have seen its node not ready
     unjoined_from: float | None = None
     unready_from: float | None = None
+    unready_mark: float | None = None  # the time of the cluster since when it was not ready at unready_from
     unprepared: int = 0  # times in a row that its user data could not be made
     trouble: str = ""  # what kept its cloud from being asked to create it, or what that answered
     told: frozenset[str] = frozenset()  # what was told of it already
