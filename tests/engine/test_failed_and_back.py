@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -43,20 +44,54 @@ def cluster() -> MemoryCluster:
 @pytest.fixture
 async def case(tmp_path: Path, cloud: Silent, cluster: MemoryCluster) -> AsyncIterator[Case]:
     """An engine whose only machine counts as failed, and which the autoscaler has taken back: lists were empty."""
-    plan = blueprint({"a": cloud}, group(), settings=SETTINGS)
-    async with stepped(tmp_path, plan, cluster=cluster) as made:
-        await made.turns(1)
-        cloud.is_blind = True
-        await made.provider.increase_size("g", 1)
-        await made.turns(80, 10)
+    async with failed_case(tmp_path, cloud, cluster) as made:
         [record] = made.machines()
-        assert record.state is State.FAILED
         placeholder = NodeRef(name=record.placeholder, provider_id=record.placeholder)
         await made.provider.delete_nodes("g", [placeholder])
         await made.turns(1)
         assert made.machines(State.GONE)
         cloud.is_blind = False
         yield made
+
+
+@asynccontextmanager
+async def failed_case(directory: Path, cloud: Silent, cluster: MemoryCluster) -> AsyncIterator[Case]:
+    """An engine whose only machine counts as failed: its create was not answered, and lists are still empty."""
+    plan = blueprint({"a": cloud}, group(), settings=SETTINGS)
+    async with stepped(directory, plan, cluster=cluster) as made:
+        await made.turns(1)
+        cloud.is_blind = True
+        await made.provider.increase_size("g", 1)
+        await made.turns(80, 10)
+        [record] = made.machines()
+        assert record.state is State.FAILED
+        yield made
+
+
+async def test_one_that_still_counts_as_failed_is_kept_when_its_node_is_ready(
+    tmp_path: Path, cloud: Silent, cluster: MemoryCluster
+) -> None:
+    async with failed_case(tmp_path, cloud, cluster) as case:
+        [record] = case.machines()
+        cluster.join(record.name, provider_id=f"cloud://{record.name}")
+        cloud.is_blind = False
+        await case.turns(6)
+        assert cloud.deleted == []
+        assert await case.states() == ["RUNNING"]
+        assert await case.provider.target_size("g") == 1
+
+
+async def test_one_that_still_counts_as_failed_is_not_deleted_while_the_cluster_cannot_be_seen(
+    tmp_path: Path, cloud: Silent, cluster: MemoryCluster
+) -> None:
+    async with failed_case(tmp_path, cloud, cluster) as case:
+        cluster.is_known = False
+        cloud.is_blind = False
+        await case.turns(6)
+        assert cloud.deleted == []
+        cluster.is_known = True
+        await case.turns(6)
+        assert len(cloud.deleted) == 1  # it has no node
 
 
 async def test_it_is_taken_back_while_its_node_is_ready(case: Case, cloud: Silent, cluster: MemoryCluster) -> None:

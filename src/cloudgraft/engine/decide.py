@@ -94,7 +94,7 @@ class Situation:
     may_create: bool = True  # False until the cloud has been listed since we started
     sees_cloud: bool = True  # False while the latest list failed
     sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
-    is_used: bool = False  # a machine that counted as gone is there, and its node is ready
+    is_used: bool = False  # a machine that counted as gone or as failed is there, and its node is ready
     is_paused: bool = False
     is_served: bool = True  # False: there is no such group any more
     refusal: ErrorRecord | None = None  # why no machine of this group can be had just now
@@ -256,7 +256,12 @@ def _joining(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 
 def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
-    """Its resources go at once; itself stays listed until the autoscaler deletes it, or time does (law 5)."""
+    """Its resources go at once; itself stays listed until the autoscaler deletes it, or time does (law 5).
+
+    Unless its node is ready: then it works, and whatever it failed for was not so.
+    """
+    if at.is_used and at.sees_nodes and sight.machine is not None and _is_there(sight):
+        return _taken_back(record, sight.machine, sight, at, "it counted as failed, and its node is ready: it is kept")
     expires = record.state_since + at.settings.failed_ttl.total_seconds()
     if at.now >= expires:
         if record.presence is Presence.NONE:
@@ -287,12 +292,11 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     """
     seen, was_ordered = sight.machine, not (is_lost(record) or has_failed(record))
     is_wanted = is_lost(record) or (has_failed(record) and at.is_used and at.sees_nodes)
-    if is_wanted and at.is_served and seen is not None and sight.is_ours and seen.state in _THERE:
-        found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
+    if is_wanted and at.is_served and seen is not None and _is_there(sight):
         why = "its cloud shows it again, and nobody had deleted it: it is taken back"
         if has_failed(record):
             why = "it counted as failed, and its node is ready: it is taken back"
-        return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, sight)), why)
+        return _taken_back(record, seen, sight, at, why)
     if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
         return Stay()
     if sight.deleted_at is not None or not at.sees_cloud:
@@ -302,6 +306,16 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     if at.now < sight.retry_at:
         return Stay(sight.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", RETURNED)
+
+
+def _is_there(sight: Sight) -> bool:
+    """Whether its cloud has it, and it is ours."""
+    return sight.machine is not None and sight.is_ours and sight.machine.state in _THERE
+
+
+def _taken_back(record: MachineRecord, seen: Machine, sight: Sight, at: Situation, why: str) -> Move:
+    found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
+    return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, sight)), why)
 
 
 def left_alone(record: MachineRecord, sight: Sight) -> str:
@@ -346,7 +360,7 @@ def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 
 def _may_clear(record: MachineRecord, sight: Sight, at: Situation) -> bool:
-    """What we gave up ourselves is deleted only while lists work.
+    """What we gave up ourselves is deleted only while lists work, and not while its node is or may be ready.
 
     What the autoscaler deletes goes at once, but not by a proof of ownership that a long outage has made old: by then
     the cloud may have given the id to another machine.
@@ -354,7 +368,7 @@ def _may_clear(record: MachineRecord, sight: Sight, at: Situation) -> bool:
     if not is_given_up(record):
         proven_at = sight.since if sight.listed_at is None else sight.listed_at
         return at.sees_cloud or at.now - proven_at <= LONGEST_GAP
-    return at.sees_cloud and sight.listed_at is not None
+    return at.sees_cloud and sight.listed_at is not None and at.sees_nodes and not at.is_used
 
 
 def _settled(record: MachineRecord, sight: Sight) -> Move | None:

@@ -65,6 +65,7 @@ TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
         State.FAILED,
         State.GONE,
     ): "the autoscaler deletes it, or its time is up, and the cloud holds nothing of it; or an operator releases it",
+    (State.FAILED, State.BOOTING): "its node is ready: it counted as failed while its cloud or its node was not seen",
     (State.DELETING, State.GONE): "the cloud does not have it any more, or an operator releases it",
     (
         State.GONE,
