@@ -94,7 +94,7 @@ class Situation:
     may_create: bool = True  # False until the cloud has been listed since we started
     sees_cloud: bool = True  # False while the latest list failed
     sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
-    is_used: bool = False  # a machine that counted as gone or as failed is there, and its node is ready
+    is_used: bool = False  # a machine that counted as gone is there, and its node is ready
     is_paused: bool = False
     is_served: bool = True  # False: there is no such group any more
     refusal: ErrorRecord | None = None  # why no machine of this group can be had just now
@@ -260,7 +260,7 @@ def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decisio
 
     Unless its node is ready: then it works, and whatever it failed for was not so.
     """
-    if at.is_used and at.sees_nodes and sight.machine is not None and _is_there(sight):
+    if sight.is_ready and at.sees_nodes and sight.machine is not None and _is_there(sight):
         return _taken_back(record, sight.machine, sight, at, "it counted as failed, and its node is ready: it is kept")
     expires = record.state_since + at.settings.failed_ttl.total_seconds()
     if at.now >= expires:
@@ -360,7 +360,7 @@ def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
 
 
 def _may_clear(record: MachineRecord, sight: Sight, at: Situation) -> bool:
-    """What we gave up ourselves is deleted only while lists work, and not while its node is or may be ready.
+    """What we gave up ourselves is deleted only while lists work, and not while its node may be ready.
 
     What the autoscaler deletes goes at once, but not by a proof of ownership that a long outage has made old: by then
     the cloud may have given the id to another machine.
@@ -368,7 +368,8 @@ def _may_clear(record: MachineRecord, sight: Sight, at: Situation) -> bool:
     if not is_given_up(record):
         proven_at = sight.since if sight.listed_at is None else sight.listed_at
         return at.sees_cloud or at.now - proven_at <= LONGEST_GAP
-    return at.sees_cloud and sight.listed_at is not None and at.sees_nodes and not at.is_used
+    is_kept = record.state is State.FAILED and sight.may_be_ready
+    return at.sees_cloud and sight.listed_at is not None and at.sees_nodes and not is_kept
 
 
 def _settled(record: MachineRecord, sight: Sight) -> Move | None:

@@ -279,7 +279,7 @@ class Worker:
     def _situation(self, record: MachineRecord, sight: Sight, now: float) -> Situation:
         around = self._around
         refusal = None
-        back = sight.machine if record.state in (State.GONE, State.FAILED) else None
+        back = sight.machine if record.state is State.GONE else None
         if record.state is State.REQUESTED:
             refusal = self.refusal() or self._sender.sold_out(record) or _drained(around.fleet.groups.get(record.group))
         return Situation(
