@@ -23,8 +23,7 @@ _CONFIG: Final = """\
 cluster: dist
 server: {listen: "127.0.0.1:0", transport: native}
 store: {path: journal.db}
-engine: {observeEvery: 1s}
-clouds: {sim: {driver: simulated}}
+clouds: {sim: {driver: simulated, bootTime: 0s, engine: {observeEvery: 1s}}}
 nodeGroups:
   - {id: small, cloud: sim, maxSize: 5, machine: {shape: small}}
 """
@@ -37,7 +36,7 @@ def main() -> None:
         empty = Path(name)
         _say("building the source distributions")
         _run(venv / "bin/python", "-m", "hatchling", "build", "-t", "sdist", "-d", _DIST)
-        _run(native_venv / "bin/maturin", "--quiet", "sdist", "--out", _DIST, cwd=_TREE / "native")
+        _run(native_venv / "bin/maturin", "sdist", "--out", _DIST, cwd=_TREE / "native")
         _say("building the wheels from them (minutes the first time)")
         ours, native = sorted(_DIST.glob("*.tar.gz"), key=lambda path: "native" in path.name)
         _wheel(venv, ours)
@@ -54,8 +53,11 @@ def main() -> None:
 
 
 def _wheel(venv: Path, source: Path) -> None:
-    # The folder of what cargo has built is shared: only our own crate is compiled once more.
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(_TREE / "native/target")}
+    environment = {
+        **os.environ,
+        "CARGO_TARGET_DIR": str(_TREE / "native/target"),  # shared: only our own crate is compiled once more
+        "PATH": f"{venv / 'bin'}:{os.environ['PATH']}",  # its backend starts maturin by that
+    }
     command = ("-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation")
     _run(venv / "bin/python", *command, "--wheel-dir", _DIST, source, env=environment)
 
@@ -88,7 +90,8 @@ def _wait_until_it_serves(server: subprocess.Popen[bytes], log: Path) -> dict[st
     deadline = time.monotonic() + _PATIENCE
     while server.poll() is None and time.monotonic() < deadline:
         for line in log.read_text("utf-8").splitlines(keepends=True):
-            if line.endswith("\n") and (about := json.loads(line))["event"] == "serving":
+            about = json.loads(line) if line.startswith("{") and line.endswith("}\n") else {}
+            if about.get("event") == "serving":
                 return dict(about)
         time.sleep(0.1)
     sys.exit(f"it does not serve: {log.read_text('utf-8')[-4000:]}")
