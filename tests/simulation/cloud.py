@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -68,6 +68,7 @@ class SimMachine:
     group: str = ""
     ran_since: float | None = None
     was_shown_running: bool = False  # in a list that was delivered to us
+    called_failed_since: float | None = None  # by lists that were delivered to us, and that lie
     dead_since: float | None = None  # stopped or failed
     gone_at: float | None = None
     deleting: bool = False
@@ -220,8 +221,12 @@ class SimCloud:
         """A list was delivered."""
         for seen in shown:
             machine = self.machines.get(seen.machine_id)
-            if machine is not None and seen.state is MachineState.RUNNING:
-                machine.was_shown_running = True
+            if machine is None:
+                continue
+            machine.was_shown_running |= seen.state is MachineState.RUNNING
+            is_slandered = seen.state is MachineState.FAILED and machine.state is not MachineState.FAILED
+            since = self.now() if machine.called_failed_since is None else machine.called_failed_since
+            machine.called_failed_since = since if is_slandered else None
 
     def stop(self, machine: SimMachine, state: MachineState = MachineState.STOPPED) -> None:
         """Somebody stops it, or it dies."""
@@ -307,6 +312,8 @@ class SimDriver(Driver):
             shown = [m for m in truth if _share(m.machine_id, int(fault.param)) > 0.12] if fault else truth
         elif mode == "old":
             shown = cloud.old(fault.param) if fault else truth
+        elif mode == "slander":
+            shown = [_called_failed(m, int(fault.param)) for m in truth] if fault else truth
         elif mode == "nonsense":
             shown = cloud.dice.choice([None, [None], [*truth, *truth[:1]], "machines"])
         is_lie = shown is not truth and shown != truth
@@ -392,6 +399,11 @@ def _host() -> Host:
     host = CURRENT.get()
     assert host is not None
     return host
+
+
+def _called_failed(machine: Machine, salt: int) -> Machine:
+    """What the cloud's own health check says of one in four, whatever becomes of it."""
+    return replace(machine, state=MachineState.FAILED) if _share(machine.machine_id, salt) < 0.25 else machine
 
 
 def _share(text: str, salt: int) -> float:

@@ -248,13 +248,9 @@ class Judge:
         if self._is_surplus(cloud, machine):
             return "it is a double"
         if machine.dead_since is not None:
-            fall = self._falls.get(machine.intent)
-            if fall is not None and is_lost(fall.record):
-                return "it came back dead"
-            until = fall.at if fall is not None else self._now()
-            # One that died before a list ever showed it running has failed to boot, as far as anybody can know.
-            needed = self._settings.repair.after.total_seconds() - 120 if machine.was_shown_running else 0.0
-            return "it is dead" if until - machine.dead_since >= needed else ""
+            return self._true_death(machine)
+        if self._is_called_failed(machine):
+            return "its cloud called it failed, and no node spoke against that"
         if any(n.unready_since is not None for n in self._world.kubernetes.nodes_of(machine)):
             lasted = max(
                 self._now() - (n.unready_since or self._now()) for n in self._world.kubernetes.nodes_of(machine)
@@ -263,6 +259,22 @@ class Judge:
                 return "its node was not ready for long"
         fall = self._falls.get(machine.intent)
         return self._true_fall(cloud, machine, fall) if fall is not None else ""
+
+    def _true_death(self, machine: SimMachine) -> str:
+        fall = self._falls.get(machine.intent)
+        if fall is not None and is_lost(fall.record):
+            return "it came back dead"
+        until = fall.at if fall is not None else self._now()
+        return "it is dead" if until - (machine.dead_since or 0.0) >= self._patience(machine) else ""
+
+    def _is_called_failed(self, machine: SimMachine) -> bool:
+        """By lists that lie. Its node, which is ready in truth, must speak against that."""
+        since = machine.called_failed_since
+        return since is not None and not self._is_ready(machine) and self._now() - since >= self._patience(machine)
+
+    def _patience(self, machine: SimMachine) -> float:
+        """For how long it must be dead. Before a list ever showed it running, it has failed to boot: not at all."""
+        return self._settings.repair.after.total_seconds() - 120 if machine.was_shown_running else 0.0
 
     def _is_surplus(self, cloud: SimCloud, machine: SimMachine) -> bool:
         """Whether there is another machine for its intent, and this one is not the one that must be kept."""

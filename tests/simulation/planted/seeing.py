@@ -146,3 +146,14 @@ def away_time_counts() -> Patch:
         self._looked_at = now
 
     return replaced("cloudgraft.engine.nodes.Nodes.watch", watch)
+
+
+@plant(
+    "ready-node-is-not-heard",
+    "a ready node does not speak against a cloud that calls its machine failed",
+    finds="deleted-without-reason",
+    seed=2,
+    plan="9000:lists-slander:east,5000,1,7",
+)
+def ready_node_is_not_heard() -> Patch:
+    return replaced("cloudgraft.engine.sight.Sight.may_be_ready", property(lambda _self: False))
