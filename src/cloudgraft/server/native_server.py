@@ -102,6 +102,7 @@ class NativeServer:
         Changes that were under way go on inside: only their callers do not hear of it.
         """
         self._native.drop_connections()
+        log.info("closed all connections, and listening again", extra={"address": self.address})
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
