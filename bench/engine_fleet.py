@@ -43,7 +43,7 @@ def group_names(count: int) -> tuple[str, ...]:
 
 def _declared(groups: int) -> list[GroupDeclaration]:
     """All of the smallest shape, with something of their own to say when they are asked for options."""
-    options = AutoscalingOptions(scale_down_unneeded_time=timedelta(minutes=5))
+    options = AutoscalingOptions(scale_down_unneeded_time=timedelta(hours=24))
     machine = {"shape": "small"}
     return [
         GroupDeclaration(id=name, cloud=CLOUD, min_size=0, max_size=_MOST, machine=machine, options=options)
