@@ -47,7 +47,6 @@ __all__ = ["LoopPlan", "LoopSide", "measure_loops"]
 _MAIN: Final = re.compile(
     r'^cluster_autoscaler_function_duration_seconds_(sum|count)\{function="main"\} (\S+)', re.MULTILINE
 )
-_CALLS: Final = re.compile(r"^cloudgraft_rpcs_total\{.*\} (\S+)", re.MULTILINE)
 _OBSERVE_EVERY: Final = "10s"  # cloudgraft's default
 _SINGLE_CALLS: Final = 2000  # by which the time of one call is known
 _PATIENCE: Final = 600.0  # seconds for the loops of one turn; at 5,000 nodes one takes many
@@ -79,8 +78,8 @@ class LoopSide:
 
     kind: str
     main: list[float] = field(default_factory=list)  # mean of the loops
-    call: list[float] = field(default_factory=list)  # mean of single calls, made by another client in Go
-    calls_per_loop: float | None = None  # by cloudgraft's count; the autoscaler asks the Go server the same
+    call: list[float] = field(default_factory=list)  # median of single calls, made by another client in Go
+    calls: list[float] = field(default_factory=list)  # per loop
     hits: float | None = None  # share of the reads that the native transport answered without Python
 
     @property
@@ -133,6 +132,8 @@ def _make_nodes(cluster: Cluster, nodes: Sequence[Mapping[str, object]]) -> None
         )
         status = NodeStatus(capacity=dict(capacity), allocatable=dict(capacity), conditions=[ready])
         cluster.client.create(Node(metadata=metadata, spec=NodeSpec(providerID=str(node["providerID"])), status=status))
+        # The API server taints every new node as not ready, and here is no controller that would take that off.
+        cluster.client.patch(Node, str(node["name"]), {"spec": {"taints": None}})
 
 
 def _texts(value: object) -> dict[str, str]:
@@ -158,13 +159,12 @@ class _Rig:
         with self._peer(kind) as peer:
             with self._autoscaler(peer) as autoscaler:
                 self._wait(autoscaler, self.plan.first_loops)
-                before, calls, lookups = autoscaler.main(), _calls(peer), peer.lookups()
+                before, calls, lookups = autoscaler.main(), peer.calls(), peer.lookups()
                 self._wait(autoscaler, before.count + self.plan.loops)
-                after, calls_after, lookups_after = autoscaler.main(), _calls(peer), peer.lookups()
+                after, calls_after, lookups_after = autoscaler.main(), peer.calls(), peer.lookups()
             loops = after.count - before.count
             side.main.append((after.seconds - before.seconds) / loops)
-            if peer.ops:
-                side.calls_per_loop = (calls_after - calls) / loops
+            side.calls.append((calls_after - calls) / loops)
             hits, misses = (new - old for new, old in zip(lookups_after, lookups, strict=True))
             if hits + misses:
                 side.hits = hits / (hits + misses)
@@ -213,7 +213,7 @@ class _Rig:
             load.connect(peer.server, self.certificates)
             load.block(peer.server, FOR_NODE, first=0, calls=self.plan.nodes, callers=1)
             block, _ = load.block(peer.server, FOR_NODE, first=0, calls=_SINGLE_CALLS, callers=1)
-        return statistics.mean(block.micros) / 1e6
+        return statistics.median(block.micros) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,3 @@ class _Measured(Autoscaler):
         with urllib.request.urlopen(self.metrics, timeout=30.0) as answer:
             found = dict(_MAIN.findall(answer.read().decode()))
         return _Main(int(float(found["count"])), float(found["sum"]))
-
-
-def _calls(peer: Peer) -> float:
-    """How many calls cloudgraft has answered so far; 0 for the Go server, which does not count them."""
-    return sum(map(float, _CALLS.findall(peer.metrics()))) if peer.ops else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 _MODULE: Final = Path(__file__).resolve().parent / "go_peer"
 _PATIENCE: Final = 60.0  # seconds to start
 _SECONDS_TO_STOP: Final = 30
+_CALLS: Final = re.compile(r"^cloudgraft_rpcs_total\{.*\} (\S+)", re.MULTILINE)
 _LOOKUPS: Final = "cloudgraft_ready_reply_lookups_total"
 
 
@@ -97,6 +99,7 @@ class Peer:
     server: ServerProcess
     beside: Sequence[int] = ()  # process ids: its cloud
     ops: str = ""  # address of its metrics
+    asked: Popen[str] | None = None  # the Go server, which counts its calls when it is asked to
 
     def rest(self) -> None:
         """Stops it in its tracks, so that whoever is measured has the machine for itself."""
@@ -118,6 +121,16 @@ class Peer:
         found = dict(line.rsplit(" ", 1) for line in self.metrics().splitlines() if line.startswith(_LOOKUPS))
         hits, misses = (float(found[f'{_LOOKUPS}{{result="{result}"}}']) for result in ("hit", "miss"))
         return hits, misses
+
+    def calls(self) -> float:
+        """How many calls it has answered so far."""
+        if self.asked is None:
+            return sum(map(float, _CALLS.findall(self.metrics())))
+        assert self.asked.stdin is not None
+        assert self.asked.stdout is not None
+        self.asked.stdin.write("\n")
+        self.asked.stdin.flush()
+        return float(self.asked.stdout.readline())
 
     def metrics(self) -> str:
         """All that cloudgraft tells of itself."""
@@ -146,7 +159,7 @@ def go_peer(programs: Programs, fleet: Path, certificates: Path | None) -> Itera
             address = process.stdout.readline().strip()
             if not address:
                 raise RuntimeError("the Go server did not start: its own message is above")
-            yield Peer(server=ServerProcess(GO, address, process.pid))
+            yield Peer(server=ServerProcess(GO, address, process.pid), asked=process)
         finally:
             process.kill()
 

@@ -11,9 +11,9 @@ from bench.loop_report import LoopReport, loop_as_json
 from bench.transport_processes import GO, NATIVE
 
 
-def report(ours: list[float], *, hits: float = 1.0) -> LoopReport:
-    go = LoopSide(kind=GO, main=[1.0, 2.0, 4.0], call=[100e-6] * 3)
-    native = LoopSide(kind=NATIVE, main=ours, call=[50e-6] * 3, calls_per_loop=5000.0, hits=hits)
+def report(ours: list[float], *, hits: float = 1.0, calls: float = 5000.0) -> LoopReport:
+    go = LoopSide(kind=GO, main=[1.0, 2.0, 4.0], call=[100e-6] * 3, calls=[5000.0] * 3)
+    native = LoopSide(kind=NATIVE, main=ours, call=[50e-6] * 3, calls=[calls] * 3, hits=hits)
     return LoopReport(plan=LoopPlan(), sides=[go, native])
 
 
@@ -28,8 +28,12 @@ def test_replies_that_python_had_to_make_are_named() -> None:
     assert report([0.5, 1.0, 2.0], hits=0.98).over_limit == ["ready replies 98.00%, target 99%"]
 
 
+def test_loops_in_which_the_autoscaler_does_other_things_are_not_compared_silently() -> None:
+    (told,) = report([0.5, 1.0, 2.0], calls=3000.0).over_limit
+    assert told == "3,000 and 5,000 calls a loop: the autoscaler does not do the same with both"
+
+
 def test_what_is_left_without_the_calls_is_the_autoscalers_own_work() -> None:
-    """The Go server's calls are not counted: the autoscaler makes the same ones to both."""
     judged = report([0.5, 1.0, 2.0])
     assert judged.own_share(judged.side(GO)) == pytest.approx(1 - 0.5 / 2.0)
     assert judged.own_share(judged.side(NATIVE)) == pytest.approx(1 - 0.25 / 1.0)

@@ -1,15 +1,18 @@
 // Command server is what a user would run instead of cloudgraft: the autoscaler's own gRPC wrapper, as its example
-// serves it, over a cloud provider that has everything in memory. It prints its address, and ends when its input does.
+// serves it, over a cloud provider that has everything in memory. It prints its address, for each line of its input how
+// many calls it has answered, and ends when its input does.
 package main
 
 import (
+	"bufio"
+	"context"
 	"crypto/tls"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"os"
+	"sync/atomic"
 
 	"cloudgraft.example/go_peer/fleet"
 	"google.golang.org/grpc"
@@ -48,10 +51,17 @@ func serve(file, certificates string) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(options...)
+	var answered atomic.Uint64
+	count := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		answered.Add(1)
+		return next(ctx, request)
+	}
+	server := grpc.NewServer(append(options, grpc.UnaryInterceptor(count))...)
 	protos.RegisterCloudProviderServer(server, wrapper.NewCloudProviderGrpcWrapper(newProvider(machines)))
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			fmt.Println(answered.Load())
+		}
 		server.Stop()
 	}()
 	fmt.Println(listener.Addr())
