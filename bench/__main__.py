@@ -66,10 +66,10 @@ _QUICK_DISCOVERY = DiscoveryPlan(clusters=20, rounds=1, agents=20, connections=2
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help="How often to take turns: 50 times, with --loop 3, --dock, --clouds and --transport 10, --discovery 20.",
+    help="How often to take turns: 50 times, with --loop 3, --transport 5, --dock and --clouds 10, --discovery 20.",
 )
 @click.option(
-    "--calls", type=click.IntRange(min=8), help="Per server, scenario and round: 100, with --transport 1,000."
+    "--calls", type=click.IntRange(min=8), help="Per server, scenario and round: 100, with --transport 4,000."
 )
 @click.option("--mtls", is_flag=True, help="Both servers with mTLS, ours with a list of allowed clients too.")
 @click.option(
@@ -148,7 +148,7 @@ def main(  # noqa: PLR0913 - one for each option
     """  # noqa: D301 - click wants the character itself
     show = partial(_show, check=check, output=output)
     if transport:
-        plan_of_transport = TransportPlan(nodes=nodes, rounds=rounds or 10, calls=calls or 1000)
+        plan_of_transport = TransportPlan(nodes=nodes, rounds=rounds or 5, calls=calls or 4000)
         show(_transport(QUICK_TRANSPORT if quick else plan_of_transport), transport_as_json, print_transport_tables)
     elif loop:
         plan_of_loop = LoopPlan(nodes=nodes, rounds=rounds or 3)

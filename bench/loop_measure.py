@@ -21,13 +21,11 @@ from lightkube.models.core_v1 import NodeCondition, NodeSpec, NodeStatus
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node
 
-from bench.cluster import FOR_NODE
 from bench.engine_fleet import Seed, make_seed
 from bench.transport_measure import fleet_of
 from bench.transport_processes import (
     GO,
     NATIVE,
-    GoLoad,
     Peer,
     Programs,
     build_programs,
@@ -48,7 +46,6 @@ _MAIN: Final = re.compile(
     r'^cluster_autoscaler_function_duration_seconds_(sum|count)\{function="main"\} (\S+)', re.MULTILINE
 )
 _OBSERVE_EVERY: Final = "10s"  # cloudgraft's default
-_SINGLE_CALLS: Final = 2000  # by which the time of one call is known
 _PATIENCE: Final = 600.0  # seconds for the loops of one turn; at 5,000 nodes one takes many
 _NAMESPACE: Final = "bench"
 _FLAGS: Final[Mapping[str, str]] = {
@@ -78,7 +75,6 @@ class LoopSide:
 
     kind: str
     main: list[float] = field(default_factory=list)  # mean of the loops
-    call: list[float] = field(default_factory=list)  # median of single calls, made by another client in Go
     calls: list[float] = field(default_factory=list)  # per loop
     hits: float | None = None  # share of the reads that the native transport answered without Python
 
@@ -168,7 +164,6 @@ class _Rig:
             hits, misses = (new - old for new, old in zip(lookups_after, lookups, strict=True))
             if hits + misses:
                 side.hits = hits / (hits + misses)
-            side.call.append(self._single_call(peer))
 
     def _peer(self, kind: str) -> AbstractContextManager[Peer]:
         if kind == GO:
@@ -207,13 +202,6 @@ class _Rig:
 
         what = f"{loops} loops of the autoscaler ({autoscaler.log})"
         eventually(autoscaler.loops, lambda seen: seen >= loops, what, seconds=_PATIENCE, check=check)
-
-    def _single_call(self, peer: Peer) -> float:
-        with GoLoad.started(self.programs, self.fleet) as load:
-            load.connect(peer.server, self.certificates)
-            load.block(peer.server, FOR_NODE, first=0, calls=self.plan.nodes, callers=1)
-            block, _ = load.block(peer.server, FOR_NODE, first=0, calls=_SINGLE_CALLS, callers=1)
-        return statistics.median(block.micros) / 1e6
 
 
 @dataclass(frozen=True, slots=True)

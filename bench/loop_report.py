@@ -55,10 +55,6 @@ class LoopReport:
         """The median over the rounds of its loops against the Go server's in the same round."""
         return statistics.median(ours / go for ours, go in zip(side.main, self.side(GO).main, strict=True))
 
-    def own_share(self, side: LoopSide) -> float:
-        """How much of a loop is the autoscaler's own work: what is left when its calls are taken off."""
-        return 1 - statistics.median(side.calls) * statistics.median(side.call) / side.seconds
-
 
 def loop_as_json(report: LoopReport) -> str:
     """All figures. Times are in seconds."""
@@ -67,7 +63,6 @@ def loop_as_json(report: LoopReport) -> str:
         "cores": os.cpu_count(),
         "autoscaler": AUTOSCALERS[NEWEST_RELEASE].patch,
         "ratio": {side.kind: report.ratio(side) for side in report.sides},
-        "own_share": {side.kind: report.own_share(side) for side in report.sides},
         "over_limit": report.over_limit,
     }
     return json.dumps(figures, indent=2)
@@ -98,8 +93,6 @@ def print_loop_table(report: LoopReport, console: Console) -> None:
             f"{side.seconds:.2f}",
             "" if side is go else f"{report.ratio(side):.2f} ({min(ratios):.2f}..{max(ratios):.2f})",
             f"{statistics.median(side.calls):,.0f}",
-            f"{statistics.median(side.call) * 1e6:,.0f}",
-            f"{report.own_share(side):.0%}",
             "" if side.hits is None else f"{side.hits:.2%}",
         )
     console.print(table)

@@ -45,8 +45,8 @@ class TransportPlan:
 
     nodes: int = 1000
     groups: int = 20
-    rounds: int = 10
-    calls: int = 1000  # per server, scenario and round
+    rounds: int = 5
+    calls: int = 4000  # per server, scenario and round: long enough for several steps of the churn in each
     rounds_per_process: int = 5
     churn: int = 4  # steps per second, of five machines that come and five that go
     kinds: Sequence[str] = _KINDS
