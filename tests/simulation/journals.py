@@ -112,12 +112,13 @@ class Journals:
             self._world.server.disk.back_up(self._world.loop.time())
 
     def recover(self) -> None:
-        """A person puts back what was there before, or the latest backup."""
+        """A person puts back what was there before, or the latest backup: each once, for it may be damaged too."""
         if self._aside is not None:
             self._put_back()
         elif self._world.postgres is not None:
             return
         elif self._world.server.disk.backups:
             self.restore(0.0)
+            self._world.server.disk.backups.pop()
         else:
             self.lose(with_id=False)
