@@ -231,7 +231,8 @@ class SimCloud:
     def stop(self, machine: SimMachine, state: MachineState = MachineState.STOPPED) -> None:
         """Somebody stops it, or it dies."""
         machine.state, machine.reason = state, "as planned"
-        machine.dead_since = self.now()
+        if machine.dead_since is None:  # else it was dead already
+            machine.dead_since = self.now()
         self._witness.on_machine(self, machine)
 
     def start(self, machine: SimMachine) -> None:
