@@ -21,7 +21,7 @@ _DIST: Final = _TREE / "dist"
 _PATIENCE: Final = 300.0  # seconds, for each step of the server's life; they take a few
 _CONFIG: Final = """\
 cluster: dist
-server: {listen: "127.0.0.1:0", transport: native}
+server: {listen: "127.0.0.1:0", ops: "127.0.0.1:0", transport: native}
 store: {path: journal.db}
 clouds: {sim: {driver: simulated, bootTime: 0s, engine: {observeEvery: 1s}}}
 nodeGroups:

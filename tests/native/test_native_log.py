@@ -14,7 +14,7 @@ pytestmark = needs_native
 
 CONFIG = """\
 cluster: trial
-server: {listen: "127.0.0.1:0", transport: native}
+server: {listen: "127.0.0.1:0", ops: "127.0.0.1:0", transport: native}
 clouds: {sim: {driver: simulated, bootTime: 0s}}
 nodeGroups: [{id: small, cloud: sim, maxSize: 5, machine: {shape: small}}]
 """
