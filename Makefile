@@ -121,7 +121,7 @@ format: $(DEV)
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) native/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) native/target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -178,7 +178,7 @@ def main(  # noqa: PLR0913 - one for each option
 
 
 class _Judged(Protocol):
-    """What every report has."""
+    """A report with targets."""
 
     @property
     def over_limit(self) -> Sequence[object]:

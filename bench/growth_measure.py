@@ -21,7 +21,7 @@ _BASE: Final = TransportPlan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthPlan:
-    """What is made larger step by step; the rest is as in ``base``."""
+    """The sizes to measure. Each run changes one of them; ``base`` gives the others."""
 
     nodes: Sequence[int] = (100, 1_000, 10_000, 50_000)
     groups: Sequence[int] = (10, 100, 1_000)

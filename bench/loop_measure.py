@@ -1,6 +1,6 @@
 """The main loop of the real autoscaler, with the Go server and with cloudgraft in turn; see :mod:`bench.loop_report`.
 
-Each time an autoscaler is started anew on the same Kubernetes API, which has the nodes of the fleet and nothing else.
+Each turn starts a new autoscaler on the same Kubernetes API, which has the nodes of the fleet and nothing else.
 Its first loops are not counted: they fill its caches, and the ready replies. What is counted is what it says itself.
 """
 
@@ -150,7 +150,7 @@ class _Rig:
     sides: dict[str, LoopSide] = field(default_factory=dict)
 
     def turn(self, kind: str) -> None:
-        """One server and one autoscaler, both started anew."""
+        """Starts one server and one autoscaler, and measures its loops."""
         side = self.sides.setdefault(kind, LoopSide(kind=kind))
         with self._peer(kind) as peer:
             with self._autoscaler(peer) as autoscaler:
@@ -206,7 +206,7 @@ class _Rig:
 
 @dataclass(frozen=True, slots=True)
 class _Main:
-    """What the autoscaler says of its main loops so far."""
+    """The autoscaler's own metric: main loops so far, and their total time."""
 
     count: int
     seconds: float

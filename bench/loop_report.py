@@ -48,7 +48,7 @@ class LoopReport:
         return found
 
     def side(self, kind: str) -> LoopSide:
-        """That server's."""
+        """The figures of one server."""
         return next(side for side in self.sides if side.kind == kind)
 
     def ratio(self, side: LoopSide) -> float:

@@ -226,7 +226,7 @@ def _serving(process: Popen[bytes], log: Path) -> dict[str, Any]:
 
 
 class Answered(NamedTuple):
-    """What came of some calls."""
+    """The times of some calls, and how many failed."""
 
     block: Block
     errors: int
