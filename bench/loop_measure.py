@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -48,8 +49,14 @@ _MAIN: Final = re.compile(
 _OBSERVE_EVERY: Final = "10s"  # cloudgraft's default
 _PATIENCE: Final = 600.0  # seconds for the loops of one turn; at 5,000 nodes one takes many
 _NAMESPACE: Final = "bench"
+_PROFILED_LOOPS: Final = 8
+_LEAST_PROFILED: Final = 20  # seconds
+_RUN_ONCE: Final = r"StaticAutoscaler\)\.RunOnce"
+_PROVIDER: Final = "cloudprovider/externalgrpc"
+_ACCOUNTED: Final = re.compile(r"accounting for ([0-9.]+)s")
 _FLAGS: Final[Mapping[str, str]] = {
     "v": "1",
+    "profiling": "true",
     "scan-interval": "100ms",
     "scale-down-unneeded-time": "24h",  # every node is a candidate, as in a cluster that has too many; none goes
     "scale-down-unready-time": "24h",
@@ -76,6 +83,7 @@ class LoopSide:
     kind: str
     main: list[float] = field(default_factory=list)  # mean of the loops
     calls: list[float] = field(default_factory=list)  # per loop
+    own: list[float] = field(default_factory=list)  # processor time of the loop outside of the provider, per loop
     hits: float | None = None  # share of the reads that the native transport answered without Python
 
     @property
@@ -158,12 +166,26 @@ class _Rig:
                 before, calls, lookups = autoscaler.main(), peer.calls(), peer.lookups()
                 self._wait(autoscaler, before.count + self.plan.loops)
                 after, calls_after, lookups_after = autoscaler.main(), peer.calls(), peer.lookups()
+                side.own.append(self._own_work(autoscaler, (after.seconds - before.seconds) / self.plan.loops))
             loops = after.count - before.count
             side.main.append((after.seconds - before.seconds) / loops)
             side.calls.append((calls_after - calls) / loops)
             hits, misses = (new - old for new, old in zip(lookups_after, lookups, strict=True))
             if hits + misses:
                 side.hits = hits / (hits + misses)
+
+    def _own_work(self, autoscaler: _Measured, seconds_a_loop: float) -> float:
+        """Profiles some more loops. Go's profiler samples the processor: what a loop waits for is not in it."""
+        path, before = self.directory / "autoscaler.pprof", autoscaler.main()
+        path.write_bytes(autoscaler.profile(max(_LEAST_PROFILED, round(_PROFILED_LOOPS * seconds_a_loop))))
+        loops = autoscaler.main().count - before.count
+        chosen = [f"-focus={_RUN_ONCE}", f"-ignore={_PROVIDER}", "-nodefraction=0"]  # small ones count too
+        command = ["go", "tool", "pprof", "-top", "-unit=s", *chosen, str(path)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        accounted = _ACCOUNTED.search(told)
+        if accounted is None or not loops:
+            raise RuntimeError(f"the profile of the autoscaler has no main loop: {told[:500]}")
+        return float(accounted[1]) / loops
 
     def _peer(self, kind: str) -> AbstractContextManager[Peer]:
         if kind == GO:
@@ -219,3 +241,10 @@ class _Measured(Autoscaler):
         with urllib.request.urlopen(self.metrics, timeout=30.0) as answer:
             found = dict(_MAIN.findall(answer.read().decode()))
         return _Main(int(float(found["count"])), float(found["sum"]))
+
+    def profile(self, seconds: int) -> bytes:
+        """Its processor profile of so many seconds, in pprof's form."""
+        url = self.metrics.replace("/metrics", f"/debug/pprof/profile?seconds={seconds}")
+        with urllib.request.urlopen(url, timeout=seconds + 30.0) as answer:
+            content: bytes = answer.read()
+        return content

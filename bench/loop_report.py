@@ -80,7 +80,6 @@ def print_loop_table(report: LoopReport, console: Console) -> None:
         "main loop s",
         "ratio (rounds)",
         "calls a loop",
-        "one call µs",
         "autoscaler's own work",
         "ready replies",
     )
@@ -93,6 +92,7 @@ def print_loop_table(report: LoopReport, console: Console) -> None:
             f"{side.seconds:.2f}",
             "" if side is go else f"{report.ratio(side):.2f} ({min(ratios):.2f}..{max(ratios):.2f})",
             f"{statistics.median(side.calls):,.0f}",
+            f"{statistics.median(side.own):.2f} s, {statistics.median(side.own) / side.seconds:.0%}",
             "" if side.hits is None else f"{side.hits:.2%}",
         )
     console.print(table)

@@ -207,7 +207,7 @@ class _Rig:
             for number in rounds:
                 turn = number % len(peers)  # they take turns in going first
                 for peer in (*peers[turn:], *peers[:turn]):
-                    self._turn(load, peer)
+                    self._turn(load, peer, number)
                 for scenario in self._tally.scenarios:
                     scenario.first += self._plan.calls
             for peer in peers:
@@ -224,11 +224,17 @@ class _Rig:
             for rpc in self._plan.rpcs:
                 load.block(peer.server, rpc, first=0, calls=self._plan.nodes, callers=_TO_WARM_UP)
 
-    def _turn(self, load: GoLoad, peer: Peer) -> None:
-        """Every scenario on one server, while the others are at rest."""
+    def _turn(self, load: GoLoad, peer: Peer, number: int) -> None:
+        """Every scenario on one server, while the others are at rest.
+
+        The scenarios take turns in going first. A server that goes on after a rest lists its cloud at once, so the same
+        scenario would meet the same work in every round.
+        """
         peer.work()
+        scenarios = self._tally.scenarios
+        turn = number % len(scenarios)
         with self._churning(load, peer, seconds=_NEAR):
-            for scenario in self._tally.scenarios:
+            for scenario in (*scenarios[turn:], *scenarios[:turn]):
                 kind, cpu = peer.server.kind, peer.server.cpu_seconds()
                 block, errors = load.block(
                     peer.server,

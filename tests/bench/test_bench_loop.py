@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from bench.loop_measure import LoopPlan, LoopSide
-from bench.loop_report import LoopReport, loop_as_json
+from bench.loop_report import LoopReport, loop_as_json, print_loop_table
 from bench.transport_processes import GO, NATIVE
 
 
 def report(ours: list[float], *, hits: float = 1.0, calls: float = 5000.0) -> LoopReport:
-    go = LoopSide(kind=GO, main=[1.0, 2.0, 4.0], calls=[5000.0] * 3)
-    native = LoopSide(kind=NATIVE, main=ours, calls=[calls] * 3, hits=hits)
+    go = LoopSide(kind=GO, main=[1.0, 2.0, 4.0], calls=[5000.0] * 3, own=[0.5] * 3)
+    native = LoopSide(kind=NATIVE, main=ours, calls=[calls] * 3, own=[0.4] * 3, hits=hits)
     return LoopReport(plan=LoopPlan(), sides=[go, native])
 
 
@@ -35,3 +37,14 @@ def test_loops_in_which_the_autoscaler_does_other_things_are_not_compared_silent
 
 def test_a_program_gets_the_ratios() -> None:
     assert json.loads(loop_as_json(report([0.5, 1.0, 2.0])))["ratio"] == {GO: 1.0, NATIVE: 0.5}
+
+
+def test_each_figure_of_the_table_stands_in_its_own_column() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    print_loop_table(report([0.5, 1.0, 2.0]), console)
+    assert isinstance(console.file, io.StringIO)
+    rows = [line.split("|")[1:-1] for line in console.file.getvalue().splitlines() if line.startswith("|")]
+    heads, native = ([cell.strip() for cell in row] for row in (rows[0], rows[-1]))
+    shown = dict(zip(heads, native, strict=True))
+    assert shown["autoscaler's own work"] == "0.40 s, 40%"
+    assert shown["ready replies"] == "100.00%"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -140,7 +139,6 @@ async def _timeline(engine: Engine, id_: str, cloud: str, limit: int) -> list[Ev
     for query in queries:
         found |= {event.seq: event for event in await engine.journal.events(query) if event.group in ("", id_)}
     lines = await engine.journal.events(EventQuery(group=id_, only_states=True, limit=_FAILURES_AMONG))
-    await asyncio.sleep(0)
     found |= {event.seq: event for event in lines if event.state is State.FAILED}
     return [found[seq] for seq in sorted(found)]
 

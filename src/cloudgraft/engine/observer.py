@@ -103,7 +103,6 @@ class Observer:
             orphans += self._orphans_of(machines[start : start + SLICE])
         self._unlisted = self._still_unlisted(listing)
         self.listing, self.orphans = listing, orphans
-        await asyncio.sleep(0)
         await self.take_in()
         await self.count()
         if self.health.good(began, len(machines)):

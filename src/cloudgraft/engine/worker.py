@@ -152,11 +152,8 @@ class Worker:
             await self._claimer.review()
             if is_up:
                 await self.catalog.look()
-                await asyncio.sleep(0)
                 await self.repairer.repair()
-                await asyncio.sleep(0)
                 await self._sweeper.sweep()
-                await asyncio.sleep(0)
                 await self.roll_call.study()
         finally:
             self.looked.set()
