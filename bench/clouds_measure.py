@@ -18,8 +18,8 @@ from bench.dock_processes import DockProcess, dock_process
 from bench.engine_fleet import CLOUD, blueprint, group_names, make_seed
 from bench.libvirt_host import missing as missing_libvirt
 from bench.measure import Spread
-from cloudgraft.engine.blueprint import Blueprint
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.simcloud.driver import SimulatedDriver

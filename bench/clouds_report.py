@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench.clouds_measure import CloudRow, CloudsPlan, EngineCalls, measure_engine, measure_lists, missing
 from bench.measure import Spread
-from cloudgraft.cli import logs
+from cloudgraft.app import logs
 
 __all__ = ["QUICK_CLOUDS", "CloudsReport", "clouds_as_json", "print_clouds_tables", "run_clouds"]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.dock_child import obey
-from cloudgraft.engine.identity import Identity
+from cloudgraft.engine.machines.identity import Identity
 
 __all__ = ["SERVERS", "Served"]
 
@@ -60,7 +60,7 @@ def _secret(directory: Path, name: str, text: str) -> str:
 def _simulated(count: int, directory: Path) -> Served:
     """With the machines of the ledger that is there, else with new ones."""
     from bench.watched_cloud import WatchedCloud  # noqa: PLC0415
-    from cloudgraft.simcloud.http_server import HttpServer  # noqa: PLC0415
+    from cloudgraft.simcloud.http.server import HttpServer  # noqa: PLC0415
     from cloudgraft.simcloud.options import SimulatedOptions  # noqa: PLC0415
 
     ledger = directory / "cloud.db"
@@ -79,7 +79,7 @@ def _simulated(count: int, directory: Path) -> Served:
 
 
 def _hetzner(count: int, directory: Path) -> Served:
-    from cloudgraft.drivers.label_text import HETZNER  # noqa: PLC0415
+    from cloudgraft.drivers.common.label_text import HETZNER  # noqa: PLC0415
     from clouds.servers.hetzner_fake import FakeHetzner, Project  # noqa: PLC0415
 
     class Settled(Project):

@@ -23,7 +23,7 @@ from typing import Final
 
 from cloudgraft.certs.authority import create_bundle, issue_client
 from cloudgraft.cli.discovery_serve import DiscoveryServer
-from cloudgraft.config.discovery import load_discovery
+from cloudgraft.config.programs.discovery import load_discovery
 from cloudgraft.discovery.model import ClusterSpec
 from cloudgraft.discovery.service import Discovery
 

@@ -20,12 +20,12 @@ from typing import Final
 import click
 from sqlalchemy import insert
 
-from cloudgraft.discovery import schema
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, Need, PriceList, Strategy
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.store_rows import beat_text, prices_text, spec_text
+from cloudgraft.discovery.store import schema
+from cloudgraft.discovery.store.rows import beat_text, prices_text, spec_text
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.store.database import Access, Database, Mode
+from cloudgraft.store.databases.database import Access, Database, Mode
 
 __all__ = ["KINDS", "SEARCH_LIMIT", "Search", "measure_searches"]
 

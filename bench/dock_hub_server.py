@@ -17,11 +17,11 @@ from typing import Any
 
 from bench.dock_child import obey
 from bench.dock_words import TAGS, key_of
-from cloudgraft.cli import logs
-from cloudgraft.dock.hub import Hub, HubSettings
-from cloudgraft.dock.listener import DockListener
-from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.app import logs
+from cloudgraft.dock.hub.hub import Hub, HubSettings
+from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.ports import Context
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.server.serve import settle
 

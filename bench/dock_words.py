@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0

@@ -11,18 +11,18 @@ from decimal import Decimal
 from pathlib import Path
 
 from bench.cluster import Cluster
-from cloudgraft.engine.blueprint import Blueprint, Catalog, CloudDeclaration, GroupDeclaration, complete
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.identity import Identity
-from cloudgraft.engine.intents import found
-from cloudgraft.engine.roster import record_of
-from cloudgraft.engine.specs import CloudSettings, EngineSettings, GroupSpec, GuardLimits, Money
-from cloudgraft.engine.states import move
+from cloudgraft.engine.groups.desired import Blueprint, Catalog, CloudDeclaration, GroupDeclaration, complete
+from cloudgraft.engine.groups.resolution import record_of
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GroupSpec, GuardLimits, Money
+from cloudgraft.engine.machines.identity import Identity
+from cloudgraft.engine.machines.states import move
+from cloudgraft.engine.new_records import found
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import AutoscalingOptions
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.json_forms import order_for
+from cloudgraft.simcloud.http.json_forms import order_for
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, State
 from cloudgraft.store.sql import SqlJournal

@@ -21,18 +21,18 @@ from typing import NoReturn
 
 from bench.engine_fleet import CLOUD, blueprint, group_names
 from bench.watchdog import Watchdog
-from cloudgraft.cli import logs
+from cloudgraft.app import logs
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.metrics import EngineMetrics
 from cloudgraft.engine.provider import EngineProvider
+from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from cloudgraft.server.serve import ServeOptions, running, settle
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 
 _AT_A_TIME = 5  # machines that one step of the churn asks for
 _STEPS_LATER = 20  # they are deleted again

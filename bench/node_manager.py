@@ -28,14 +28,14 @@ from rich.table import Table
 from bench.cluster import FOR_NODE, GET_OPTIONS, NODES, TARGET_SIZE, Cluster, requests_for
 from bench.engine_fleet import blueprint, make_seed
 from bench.engine_server import SilentDriver
+from cloudgraft.app import logs
 from cloudgraft.certs.authority import DEFAULT_CLIENT, create_bundle
-from cloudgraft.cli import logs
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.nodemanager.app import manager_app
-from cloudgraft.nodemanager.link import ManagerLink
+from cloudgraft.nodemanager.api.app import manager_app
+from cloudgraft.nodemanager.front.link import ManagerLink
+from cloudgraft.nodemanager.front.provider import NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.nodemanager.provider import NodeManagerProvider
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.service import Call, CloudProviderService
 from cloudgraft.store.sql import SqlJournal

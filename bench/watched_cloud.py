@@ -12,7 +12,7 @@ from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.simcloud.chaos import Chaos, Faults, Span
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.fate import Fate, Operation
-from cloudgraft.simcloud.json_forms import order_for
+from cloudgraft.simcloud.http.json_forms import order_for
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.simcloud.pages import Page
 from cloudgraft.simcloud.records import Order, SimMachine

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import blueprint
 from cloudgraft.config import load
 from cloudgraft.conformance.driver import judge_driver
 from cloudgraft.conformance.driver.suite import explained

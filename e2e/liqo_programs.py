@@ -15,7 +15,7 @@ import yaml
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterState
-from cloudgraft.discovery.vault import new_key
+from cloudgraft.discovery.store.vault import new_key
 from cloudgraft.web.client import ClientTls
 from e2e.journal import Journal, read_journal
 from e2e.processes import Program, ProgramError, free_ports
@@ -225,7 +225,7 @@ class FakeLiqo(Program):
         words: list[str | Path] = ["--consumer", consumer, "--consumer-id", "home", "--script", self._script]
         for cluster, kubeconfig in providers.items():
             words += ["--provider", f"{cluster}={kubeconfig}"]
-        command = [sys.executable, "-m", "cloudgraft.testing.fakeliqo", *words]
+        command = [sys.executable, "-m", "cloudgraft.demo.fake_liqo", *words]
         super().__init__("the fake Liqo", command, directory / "liqo.log")
 
     def tell(self, delays: Mapping[str, float]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgraft.config.schema import item_type, keys_of, unwrap
-from cloudgraft.drivers.error_table import ErrorTable
+from cloudgraft.drivers.common.error_table import ErrorTable
 from cloudgraft.plugins.registry import Kind, extensions
 from clouds.record import read_record
 
@@ -26,7 +26,7 @@ __all__ = ["clouds_page"]
 
 ROOT = Path(__file__).resolve().parent.parent
 # The drivers that are not of one package below cloudgraft.drivers with `options` and `errors` in it.
-ELSEWHERE = {"router": "cloudgraft.router"}
+ELSEWHERE = {"router": "cloudgraft.drivers.router"}
 # By whose errors those are told that a driver's own table does not name.
 KIN = {"ec2-asg": "ec2"}
 # The pages that are not named use-DRIVER.md.

@@ -21,18 +21,18 @@ from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.render import rules_table
-from cloudgraft.discovery.app import discovery_app
-from cloudgraft.discovery.app_chores import discovery_gauges
-from cloudgraft.dock.codes_page import codes_page
-from cloudgraft.dock.metrics import DockMetrics
+from cloudgraft.discovery.api.app import discovery_app
+from cloudgraft.discovery.api.periodic import discovery_gauges
+from cloudgraft.dock.hub.metrics import DockMetrics
+from cloudgraft.dock.protocol.codes_page import codes_page
 from cloudgraft.doctor.page import findings_page
 from cloudgraft.drivers.http.description import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
 from cloudgraft.engine.events import KINDS, happened
-from cloudgraft.engine.metrics import EngineMetrics
-from cloudgraft.engine.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
-from cloudgraft.engine.webhook import Webhook, WebhookSettings
-from cloudgraft.nodemanager.app import manager_app
+from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
+from cloudgraft.engine.reporting.metrics import EngineMetrics
+from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
+from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.sdk.errors import error_table
 from cloudgraft.service.metrics import ServiceMetrics

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import blueprint
 from cloudgraft.config import load
-from cloudgraft.engine.blueprint import Blueprint
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.types import NodeRef

@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.dock.access import CallerAccess, CallerRule
-from cloudgraft.dock.hub import Hub
-from cloudgraft.dock.hub_settings import HubSettings
-from cloudgraft.dock.listener import DockListener
-from cloudgraft.dock.messages import Key
-from cloudgraft.dock.standalone import EngineService
+from cloudgraft.dock.hub.hub import Hub
+from cloudgraft.dock.hub.listener import DockListener
+from cloudgraft.dock.hub.settings import HubSettings
+from cloudgraft.dock.hub.standalone import EngineService
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.wire.dock import V1_SERVICE
 from cloudgraft.wire.driver import SERVICE as DRIVER_SERVICE

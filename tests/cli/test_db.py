@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from cloudgraft.app.journals import journal_from
 from cloudgraft.cli.db import command
-from cloudgraft.cli.journals import journal_from
 from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, NotFoundError
-from cloudgraft.store.address import PostgresAddress
+from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.journal import JournalLockedError
 from cloudgraft.store.records import Change
 from cloudgraft.store.schema import HEAD

@@ -17,7 +17,7 @@ from cloudgraft.admin.client import AdminClient
 from cloudgraft.certs.authority import create_bundle
 from cloudgraft.cli.doctor import command
 from cloudgraft.client import CloudConfig, RemoteProvider
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.simcloud.chaos import Chaos
 from tests.cli.operator_rig import Operator, operating

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import blueprint
 from cloudgraft.config import load
-from cloudgraft.engine.blueprint import CloudDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from tests.plugins.fake_packages import write_package
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.cli.explain import command
-from cloudgraft.engine import pauses
+from cloudgraft.engine.operations import pauses
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.store.records import Scope, State

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cloudgraft.cli import logs
-from cloudgraft.cli.log_limits import LONGEST_VALUE, LogFlood
+from cloudgraft.app import logs
+from cloudgraft.app.log_limits import LONGEST_VALUE, LogFlood
 from cloudgraft.sdk import hide
 from tests.cli.log_state import log_as_before
 from tests.conditions import until

@@ -15,7 +15,7 @@ from cloudgraft.cli.main import cloudgraft
 
 PROGRAM = """
 import ctypes, json, os, resource, subprocess, sys
-from cloudgraft.cli.memory_dumps import forbid_memory_dumps
+from cloudgraft.app.memory_dumps import forbid_memory_dumps
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)  # root may look at everything
     ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # another user's process is not dumpable: as if it had begun as this one

@@ -14,8 +14,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cloudgraft.cli.new import command
-from cloudgraft.plugins.provider import PluginProvider
-from cloudgraft.plugins.remote_driver import RemoteDriver
+from cloudgraft.plugins.host.provider import PluginProvider
+from cloudgraft.plugins.host.remote_driver import RemoteDriver
 from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk import MachineSpec, NodeGroup
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, PreconditionError, UnavailableError

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from cloudgraft.app.joining_wiring import ClusterLink
+from cloudgraft.app.reload import Reloader
+from cloudgraft.app.watched_file import signature
+from cloudgraft.app.wiring import make_engine
 from cloudgraft.cli import explain, pause, status
-from cloudgraft.cli.joining_wiring import ClusterLink
-from cloudgraft.cli.reload import Reloader
 from cloudgraft.cli.serve import command as serve
-from cloudgraft.cli.status_view import view
-from cloudgraft.cli.watched_file import signature
-from cloudgraft.cli.wiring import make_engine
+from cloudgraft.cli.views.status import view
 from cloudgraft.config import load
 from tests.cli.operator_rig import Operator, operating
 from tests.engine.rig import Rig, group

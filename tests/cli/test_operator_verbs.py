@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cloudgraft.cli import accept_loss, adopt, orphans, pause, resume, status
-from cloudgraft.engine.identity import TAG_CLUSTER_ID, TAG_GROUP
+from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_GROUP
 from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.records import Order, SimMachine
 from cloudgraft.store.records import Scope, State

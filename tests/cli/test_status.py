@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.status import command, watch, watch_server
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.simcloud.chaos import Chaos
 from tests.cli.operator_rig import Operator, operating

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cloudgraft.cli.status_view import view
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.report_json import as_json_in_slices
+from cloudgraft.cli.views.status import view
+from cloudgraft.engine.reporting.report import make_report
+from cloudgraft.engine.reporting.report_json import as_json_in_slices
 from tests.engine.clusters import MemoryCluster
 from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.cli.wiring import assemble
+from cloudgraft.app.wiring import assemble
 from cloudgraft.config import ConfigError, parse
 from cloudgraft.service.metrics import ServiceMetrics
 

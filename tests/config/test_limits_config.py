@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.cli.wiring import serve_options
+from cloudgraft.app.wiring import serve_options
 from cloudgraft.config import ConfigError, parse
 
 SIM = "cluster: test\nproviders: [{type: externalgrpc, address: '127.0.0.1:1'}]\n"

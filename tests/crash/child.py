@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.pauses import pause, resume
+from cloudgraft.engine.operations.pauses import pause, resume
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError

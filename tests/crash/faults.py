@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.sender import Sender
+from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.engine.writer import Writer
 from cloudgraft.store.records import Change, Contents, Presence, State
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cloudgraft.client import CloudConfig, RemoteProvider
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceState, NodeRef
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.store.records import State

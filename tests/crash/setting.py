@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
-from cloudgraft.engine.specs import CloudSettings, EngineSettings, RepairSettings
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, RepairSettings
 from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.crash.points import Point

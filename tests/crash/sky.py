@@ -9,7 +9,7 @@ from typing import Self
 
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
 from cloudgraft.simcloud.records import LedgerEntry, Order
 from tests.crash.setting import CLUSTER, Variant

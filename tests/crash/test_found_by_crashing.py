@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloudgraft.engine.calls import Caller
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.intents import wanted
-from cloudgraft.engine.outcomes import Created
-from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.groups.specs import CloudSettings
+from cloudgraft.engine.machines.outcomes import Created
+from cloudgraft.engine.new_records import wanted
+from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.store.sql import SqlJournal

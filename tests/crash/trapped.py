@@ -8,8 +8,8 @@ from pathlib import Path
 from sqlalchemy import Connection, RootTransaction
 
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
-from cloudgraft.store.database import Mode
-from cloudgraft.store.sqlite import SqliteDatabase
+from cloudgraft.store.databases.database import Mode
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from tests.crash.points import Kind, Trap, When
 
 __all__ = ["TrappedDatabase", "TrappedDriver"]

@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.simcloud.records import LedgerEntry
-from cloudgraft.store.database import Access, Mode
+from cloudgraft.store.databases.database import Access, Mode
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.records import Contents, MachineRecord, Presence, State
-from cloudgraft.store.sqlite import SqliteDatabase
 from cloudgraft.store.statements import read_contents, read_owner
 from tests.crash.setting import Variant
 from tests.crash.sky import Sky

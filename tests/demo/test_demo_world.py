@@ -13,7 +13,7 @@ from cloudgraft.demo.run import play
 from cloudgraft.demo.times import MINUTE
 from cloudgraft.demo.workload import waves_of_the_day
 from cloudgraft.demo.world import Books, Wreck
-from cloudgraft.engine.identity import TAG_GROUP
+from cloudgraft.engine.machines.identity import TAG_GROUP
 from cloudgraft.sdk import InstanceState
 from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.records import Order

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from cloudgraft._version import __version__
+from cloudgraft.app.engine_wiring import blueprint
 from cloudgraft.certs.authority import create_bundle
-from cloudgraft.cli.engine_wiring import blueprint
 from cloudgraft.config import load
-from cloudgraft.config.discovery import load_discovery
-from cloudgraft.config.discovery_agent import load_agent
+from cloudgraft.config.programs.discovery import load_discovery
+from cloudgraft.config.programs.discovery_agent import load_agent
 from cloudgraft.kube.rights import LIQO, PART_RIGHTS, TENANT, Part, Right
 from cloudgraft.sdk.duration import parse_duration
 from tests.deploy.manifests import CLOUDGRAFT, DEPLOY, Manifests

@@ -17,7 +17,7 @@ import pytest
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.config import parse
 from cloudgraft.dock.access import CallerAccess, CallerIdentity, CallerRule, Role, admit, admit_engine, rules_of
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, PermissionDeniedError
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles

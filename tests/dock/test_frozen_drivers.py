@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import pytest
 
-from cloudgraft.dock.hub import HubSettings
-from cloudgraft.dock.hub_settings import NOTICED_WITHIN
+from cloudgraft.dock.hub.hub import HubSettings
+from cloudgraft.dock.hub.settings import NOTICED_WITHIN
 from cloudgraft.dock.runner import Speech
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import DeadlineError, UnavailableError

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cloudgraft.dock.hub import HubSettings
+from cloudgraft.dock.hub.hub import HubSettings
 from cloudgraft.sdk.errors import DeadlineError, UnavailableError
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from tests.conditions import until

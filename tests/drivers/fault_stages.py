@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.router.backend import Cloud
-from cloudgraft.router.driver import RouterDriver
-from cloudgraft.router.options import BackendOptions, RouterOptions
+from cloudgraft.drivers.router.backend import Cloud
+from cloudgraft.drivers.router.driver import RouterDriver
+from cloudgraft.drivers.router.options import BackendOptions, RouterOptions
 from cloudgraft.sdk.blocking import as_driver
 from cloudgraft.sdk.driver import Driver
 from clouds.judges.ec2 import MACHINE as INSTANCE

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import blueprint
 from cloudgraft.config import ConfigError, Where, parse, parse_options
 from cloudgraft.config.document import Document
 
@@ -78,7 +78,7 @@ CASES = {
         told_of_types=["region", "assumeRole.roleArn", "assumeRole.duration", "pageSize", "listDelay"],
     ),
     "ec2_asg": Case(
-        options="cloudgraft.drivers.ec2_asg.options:Ec2AsgOptions",
+        options="cloudgraft.providers.ec2_asg.options:Ec2AsgOptions",
         senseless={
             "region": "eu central",
             "groups": ["a", ""],
@@ -299,7 +299,7 @@ CASES = {
         ],
     ),
     "dock": Case(
-        options="cloudgraft.dock.bridge:DockOptions",
+        options="cloudgraft.dock.driver:DockOptions",
         senseless={
             "kind": "",
             "apiVersion": "v\u00e9",
@@ -315,7 +315,7 @@ CASES = {
         told_of_types=["apiVersion", "machineClass", "completeList"],
     ),
     "router": Case(
-        options="cloudgraft.router.options:RouterOptions",
+        options="cloudgraft.drivers.router.options:RouterOptions",
         senseless={
             "shapes": {"a": [], "b": [{"cloud": "x"}, {"cloud": "x"}]},
             "coolDown": "-1s",

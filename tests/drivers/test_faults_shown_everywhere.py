@@ -25,12 +25,12 @@ from cloudgraft.client.address import Address
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.remote import RemoteProvider
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
+from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings, EngineSettings
-from cloudgraft.engine.templates import TemplateDeclaration
-from cloudgraft.engine.webhook import Webhook, WebhookSettings
+from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.joining.claims import NewMachine
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Instance, InstanceState, NodeRef

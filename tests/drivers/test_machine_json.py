@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgraft.drivers.machine_json import (
+from cloudgraft.drivers.common.machine_json import (
     created_from_json,
     dump_json,
     error_from_json,

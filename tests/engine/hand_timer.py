@@ -6,9 +6,9 @@ import asyncio
 import math
 from dataclasses import dataclass
 
-from cloudgraft.store.database_clock import DatabaseClock
+from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import JournalUnavailableError
-from cloudgraft.store.lease_watch import LeaseRow, LeaseWatch
+from cloudgraft.store.lease.watch import LeaseRow, LeaseWatch
 
 
 class HandTimer:

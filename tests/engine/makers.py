@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgraft.engine.decide import failure
-from cloudgraft.engine.identity import Identity, placeholder
-from cloudgraft.engine.sight import Indexing, Listing, Sight
-from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.engine.groups.specs import GroupSpec
+from cloudgraft.engine.machines.decide import failure
+from cloudgraft.engine.machines.identity import Identity, placeholder
+from cloudgraft.engine.machines.observation import Indexing, Listing, Sight
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.types import NodeTemplate
 from cloudgraft.store.records import MachineRecord, Presence, State

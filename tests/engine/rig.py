@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings, EngineSettings
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, Ownership
 from cloudgraft.sdk.types import Instance, InstanceState, NodeRef
 from cloudgraft.simcloud.chaos import Chaos

@@ -9,12 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
-from cloudgraft.engine.cluster import Cluster, UserData
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
+from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.nodes.cluster import Cluster, UserData
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings, EngineSettings
-from cloudgraft.engine.templates import TemplateDeclaration
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.journal import EventQuery

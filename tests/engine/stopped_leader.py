@@ -13,8 +13,8 @@ import sys
 
 from cloudgraft.engine.leadership import Leadership, LeaseLike
 from cloudgraft.engine.timer import SystemTimer
-from cloudgraft.store.database_clock import DatabaseClock
-from cloudgraft.store.lease import Lease
+from cloudgraft.store.databases.clock import DatabaseClock
+from cloudgraft.store.lease.election import Lease
 
 
 class OwnLease:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgraft.engine.breaker import Breaker, BreakerLimit, Turn
+from cloudgraft.engine.machines.breaker import Breaker, BreakerLimit, Turn
 
 LIMIT = BreakerLimit(share=0.2, few=2, hold=60.0, looks=3)
 FOREVER = BreakerLimit(share=0.2, few=1)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, create_limit
-from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, Money, create_limit
+from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.sdk import (
     DriverTraits,
     Idempotency,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.blueprint import Joining
-from cloudgraft.engine.claimer import claim_of
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.release import release
-from cloudgraft.engine.report import make_report
+from cloudgraft.engine.groups.desired import Joining
+from cloudgraft.engine.nodes.claims import claim_of
+from cloudgraft.engine.operations.release import release
+from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.joining.claims import Stage
 from cloudgraft.joining.match import Problem, ProblemKind, Way, matched
 from cloudgraft.sdk.driver import DriverTraits, ProviderIdBy

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.specs import EngineSettings, GuardLimits, Money
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
 from cloudgraft.store.sql import SqlJournal
 from tests.engine.rig import EPOCH, HandClock, Rig, fake, group
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, Money
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.store.records import Scope, State

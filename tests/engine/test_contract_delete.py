@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.adoption import adopt
+from cloudgraft.engine.operations.adoption import adopt
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import Instance, InstanceState, NodeRef

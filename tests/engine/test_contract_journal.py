@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.identity import Identity
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.driver import Idempotency, MachineState
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import InstanceState

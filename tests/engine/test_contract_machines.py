@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import EngineSettings, GuardLimits, RepairSettings
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, RepairSettings
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.sdk.types import InstanceState

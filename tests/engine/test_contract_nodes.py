@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.sdk.types import AutoscalingOptions, InstanceState, NodeRef
 from cloudgraft.store.records import State

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgraft.engine.decide import Create, Delete, Move, Situation, decide
-from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after
-from cloudgraft.engine.sight import Looker, Sight, look
-from cloudgraft.engine.specs import CloudSettings, EngineSettings
-from cloudgraft.engine.states import amend, move
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
+from cloudgraft.engine.machines.decide import Create, Delete, Move, Situation, decide
+from cloudgraft.engine.machines.observation import Looker, Sight, look
+from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after
+from cloudgraft.engine.machines.states import amend, move
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

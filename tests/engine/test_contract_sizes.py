@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits
 from cloudgraft.sdk.driver import Driver, DriverTraits
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.sdk.types import InstanceState

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.engine.decide import Create, Decision, Delete, Move, Situation, Stay, decide, failure
-from cloudgraft.engine.sight import Sight
-from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import LOST, TRANSITIONS, is_lost, is_released
+from cloudgraft.engine.groups.specs import EngineSettings
+from cloudgraft.engine.machines.decide import Create, Decision, Delete, Move, Situation, Stay, decide, failure
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.states import LOST, TRANSITIONS, is_lost, is_released
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import ErrorClass

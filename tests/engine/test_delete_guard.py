@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.engine.delete_guard import DeleteGuard
-from cloudgraft.engine.explain import explain
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.specs import EngineSettings, GuardLimits, Money
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
+from cloudgraft.engine.reporting.explain import explain
+from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.journal import JournalUnavailableError

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.engine.decide import Delete, Move, Situation, Stay, decide
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.groups.specs import EngineSettings
+from cloudgraft.engine.machines.decide import Delete, Move, Situation, Stay, decide
+from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.joining.claims import JoinedNode
 from cloudgraft.joining.rivals import Rivals
 from cloudgraft.sdk.driver import Machine

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.engine.blueprint import Catalog
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.identity import TAG_NAME
-from cloudgraft.engine.roster import make_roster
-from cloudgraft.engine.specs import EngineSettings, GuardLimits, Money
+from cloudgraft.engine.groups.desired import Catalog
+from cloudgraft.engine.groups.resolution import make_roster
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
+from cloudgraft.engine.machines.identity import TAG_NAME
 from cloudgraft.sdk.driver import Driver, Machine, Price, Shape
 from cloudgraft.sdk.errors import PermissionDeniedError
 from cloudgraft.sdk.types import Taint

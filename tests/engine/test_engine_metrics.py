@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from cloudgraft.engine import pauses
 from cloudgraft.engine.events import KINDS
-from cloudgraft.engine.metrics import EngineMetrics
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
-from cloudgraft.engine.webhook import Webhook, WebhookSettings
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.operations import pauses
+from cloudgraft.engine.reporting.metrics import EngineMetrics
+from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
 from cloudgraft.store.records import Scope
 from tests.engine.clusters import MemoryCluster

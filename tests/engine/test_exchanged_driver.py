@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.store.records import State
 from cloudgraft.store.sql import SqlJournal

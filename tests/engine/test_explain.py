@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine import pauses
-from cloudgraft.engine.explain import explain
-from cloudgraft.engine.report import CloudReport, ErrorReport, GroupReport, MachineReport, PauseReport
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
-from cloudgraft.engine.verdict import Case, reasons
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.operations import pauses
+from cloudgraft.engine.reporting.diagnosis import Case, reasons
+from cloudgraft.engine.reporting.explain import explain
+from cloudgraft.engine.reporting.report import CloudReport, ErrorReport, GroupReport, MachineReport, PauseReport
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds

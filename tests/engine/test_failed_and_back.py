@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.joining.claims import JoinedNode, Stage
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import UnavailableError

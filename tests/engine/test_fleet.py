@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.decide import failure
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.roster import as_group
-from cloudgraft.engine.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS, move
+from cloudgraft.engine.groups.resolution import as_group
+from cloudgraft.engine.machines.decide import failure
+from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS, move
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from cloudgraft.store.records import (
     Change,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.decide import failure
+from cloudgraft.engine.groups.specs import GuardLimits, Money
 from cloudgraft.engine.guards import DAY, HOUR, Book, Stray, Tally, tally
-from cloudgraft.engine.specs import GuardLimits, Money
+from cloudgraft.engine.machines.decide import failure
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.engine.makers import NOW, a_record

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.engine.backoff import LONGEST_HINT, delay, hinted, until_next_list
-from cloudgraft.engine.health import Health
-from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.groups.specs import CloudSettings
+from cloudgraft.engine.machines.backoff import LONGEST_HINT, delay, hinted, until_next_list
+from cloudgraft.engine.reconcile.cloud_health import Health
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, RateLimitedError, UnavailableError
 from tests.engine.stepped import Cloud, blueprint, group, stepped

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.identity import TAG_CLUSTER_ID, Identity, placeholder
+from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, Identity, placeholder
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.identity import check_cluster_id, new_cluster_id
 from cloudgraft.store.records import Presence, State

@@ -10,8 +10,8 @@ import pytest
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.errors import UnavailableError
-from cloudgraft.store.fence import take_fence
 from cloudgraft.store.journal import FencedError
+from cloudgraft.store.lease.fence import take_fence
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.engine.stepped import Cloud, blueprint, group

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgraft.engine.leadership import Leadership
 from cloudgraft.engine.timer import SystemTimer
-from cloudgraft.store.lease import Lease
+from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.engine.hand_timer import HandTimer
@@ -57,7 +57,7 @@ class TimedLease(Lease):
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     hands = Hands()
-    monkeypatch.setattr("cloudgraft.store.lease._now", hands.now)
+    monkeypatch.setattr("cloudgraft.store.lease.election._now", hands.now)
     monkeypatch.setattr(TimedLease, "hands", hands, raising=False)
     return hands
 

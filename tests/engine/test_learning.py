@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.adoption import adopt
-from cloudgraft.engine.explain import explain
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.operations.adoption import adopt
+from cloudgraft.engine.reporting.explain import explain
+from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint

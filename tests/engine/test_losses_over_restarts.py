@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.accept_loss import accept_loss
-from cloudgraft.engine.blueprint import Blueprint
-from cloudgraft.engine.specs import MASS_ABSENCE
+from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.specs import MASS_ABSENCE
+from cloudgraft.engine.operations.accept_loss import accept_loss
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import Scope, State
 from tests.engine.clusters import MemoryCluster

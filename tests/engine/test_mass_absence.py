@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.accept_loss import accept_loss
-from cloudgraft.engine.specs import MASS_ABSENCE, EngineSettings
+from cloudgraft.engine.groups.specs import MASS_ABSENCE, EngineSettings
+from cloudgraft.engine.operations.accept_loss import accept_loss
 from cloudgraft.joining.claims import Stage
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import NotFoundError

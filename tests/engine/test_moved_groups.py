@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from tests.engine.stepped import Cloud, blueprint, group, stepped

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.repair import due_at
-from cloudgraft.engine.specs import EngineSettings, RepairSettings
+from cloudgraft.engine.groups.specs import EngineSettings, RepairSettings
+from cloudgraft.engine.machines.repair import due_at
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.store.records import State
 from tests.engine.clusters import MemoryCluster

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.explain import explain
-from cloudgraft.engine.nodes import Nodes
+from cloudgraft.engine.nodes.tracking import Nodes
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.report import make_report
+from cloudgraft.engine.reporting.explain import explain
+from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.joining.claims import JoinedNode
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import DeadlineError

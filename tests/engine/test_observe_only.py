@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.engine.blueprint import Blueprint
-from cloudgraft.engine.disposal import delete_orphans
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.specs import EngineSettings
+from cloudgraft.engine.operations.orphan_deletion import delete_orphans
+from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.sdk.types import NodeRef

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.explain import explain
+from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.reporting.explain import explain
+from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.sdk.driver import DriverTraits, Machine
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine import adoption, disposal, pauses, release
-from cloudgraft.engine.blueprint import GroupDeclaration
-from cloudgraft.engine.dry_run import Result
-from cloudgraft.engine.findings import FindingKind, all_findings
-from cloudgraft.engine.identity import TAG_CLUSTER_ID, TAG_GROUP
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
-from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.engine.groups.desired import GroupDeclaration
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_GROUP
+from cloudgraft.engine.operations import adoption, pauses, release
+from cloudgraft.engine.operations import orphan_deletion as disposal
+from cloudgraft.engine.operations.bulk_operations import Result
+from cloudgraft.engine.reporting.findings import FindingKind, all_findings
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import (
     InvalidArgumentError,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.release import release
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.operations.release import release
 from cloudgraft.joining.claims import JoinedNode
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import UnavailableError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.engine.rig import Rig, fake, running
 

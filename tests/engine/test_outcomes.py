@@ -6,9 +6,17 @@ import itertools
 
 import pytest
 
-from cloudgraft.engine.decide import Move
-from cloudgraft.engine.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after, check_created
-from cloudgraft.engine.states import TRANSITIONS
+from cloudgraft.engine.machines.decide import Move
+from cloudgraft.engine.machines.outcomes import (
+    Created,
+    CreateFailed,
+    Deleted,
+    DeleteFailed,
+    Outcome,
+    after,
+    check_created,
+)
+from cloudgraft.engine.machines.states import TRANSITIONS
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     CloudgraftError,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.prices import (
+from cloudgraft.engine.groups.prices import (
     ReferencePrice,
     common_currency,
     group_price,
@@ -18,7 +18,7 @@ from cloudgraft.engine.prices import (
     pod_price,
     reference_price,
 )
-from cloudgraft.engine.specs import GroupSpec, Money
+from cloudgraft.engine.groups.specs import GroupSpec, Money
 from cloudgraft.sdk import InvalidArgumentError, NodeTemplate, Price, Quantity
 from cloudgraft.sdk.template_nodes import group_of_template
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.templates import TemplateDeclaration
-from cloudgraft.engine.true_names import renamed as others
-from cloudgraft.engine.true_names import true_names
+from cloudgraft.engine.groups.specs import EngineSettings
+from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.ownership.renamed_machines import renamed as others
+from cloudgraft.engine.ownership.renamed_machines import true_names
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, PartialList
 from cloudgraft.sdk.errors import DeadlineError, OutOfStockError
 from cloudgraft.sdk.types import NodeRef

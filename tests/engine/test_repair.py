@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.repair import plan_repair
-from cloudgraft.engine.specs import RepairSettings
+from cloudgraft.engine.groups.specs import RepairSettings
+from cloudgraft.engine.machines.repair import plan_repair
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.engine.makers import a_record
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine import pauses
-from cloudgraft.engine.explain import explain
-from cloudgraft.engine.findings import all_findings
-from cloudgraft.engine.intents import found
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.report_json import as_json, as_json_in_slices, iso
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.new_records import found
+from cloudgraft.engine.operations import pauses
+from cloudgraft.engine.reporting.explain import explain
+from cloudgraft.engine.reporting.findings import all_findings
+from cloudgraft.engine.reporting.report import make_report
+from cloudgraft.engine.reporting.report_json import as_json, as_json_in_slices, iso
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds

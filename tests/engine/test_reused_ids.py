@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine import adoption, release
-from cloudgraft.engine.findings import FindingKind, all_findings
-from cloudgraft.engine.identity import TAG_CLUSTER_ID, TAG_NAME
-from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_NAME
+from cloudgraft.engine.operations import adoption, release
+from cloudgraft.engine.reporting.findings import FindingKind, all_findings
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
@@ -22,7 +22,7 @@ from cloudgraft.sdk.types import NodeRef
 from cloudgraft.simcloud.chaos import Chaos, Odds
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
-from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
 from cloudgraft.simcloud.records import Order
 from cloudgraft.store.records import Change, MachineRecord, State

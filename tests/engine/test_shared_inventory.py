@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.blueprint import Blueprint
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import NodeRef
 from tests.drivers.static.static_machines import static_driver, switched_on

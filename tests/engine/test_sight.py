@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.intents import found
-from cloudgraft.engine.sight import LONGEST_GAP, Looker, Sight, look
-from cloudgraft.engine.specs import CloudSettings
+from cloudgraft.engine.groups.specs import CloudSettings
+from cloudgraft.engine.machines.observation import LONGEST_GAP, Looker, Sight, look
+from cloudgraft.engine.new_records import found
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.engine.makers import IDENTITY, NAME, NOW, a_listing, a_machine, a_record, a_sight, a_spec

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from cloudgraft.engine.groups.specs import CloudSettings, GuardLimits
 from cloudgraft.engine.guards import tally
-from cloudgraft.engine.observer import SLICE
-from cloudgraft.engine.sight import Indexing
-from cloudgraft.engine.specs import CloudSettings, GuardLimits
-from cloudgraft.engine.states import is_moving
-from cloudgraft.engine.true_names import renamed
+from cloudgraft.engine.machines.observation import Indexing
+from cloudgraft.engine.machines.states import is_moving
+from cloudgraft.engine.ownership.renamed_machines import renamed
+from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import Presence, State
 from tests.engine.makers import a_record
@@ -112,7 +112,7 @@ async def test_others_have_their_turn_while_a_long_list_is_taken_in(
     cloud = Cloud()
     cloud.machines = {str(n): Machine(name=f"other-{n}", machine_id=str(n)) for n in range(10_000)}
     async with stepped(tmp_path, blueprint({"a": cloud}, cloud_group())) as case:
-        monkeypatch.setattr("cloudgraft.engine.observer.renamed", counted(renamed))
+        monkeypatch.setattr("cloudgraft.engine.reconcile.observer.renamed", counted(renamed))
         monkeypatch.setattr(Indexing, "add", counted(Indexing.add))
         beside = asyncio.create_task(others())
         await case.engine.workers["a"].observer.observe()

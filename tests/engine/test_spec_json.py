@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.spec_json import group_from_json, group_to_json
-from cloudgraft.engine.specs import GroupSpec, Money
+from cloudgraft.engine.groups.spec_json import group_from_json, group_to_json
+from cloudgraft.engine.groups.specs import GroupSpec, Money
 from cloudgraft.sdk import AutoscalingOptions, InvalidArgumentError, NodeCondition, NodeTemplate, Quantity, Taint
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

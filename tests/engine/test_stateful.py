@@ -28,8 +28,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cloudgraft.engine.identity import Identity
-from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, RepairSettings
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, RepairSettings
+from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import NodeRef
@@ -75,7 +75,7 @@ class EngineLife(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.directory = tempfile.TemporaryDirectory()
         dice = random.Random(7)  # names that are the same each time, so that a failure can be repeated
-        self.patch = mock.patch("cloudgraft.engine.identity.secrets.choice", dice.choice)
+        self.patch = mock.patch("cloudgraft.engine.machines.identity.secrets.choice", dice.choice)
         self.patch.start()
         logging.disable(logging.CRITICAL)
         self.last: Call | None = None

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from cloudgraft.engine.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS, amend, begin, is_released, move
+from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS, amend, begin, is_released, move
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.store.records import MachineRecord, Presence, State

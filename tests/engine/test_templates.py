@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.engine.facts import Facts
-from cloudgraft.engine.templates import TemplateDeclaration, build_template
+from cloudgraft.engine.groups.templates import TemplateDeclaration, build_template
+from cloudgraft.engine.nodes.node_facts import Facts
 from cloudgraft.sdk import InvalidArgumentError, NodeTemplate, Quantity, Shape, Taint
 
 NOTHING_SAID = TemplateDeclaration()

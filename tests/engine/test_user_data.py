@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.blueprint import Joining
-from cloudgraft.engine.outcomes import NotAsked, after
+from cloudgraft.engine.groups.desired import Joining
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.machines.outcomes import NotAsked, after
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
 from cloudgraft.joining.claims import NewMachine
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (

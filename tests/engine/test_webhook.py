@@ -14,7 +14,7 @@ import pytest
 
 from cloudgraft.certs.issue import Validity, new_authority, server_pair
 from cloudgraft.engine.events import happened
-from cloudgraft.engine.webhook import Webhook, WebhookSettings
+from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import State
 from tests.conditions import until

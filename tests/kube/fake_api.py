@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgraft.testing.kubeapi import TOKEN, Json, Request
-from cloudgraft.testing.kubeapi import KubeApi as FakeApi
+from cloudgraft.demo.fake_kubernetes import TOKEN, Json, Request
+from cloudgraft.demo.fake_kubernetes import KubeApi as FakeApi
 
 __all__ = ["TOKEN", "FakeApi", "Json", "Request"]

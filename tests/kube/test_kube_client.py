@@ -421,7 +421,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
 
 
 def test_nothing_of_the_extra_is_imported_before_a_client_is_made() -> None:
-    modules = "cloudgraft.simcloud.kubelet, cloudgraft.kube.connect, cloudgraft.kube.watched"
+    modules = "cloudgraft.simcloud.kubelets.kubelet, cloudgraft.kube.connect, cloudgraft.kube.watched"
     found = "sorted({'lightkube', 'httpx2', 'msgspec'} & set(sys.modules))"
     program = f"import sys, {modules}; print({found})"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.demo.fake_kubernetes import KubeApi
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import custom_kind
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, UnavailableError
-from cloudgraft.testing.kubeapi import KubeApi
 from tests.conditions import until
 
 MAPS = custom_kind("api/v1", "configmaps")

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgraft.kube.api import Api, Call
 from cloudgraft.liqo import driver as driver_module
-from cloudgraft.liqo import peering as peering_module
+from cloudgraft.liqo.peering import peering as peering_module
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from tests.liqo.liqo_world import World
 

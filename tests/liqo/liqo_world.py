@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from cloudgraft.demo.fake_kubernetes import Json, KubeApi
+from cloudgraft.demo.fake_liqo import FakeLiqo, Member, Script, guard_names, playing, settle
 from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.driver import LiqoDriver
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, Timeouts
 from cloudgraft.sdk.driver import MachineSpec
-from cloudgraft.testing.fakeliqo import FakeLiqo, Member, Script, guard_names, playing, settle
-from cloudgraft.testing.kubeapi import Json, KubeApi
 from tests.conditions import until
 from tests.liqo.liqo_market import NO_NETWORK, MemoryMarket
 

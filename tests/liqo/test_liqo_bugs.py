@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.demo.fake_kubernetes.users import User
 from cloudgraft.discovery.model import Network, NetworkMode
-from cloudgraft.engine.blueprint import Catalog, complete
+from cloudgraft.engine.groups.desired import Catalog, complete
 from cloudgraft.sdk.errors import ErrorClass, OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState
-from cloudgraft.testing.kubeapi.users import User
 from tests.conditions import until
 from tests.engine.stepped import blueprint, group, stepped
 from tests.liqo.liqo_world import SIZES, World, pretty, spec

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.liqo import manifests
-from cloudgraft.liqo.peering import Peering
+from cloudgraft.demo.fake_kubernetes import Json
+from cloudgraft.demo.fake_kubernetes.calls import Fault, Request
+from cloudgraft.demo.fake_kubernetes.refusals import RefusedError
+from cloudgraft.liqo.objects import manifests
+from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import PermissionDeniedError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.testing.kubeapi import Json
-from cloudgraft.testing.kubeapi.calls import Fault, Request
-from cloudgraft.testing.kubeapi.refusals import RefusedError
 from tests.conditions import until
 from tests.liqo.liqo_world import QUICK, World, spec
 

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgraft.discovery.model import ReservationState
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from tests.conditions import until

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgraft.demo.fake_kubernetes import KubeApi
+from cloudgraft.demo.fake_kubernetes.users import User
 from cloudgraft.discovery.model import Network, NetworkMode
 from cloudgraft.kube.rights import PART_RIGHTS, TENANT, Part, Right
-from cloudgraft.testing.kubeapi import KubeApi
-from cloudgraft.testing.kubeapi.users import User
 from tests.conditions import until
 from tests.liqo.liqo_world import World, spec
 

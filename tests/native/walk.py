@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from cloudgraft.engine.adoption import adopt
+from cloudgraft.engine.operations.adoption import adopt
 from cloudgraft.sdk.errors import CloudgraftError, StatusCode
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.server.serve import Running, ServeOptions, running

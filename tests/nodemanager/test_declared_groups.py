@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.cli.declared import FileComposer
-from cloudgraft.cli.engine_wiring import blueprint
-from cloudgraft.cli.joining_wiring import ClusterLink
-from cloudgraft.cli.reload import Reloader
-from cloudgraft.cli.watched_file import signature
+from cloudgraft.app.declared_groups import FileComposer
+from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.joining_wiring import ClusterLink
+from cloudgraft.app.reload import Reloader
+from cloudgraft.app.watched_file import signature
 from cloudgraft.config import load
-from cloudgraft.engine.blueprint import Blueprint
-from cloudgraft.nodemanager.declared import Declarations
+from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.nodemanager.declared_groups import Declarations
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     ConflictError,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.specs import Money
-from cloudgraft.nodemanager.provider import NodeManagerProvider
+from cloudgraft.engine.groups.specs import Money
+from cloudgraft.nodemanager.front.provider import NodeManagerProvider
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.quantity import Quantity

@@ -16,12 +16,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from cloudgraft.engine.specs import Money
-from cloudgraft.nodemanager.app import manager_app
-from cloudgraft.nodemanager.link import ManagerLink
+from cloudgraft.engine.groups.specs import Money
+from cloudgraft.nodemanager.api.app import manager_app
+from cloudgraft.nodemanager.front.link import ManagerLink
+from cloudgraft.nodemanager.front.provider import NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.nodemanager.picture import Picture, Revision
-from cloudgraft.nodemanager.provider import NodeManagerProvider
+from cloudgraft.nodemanager.snapshot import Picture, Revision
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, NotFoundError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef

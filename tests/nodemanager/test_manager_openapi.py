@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.cli.declared import FileComposer
-from cloudgraft.cli.joining_wiring import ClusterLink
+from cloudgraft.app.declared_groups import FileComposer
+from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.config import load
+from cloudgraft.engine.groups.specs import Money
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import Money
-from cloudgraft.nodemanager.app import manager_app
+from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import Gatekeeper

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cloudgraft.app.wiring import assemble
 from cloudgraft.certs.authority import create_bundle
 from cloudgraft.cli.node_manager import command
-from cloudgraft.cli.wiring import assemble
 from cloudgraft.config import load
-from cloudgraft.nodemanager.provider import NodeManagerProvider
+from cloudgraft.nodemanager.front.provider import NodeManagerProvider
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.web.client import ClientTls, WebClient

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 
-from cloudgraft.nodemanager.app import ROLES
+from cloudgraft.nodemanager.api.app import ROLES
 from tests.engine.rig import Rig
 from tests.nodemanager.managed import TOKENS, managed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from cloudgraft.plugins.provider import PluginProvider
+from cloudgraft.plugins.host.provider import PluginProvider
 from cloudgraft.plugins.spec import PluginSpec
 
 

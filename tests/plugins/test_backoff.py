@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgraft.plugins.backoff import Backoff
+from cloudgraft.plugins.host.backoff import Backoff
 
 
 def test_it_doubles_up_to_a_limit() -> None:

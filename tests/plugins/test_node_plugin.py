@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from cloudgraft.plugins.handshake import COOKIE_VALUE
-from cloudgraft.plugins.provider import PluginProvider
+from cloudgraft.plugins.host.provider import PluginProvider
 from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk import (
     AutoscalingOptions,

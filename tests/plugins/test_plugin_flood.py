@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from cloudgraft.plugins.output import Output
-from cloudgraft.plugins.output_log import OutputLog
-from cloudgraft.plugins.process import launch
+from cloudgraft.plugins.host.output import Output
+from cloudgraft.plugins.host.output_log import OutputLog
+from cloudgraft.plugins.host.process import launch
 from cloudgraft.plugins.spec import PluginSpec
 from tests.conditions import until
 from tests.plugins.plugin_programs import TIMING, shell

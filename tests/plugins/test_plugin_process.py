@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.plugins.handshake import HandshakeError, PluginError
-from cloudgraft.plugins.output import Output
-from cloudgraft.plugins.output_log import OutputLog
-from cloudgraft.plugins.process import CannotStartError, Child, launch
+from cloudgraft.plugins.host.output import Output
+from cloudgraft.plugins.host.output_log import OutputLog
+from cloudgraft.plugins.host.process import CannotStartError, Child, launch
 from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from tests.conditions import until
@@ -44,7 +44,7 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     yield
     assert not list(base.iterdir())
     base.rmdir()
-    assert not [process for process in below(os.getpid()) if "watchdog.py" in process.command]
+    assert not [process for process in below(os.getpid()) if "child_guard.py" in process.command]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_when_the_watchdog_is_killed_the_rest_is_ended_by_us() -> None:
     child = await launch(spec(shell(f"sleep 600 & echo '{GOOD_LINE}'; wait")), TIMING)
     try:
         family = came_after(others)
-        (dog,) = [process for process in family if "watchdog.py" in process.command]
+        (dog,) = [process for process in family if "child_guard.py" in process.command]
         os.kill(dog.pid, 9)
         assert "SIGKILL" in await asyncio.wait_for(child.wait(), 20)
         await until(lambda: not any(process.is_alive for process in family), what="nobody is left")

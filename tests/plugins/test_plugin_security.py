@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from cloudgraft.plugins.process import Child, launch
+from cloudgraft.plugins.host.process import Child, launch
 from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.plugins.throwaway_tls import make_key_pair
 from tests.plugins.node_program import NODE_PLUGIN, node_binary

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.plugins import watchdog
+from cloudgraft.plugins.host import child_guard as watchdog
 from tests.conditions import until
 from tests.plugins.plugin_programs import python, shell
 from tests.plugins.processes import Process, alive, below, in_session

@@ -9,7 +9,8 @@ from multiprocessing.sharedctypes import Synchronized
 
 from cloudgraft.engine import engine, leadership
 from cloudgraft.engine.clock import SystemClock
-from cloudgraft.store import lease, sql
+from cloudgraft.store import sql
+from cloudgraft.store.lease import election as lease
 from tests.serve import child
 
 __all__ = ["FAULTS", "run"]

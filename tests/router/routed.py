@@ -8,9 +8,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from cloudgraft.router.backend import Cloud
-from cloudgraft.router.driver import RouterDriver
-from cloudgraft.router.options import BackendOptions, BackendPrice, Order, RouterOptions
+from cloudgraft.drivers.router.backend import Cloud
+from cloudgraft.drivers.router.driver import RouterDriver
+from cloudgraft.drivers.router.options import BackendOptions, BackendPrice, Order, RouterOptions
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity

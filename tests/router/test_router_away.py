@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgraft.engine.blueprint import Blueprint
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
-from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, MachineSpec
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.store.records import State

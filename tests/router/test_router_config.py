@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cloudgraft.cli.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import blueprint
 from cloudgraft.config import ConfigError, load
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
 from cloudgraft.conformance.driver.suite import explained
 from cloudgraft.conformance.report import Status
-from cloudgraft.router.driver import RouterDriver, drivers_within
-from cloudgraft.router.share import SharedDriver
+from cloudgraft.drivers.router.driver import RouterDriver, drivers_within
+from cloudgraft.drivers.router.share import SharedDriver
 from cloudgraft.sdk.driver import Driver, MachineSpec
 from cloudgraft.simcloud.driver import SimulatedDriver
 

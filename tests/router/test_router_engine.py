@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.engine.blueprint import Blueprint, GroupDeclaration
+from cloudgraft.drivers.router.options import BackendOptions
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.findings import FindingKind, all_findings
+from cloudgraft.engine.groups.desired import Blueprint, GroupDeclaration
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
+from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import EngineSettings, GuardLimits, Money
-from cloudgraft.engine.templates import TemplateDeclaration
-from cloudgraft.router.options import BackendOptions
+from cloudgraft.engine.reporting.findings import FindingKind, all_findings
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency
 from cloudgraft.sdk.errors import DeadlineError, OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.templates import TemplateDeclaration
-from cloudgraft.router.driver import RouterDriver
+from cloudgraft.drivers.router.driver import RouterDriver
+from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.sdk.driver import Machine, PartialList
 from cloudgraft.sdk.errors import CloudgraftError, RateLimitedError, UnavailableError
 from cloudgraft.store.records import State

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.kubelet import Kubelet
+from cloudgraft.simcloud.kubelets.kubelet import Kubelet
 from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
 from cloudgraft.simcloud.records import Order, SimMachine
 from tests.conditions import until
@@ -242,7 +242,7 @@ async def test_many_machines_become_nodes_with_a_few_calls_at_a_time(world: Worl
 
 
 async def test_a_refusal_is_told_once_and_the_others_go_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="cloudgraft.simcloud.kubelet")
+    caplog.set_level(logging.WARNING, logger="cloudgraft.simcloud.kubelets.kubelet")
     world.api.store.create("nodes", "", {"metadata": {"name": "taken"}, "spec": {"providerID": "another://1"}})
     world.order("taken")
     await world.booted("m1")

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgraft.engine.templates import TemplateDeclaration, build_template
+from cloudgraft.engine.groups.templates import TemplateDeclaration, build_template
 from cloudgraft.kube.objects import ContainerRef, Pod
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.node_objects import (
+from cloudgraft.simcloud.kubelets.objects import (
     allocatable,
     lease_manifest,
     lost_status,

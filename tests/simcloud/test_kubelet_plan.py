@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cloudgraft.kube.objects import Node, Pod
 from cloudgraft.sdk.driver import MachineState, Shape
 from cloudgraft.sdk.types import Taint
-from cloudgraft.simcloud.node_objects import node_address
-from cloudgraft.simcloud.node_plan import (
+from cloudgraft.simcloud.kubelets.objects import node_address
+from cloudgraft.simcloud.kubelets.plan import (
     Action,
     CreateNode,
     FinishPod,

@@ -34,7 +34,7 @@ from cloudgraft.sdk import (
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
-from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.conditions import until
 from tests.simcloud.sim_world import START, Clock, a_spec

@@ -14,7 +14,7 @@ import pytest
 from cloudgraft.sdk import InvalidArgumentError, UnavailableError
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
-from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
 from cloudgraft.simcloud.records import Order
 from tests.simcloud.sim_process import call, refused

@@ -108,10 +108,10 @@ def controlled(loop: VirtualLoop, seed: int) -> Iterator[None]:
         "secrets.token_bytes": lambda count=32: dice.randbytes(count),
         "secrets.token_hex": lambda count=32: dice.randbytes(count).hex(),
         "secrets.choice": dice.choice,
-        "cloudgraft.store.worker.BlockingPool": InlinePool,
+        "cloudgraft.store.databases.thread.BlockingPool": InlinePool,
         # Only for speed: these wake up once a second and once a minute, all day, to find nothing to do.
-        "cloudgraft.engine.housekeeper._PROBE": 10.0,
-        "cloudgraft.engine.housekeeper._CLEAN_EVERY": 1800.0,
+        "cloudgraft.engine.maintenance._PROBE": 10.0,
+        "cloudgraft.engine.maintenance._CLEAN_EVERY": 1800.0,
     }
     with contextlib.ExitStack() as stack:
         for name, function in replaced.items():

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cloudgraft.engine.specs import GuardLimits
+from cloudgraft.engine.groups.specs import GuardLimits
 from cloudgraft.store.records import Change, PauseRecord, Scope
 from tests.simulation.determinism import InlinePool
 from tests.simulation.plan import Step, kind

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgraft.engine.identity import Identity, placeholder
+from cloudgraft.engine.machines.identity import Identity, placeholder
 from cloudgraft.sdk.driver import Ownership
 from cloudgraft.store import statements
-from cloudgraft.store.database import Access, Mode
+from cloudgraft.store.databases.database import Access, Mode
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.records import Change, CloudRecord, MachineRecord, Presence, State
-from cloudgraft.store.sqlite import SqliteDatabase
 from tests.simulation.determinism import EPOCH
 
 if TYPE_CHECKING:

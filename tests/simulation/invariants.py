@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cloudgraft.engine.specs import EngineSettings, GuardLimits
-from cloudgraft.engine.states import COUNTED, is_lost
+from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.machines.states import COUNTED, is_lost
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import InstanceState, NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, MachineRecord, Presence, State

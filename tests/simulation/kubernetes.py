@@ -140,7 +140,7 @@ class SimKubernetes:
 
 
 class ClusterView:
-    """What one process sees of the cluster (:class:`cloudgraft.engine.cluster.Cluster`)."""
+    """What one process sees of the cluster (:class:`cloudgraft.engine.nodes.cluster.Cluster`)."""
 
     def __init__(self, kubernetes: SimKubernetes, host: Host) -> None:
         self.host = host

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from cloudgraft.engine.adoption import adopt
+from cloudgraft.engine.operations.adoption import adopt
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, MachineRecord, State
 from tests.simulation.cloud import SimCloud, SimMachine

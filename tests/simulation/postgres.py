@@ -10,9 +10,9 @@ from unittest import mock
 
 from sqlalchemy import Connection, func
 
-from cloudgraft.store.database import Mode
+from cloudgraft.store.databases.database import Mode
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.journal import JournalUnavailableError
-from cloudgraft.store.sqlite import SqliteDatabase
 from tests.simulation.determinism import EPOCH
 from tests.simulation.loop import VirtualLoop
 
@@ -59,7 +59,7 @@ class SimPostgres:
 
 
 class SharedDatabase(SqliteDatabase):
-    """One replica's connection to it (in place of :class:`cloudgraft.store.postgres.PostgresDatabase`)."""
+    """One replica's connection to it (in place of :class:`cloudgraft.store.databases.postgres.PostgresDatabase`)."""
 
     def __init__(self, postgres: SimPostgres) -> None:
         super().__init__(postgres.path, is_shared=True)
@@ -96,11 +96,11 @@ def shared() -> AbstractContextManager[object]:
     stack = ExitStack()
     for name, new in (
         ("cloudgraft.store.sql.PostgresDatabase", SharedDatabase),
-        ("cloudgraft.store.lease.PostgresDatabase", SharedDatabase),
-        ("cloudgraft.store.leader._NOW", func.sim_now()),
-        ("cloudgraft.store.leader._SERVER", func.sim_server()),
+        ("cloudgraft.store.lease.election.PostgresDatabase", SharedDatabase),
+        ("cloudgraft.store.lease.row._NOW", func.sim_now()),
+        ("cloudgraft.store.lease.row._SERVER", func.sim_server()),
         # Transactions are over in no time here: no session holds the row and waits for its replica.
-        ("cloudgraft.store.leader.end_silent_holders", lambda _connection, _seconds: 0),
+        ("cloudgraft.store.lease.row.end_silent_holders", lambda _connection, _seconds: 0),
         # Only for speed: a replica that follows asks for the lease every second, all day.
         ("cloudgraft.engine.leadership._Times.retry_every", property(lambda times: times.lease / 5)),
     ):

@@ -12,19 +12,19 @@ from typing import Any, Protocol, cast
 from google.protobuf.message import Message
 from sqlalchemy import Connection, RootTransaction
 
-from cloudgraft.engine.blueprint import Blueprint
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.service.cloud_provider import Call, CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
-from cloudgraft.store.database import Database, Mode
+from cloudgraft.store.databases.database import Database, Mode
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.journal import EventQuery, Journal
-from cloudgraft.store.lease import Lease
+from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.records import Change, Contents, Event
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 from tests.simulation.determinism import EPOCH
 from tests.simulation.kubernetes import ClusterView, SimKubernetes
 from tests.simulation.loop import Host, VirtualLoop

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 
-from cloudgraft.engine.blueprint import GroupDeclaration
-from cloudgraft.engine.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
-from cloudgraft.engine.templates import TemplateDeclaration
+from cloudgraft.engine.groups.desired import GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
+from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.sdk.driver import Idempotency, Ownership
 from cloudgraft.sdk.quantity import Quantity
 from tests.simulation.cloud import CloudTraits

@@ -12,9 +12,9 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
-from cloudgraft.engine.identity import Identity
-from cloudgraft.engine.specs import CloudSettings, GuardLimits
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, GuardLimits
+from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, Scope

@@ -65,6 +65,6 @@ def ages(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         now[0] += seconds
 
     clock = SimpleNamespace(clock_gettime=lambda _clock: now[0], sleep=aged)
-    monkeypatch.setattr("cloudgraft.store.lease._now", lambda: now[0])
-    monkeypatch.setattr("cloudgraft.store.unled.time", clock)
+    monkeypatch.setattr("cloudgraft.store.lease.election._now", lambda: now[0])
+    monkeypatch.setattr("cloudgraft.store.lease.unled.time", clock)
     return aged

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.store.address import PostgresAddress
-from cloudgraft.store.database import Database
-from cloudgraft.store.leader import Claim
-from cloudgraft.store.lease import Lease
-from cloudgraft.store.postgres import PostgresDatabase
+from cloudgraft.store.databases.address import PostgresAddress
+from cloudgraft.store.databases.database import Database
+from cloudgraft.store.databases.postgres import PostgresDatabase
+from cloudgraft.store.databases.sqlite import SqliteDatabase
+from cloudgraft.store.lease.election import Lease
+from cloudgraft.store.lease.row import Claim
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 
 
 class Place(ABC):

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.store.check import check_journal
-from cloudgraft.store.database import Access
+from cloudgraft.store.databases.database import Access
+from cloudgraft.store.databases.sqlite import SqliteDatabase
+from cloudgraft.store.databases.wal import find_damage
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.journal import EventQuery, JournalBrokenError
+from cloudgraft.store.maintenance.check import check_journal
+from cloudgraft.store.maintenance.repair import repair_journal
 from cloudgraft.store.records import Contents, Event, State
-from cloudgraft.store.repair import repair_journal
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 from cloudgraft.store.statements import read_contents, read_events
-from cloudgraft.store.wal import find_damage
 from tests.store.places import event, machines
 from tests.store.test_journal_contract import FULL
 
@@ -80,7 +80,7 @@ def load(path: Path) -> Loaded:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody writes meanwhile."""
-    monkeypatch.setattr("cloudgraft.store.damaged_log._AGAIN", 0.0)
+    monkeypatch.setattr("cloudgraft.store.databases.damaged_log._AGAIN", 0.0)
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.store.check import check_journal
-from cloudgraft.store.database import Access
+from cloudgraft.store.databases.database import Access
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.journal import EventQuery
+from cloudgraft.store.maintenance.check import check_journal
 from cloudgraft.store.records import Contents, Event, Progress, State
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 from cloudgraft.store.statements import read_contents, read_events
 from tests.store.places import event, machines
 from tests.store.test_journal_contract import FULL

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from cloudgraft.store import schema as tables
-from cloudgraft.store.check import Report, check_journal
 from cloudgraft.store.checksums import seal_all
-from cloudgraft.store.database import Database, Mode
+from cloudgraft.store.databases.database import Database, Mode
 from cloudgraft.store.journal import JournalBrokenError
+from cloudgraft.store.maintenance.check import Report, check_journal
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.records import Change, Presence, State
 from cloudgraft.store.schema import HEAD, metadata

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.store.check import check_journal
-from cloudgraft.store.filelock import InodeLock
+from cloudgraft.store.databases.filelock import InodeLock
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.journal import FencedError, JournalLockedError
+from cloudgraft.store.maintenance.check import check_journal
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 from tests.store.places import SqlitePlace, change, machine
 
 _HOLDER = Path(__file__).with_name("holder.py")
@@ -134,7 +134,7 @@ async def test_a_full_disk_at_the_start_delays_only_the_epoch(
     await (await sqlite_place.opened()).close()
     stranger = sqlite3.connect(sqlite_place.path, isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr("cloudgraft.store.sqlite._BUSY_MS", 50)
+    monkeypatch.setattr("cloudgraft.store.databases.sqlite._BUSY_MS", 50)
     journal = await sqlite_place.opened()  # reading needs no lock
     stranger.execute("ROLLBACK")
     stranger.close()

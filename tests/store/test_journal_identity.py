@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.store.check import check_journal
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.identity import Configured, owner_of
 from cloudgraft.store.journal import JournalBrokenError
+from cloudgraft.store.maintenance.check import check_journal
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 from cloudgraft.store.statements import Owner
 from tests.store.places import Place, change, machine
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
-from cloudgraft.store.address import PostgresAddress
+from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.journal import FencedError, JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
@@ -140,7 +140,7 @@ async def test_a_commit_whose_answer_is_lost_is_settled_by_the_next_load(
 async def test_a_lock_that_somebody_holds_is_not_waited_for_for_ever(
     postgres: PostgresServer, postgres_place: PostgresPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloudgraft.store.postgres._HURRIED", "-c lock_timeout=50")
+    monkeypatch.setattr("cloudgraft.store.databases.postgres._HURRIED", "-c lock_timeout=50")
     journal = await postgres_place.opened()
     with _held(postgres_place, "LOCK TABLE machines IN EXCLUSIVE MODE"):
         with pytest.raises(JournalUnavailableError, match="somebody holds a lock") as caught:

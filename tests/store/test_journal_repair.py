@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import text
 
 from cloudgraft.sdk.errors import PreconditionError
-from cloudgraft.store.check import check_journal
-from cloudgraft.store.database import Mode
+from cloudgraft.store.databases.database import Mode
 from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalLockedError
+from cloudgraft.store.maintenance.check import check_journal
+from cloudgraft.store.maintenance.repair import Finding, repair_journal
 from cloudgraft.store.records import Contents
-from cloudgraft.store.repair import Finding, repair_journal
 from tests.store.places import Place, SqlitePlace, renewed
 from tests.store.test_journal_contract import FULL
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 
 from cloudgraft.store.checksums import columns
-from cloudgraft.store.database import Access, Database, Mode
+from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.journal import EventQuery
-from cloudgraft.store.legality import RowJudge
+from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.records import (
     Change,
     CloudRecord,

@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, Table, text
 
 from cloudgraft.store import migrate
-from cloudgraft.store.database import Access, Database, Mode
+from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalLockedError
 from cloudgraft.store.migrate import Schema, SchemaState
 from cloudgraft.store.rows import machine_row

@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.sdk.errors import NotFoundError
-from cloudgraft.store import schema, sqlite
+from cloudgraft.store import schema
 from cloudgraft.store.checksums import seal_all
-from cloudgraft.store.database import Access, Mode
-from cloudgraft.store.filelock import FileLock
+from cloudgraft.store.databases import sqlite
+from cloudgraft.store.databases.database import Access, Mode
+from cloudgraft.store.databases.filelock import FileLock
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.journal import (
     EventQuery,
     JournalBrokenError,
@@ -28,7 +30,6 @@ from cloudgraft.store.journal import (
     JournalUnavailableError,
 )
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.sqlite import SqliteDatabase
 from tests.conditions import until
 from tests.store.places import SqlitePlace, change, machine, machines, told_when_it_writes
 

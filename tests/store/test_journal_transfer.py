@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
-from cloudgraft.store.database import Database, Mode
+from cloudgraft.store.databases.database import Database, Mode
 from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalLockedError
+from cloudgraft.store.maintenance.transfer import export_lines, import_lines
 from cloudgraft.store.records import (
     Change,
     CloudRecord,
@@ -25,7 +26,6 @@ from cloudgraft.store.records import (
 )
 from cloudgraft.store.schema import HEAD
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.store.transfer import export_lines, import_lines
 from tests.store.places import Place, PostgresPlace, SqlitePlace, event, machine, machines, renewed
 
 

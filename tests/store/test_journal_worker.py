@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.store.databases.sqlite import SqliteDatabase
+from cloudgraft.store.databases.thread import DatabaseThread
 from cloudgraft.store.journal import JournalUnavailableError
-from cloudgraft.store.sqlite import SqliteDatabase
-from cloudgraft.store.worker import DatabaseThread
 from tests.conditions import until
 
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cloudgraft.store.journal import FencedError, JournalBrokenError, JournalUnavailableError
-from cloudgraft.store.lease import Lease
+from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until

@@ -9,12 +9,13 @@ import psycopg
 import pytest
 from psycopg.pq.abc import PGconn
 
-from cloudgraft.store import leader, statements
-from cloudgraft.store.address import PostgresAddress
-from cloudgraft.store.database import Mode
+from cloudgraft.store import statements
+from cloudgraft.store.databases.address import PostgresAddress
+from cloudgraft.store.databases.database import Mode
+from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.journal import JournalUnavailableError
-from cloudgraft.store.lease import Lease
-from cloudgraft.store.postgres import PostgresDatabase
+from cloudgraft.store.lease import row as leader
+from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cloudgraft.store.database import Mode
+from cloudgraft.store.databases.database import Mode
 from cloudgraft.store.journal import FencedError, JournalLockedError
+from cloudgraft.store.lease.unled import dismiss_leader, wait_until_unled
 from cloudgraft.store.records import Change
-from cloudgraft.store.unled import dismiss_leader, wait_until_unled
 from tests.store.places import PostgresPlace
 
 

@@ -10,15 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from cloudgraft.dock.hub_settings import DriverReport
-from cloudgraft.engine import adoption, disposal, pauses, release
-from cloudgraft.engine.accept_loss import accept_loss
-from cloudgraft.engine.dry_run import Result
+from cloudgraft.dock.hub.settings import DriverReport
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.explain import explain
-from cloudgraft.engine.findings import all_findings
-from cloudgraft.engine.report import make_report
-from cloudgraft.engine.report_json import as_json_in_slices, as_json_list
+from cloudgraft.engine.operations import adoption, pauses, release
+from cloudgraft.engine.operations import orphan_deletion as disposal
+from cloudgraft.engine.operations.accept_loss import accept_loss
+from cloudgraft.engine.operations.bulk_operations import Result
+from cloudgraft.engine.reporting.explain import explain
+from cloudgraft.engine.reporting.findings import all_findings
+from cloudgraft.engine.reporting.report import make_report
+from cloudgraft.engine.reporting.report_json import as_json_in_slices, as_json_list
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import Scope
 

@@ -14,7 +14,7 @@ import click
 import yaml
 
 from cloudgraft.admin.client import AdminClient, ClientTls
-from cloudgraft.cli.call_output import clean
+from cloudgraft.cli.views.call import clean
 from cloudgraft.config import ConfigError, parse
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError

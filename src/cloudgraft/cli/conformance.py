@@ -13,8 +13,8 @@ from typing import Final, NoReturn
 import click
 from rich.console import Console, RenderableType
 
-from cloudgraft.cli.admin_output import console
-from cloudgraft.cli.call_output import clean
+from cloudgraft.cli.views.admin import console
+from cloudgraft.cli.views.call import clean
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import NEWEST, Release

@@ -13,19 +13,19 @@ from typing import IO, Any, Final, TypeVar
 
 import click
 
-from cloudgraft.cli.admin_output import console, table
-from cloudgraft.cli.journals import database_at, database_from
-from cloudgraft.cli.output_option import output_option
+from cloudgraft.app.journals import database_at, database_from
+from cloudgraft.cli.views.admin import console, table
+from cloudgraft.cli.views.output_option import output_option
 from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
 from cloudgraft.sdk.files import exists
-from cloudgraft.store.check import Report, check_journal
-from cloudgraft.store.database import Access, Database
+from cloudgraft.store.databases.database import Access, Database
 from cloudgraft.store.identity import Configured, settle_owner
+from cloudgraft.store.maintenance.check import Report, check_journal
+from cloudgraft.store.maintenance.repair import repair_journal
+from cloudgraft.store.maintenance.transfer import export_lines, import_lines
 from cloudgraft.store.migrate import Schema
-from cloudgraft.store.repair import repair_journal
 from cloudgraft.store.schema import HEAD
-from cloudgraft.store.transfer import export_lines, import_lines
 
 __all__ = ["command"]
 

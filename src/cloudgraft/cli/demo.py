@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar
 import click
 from rich.console import Console
 
-from cloudgraft.cli import logs
+from cloudgraft.app import logs
 from cloudgraft.demo.frame import Pace, Presenter, Summary
 from cloudgraft.demo.live import LivePresenter, has_room
 from cloudgraft.demo.plain import PlainPresenter

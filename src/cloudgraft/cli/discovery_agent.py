@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cloudgraft.cli import logs
-from cloudgraft.cli.memory_dumps import forbid_memory_dumps
-from cloudgraft.config.discovery import Reach
-from cloudgraft.config.discovery_agent import AgentConfig, AgentPrices, load_agent
-from cloudgraft.discovery.agent import Agent, AgentSettings, cluster_id_of
-from cloudgraft.discovery.agent_measure import Margin, Rules
+from cloudgraft.app import logs
+from cloudgraft.app.memory_dumps import forbid_memory_dumps
+from cloudgraft.config.programs.discovery import Reach
+from cloudgraft.config.programs.discovery_agent import AgentConfig, AgentPrices, load_agent
+from cloudgraft.discovery.agent.agent import Agent, AgentSettings, cluster_id_of
+from cloudgraft.discovery.agent.measure import Margin, Rules
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
 from cloudgraft.kube.connect import connect, connect_in_cluster

@@ -13,15 +13,15 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from cloudgraft.cli.admin_output import ago, console, print_json, table
 from cloudgraft.cli.discovery_remote import Remote, options
-from cloudgraft.cli.output_option import output_option
+from cloudgraft.cli.views.admin import ago, console, print_json, table
+from cloudgraft.cli.views.output_option import output_option
 from cloudgraft.config.document import read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.problems import ConfigError, Problem
+from cloudgraft.discovery.api.schemas import ClusterBody, ClusterView, PricesView
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, PriceList, Resources
-from cloudgraft.discovery.schemas import ClusterBody, ClusterView, PricesView
 
 __all__ = ["clusters", "credentials", "delete", "prices", "put"]
 

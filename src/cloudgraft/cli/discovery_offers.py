@@ -6,12 +6,12 @@ from decimal import Decimal, InvalidOperation
 
 import click
 
-from cloudgraft.cli.admin_output import console, print_json, table
-from cloudgraft.cli.call_output import clean
 from cloudgraft.cli.discovery_remote import Remote, options
-from cloudgraft.cli.output_option import output_option
+from cloudgraft.cli.views.admin import console, print_json, table
+from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.views.output_option import output_option
+from cloudgraft.discovery.api.schemas_market import OfferView
 from cloudgraft.discovery.model import Need, Offer, Strategy
-from cloudgraft.discovery.schemas_market import OfferView
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 
 __all__ = ["offers"]

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 import yaml
 
-from cloudgraft.cli.call_output import clean
+from cloudgraft.cli.views.call import clean
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.web.client import ClientTls

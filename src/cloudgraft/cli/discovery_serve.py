@@ -13,21 +13,21 @@ from typing import Any, Final
 import click
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.cli import logs
+from cloudgraft.app import logs
+from cloudgraft.app.journals import postgres_address
+from cloudgraft.app.memory_dumps import forbid_memory_dumps
+from cloudgraft.app.watched_file import signature, watching
 from cloudgraft.cli.discovery_agent import connected
-from cloudgraft.cli.journals import postgres_address
-from cloudgraft.cli.memory_dumps import forbid_memory_dumps
-from cloudgraft.cli.watched_file import signature, watching
-from cloudgraft.config.discovery import DiscoveryConfig, load_discovery
-from cloudgraft.discovery.app import discovery_app
-from cloudgraft.discovery.app_chores import Chores
+from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
+from cloudgraft.discovery.api.app import discovery_app
+from cloudgraft.discovery.api.periodic import Chores
 from cloudgraft.discovery.importer import Importer, Namespaced
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.vault import Vault
+from cloudgraft.discovery.store.vault import Vault
 from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.server.signals import StopSignals
-from cloudgraft.store.database import Database
+from cloudgraft.store.databases.database import Database
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls

@@ -11,17 +11,18 @@ from typing import Any
 import click
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.cli import admin_client, logs
+from cloudgraft.app import logs
+from cloudgraft.app.dock_wiring import DockLink
+from cloudgraft.app.memory_dumps import forbid_memory_dumps
+from cloudgraft.app.standalone_dock import DockAlone
+from cloudgraft.app.watched_file import signature
+from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.admin_output import ago, console, print_json, table
-from cloudgraft.cli.dock_alone import DockAlone
 from cloudgraft.cli.dock_connect import command as connect_command
-from cloudgraft.cli.dock_wiring import DockLink
-from cloudgraft.cli.memory_dumps import forbid_memory_dumps
-from cloudgraft.cli.output_option import output_option
-from cloudgraft.cli.watched_file import signature
+from cloudgraft.cli.views.admin import ago, console, print_json, table
+from cloudgraft.cli.views.output_option import output_option
 from cloudgraft.config import Config, ConfigError, load
-from cloudgraft.config.dock import Dock
+from cloudgraft.config.sections.dock import Dock
 from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
 from cloudgraft.server.ops import OpsServer

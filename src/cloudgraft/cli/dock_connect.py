@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from cloudgraft.cli import logs
-from cloudgraft.cli.memory_dumps import forbid_memory_dumps
+from cloudgraft.app import logs
+from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.config import ConfigError, Problem, Where, parse_options
 from cloudgraft.config.document import Document, read_yaml
 from cloudgraft.dock.runner import RunnerOptions, RunnerSettings, Speech, Tls, run_until_told

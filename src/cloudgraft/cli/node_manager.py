@@ -11,17 +11,17 @@ from pathlib import Path
 
 import click
 
-from cloudgraft.cli import logs
-from cloudgraft.cli.declared import FileComposer
-from cloudgraft.cli.memory_dumps import forbid_memory_dumps
-from cloudgraft.cli.reload import Reloader
+from cloudgraft.app import logs
+from cloudgraft.app.declared_groups import FileComposer
+from cloudgraft.app.memory_dumps import forbid_memory_dumps
+from cloudgraft.app.reload import Reloader
+from cloudgraft.app.watched_file import signature
+from cloudgraft.app.wiring import Assembly, assemble
 from cloudgraft.cli.serve import Beside
-from cloudgraft.cli.watched_file import signature
-from cloudgraft.cli.wiring import Assembly, assemble
 from cloudgraft.config import Config, ConfigError, NodeManager, load
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.nodemanager.app import manager_app
+from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle

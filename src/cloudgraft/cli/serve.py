@@ -12,18 +12,18 @@ import click
 
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
-from cloudgraft.cli import logs
-from cloudgraft.cli.dock_alone import DockAlone
-from cloudgraft.cli.dock_looks import Looks
-from cloudgraft.cli.dock_wiring import DockLink
-from cloudgraft.cli.joining_wiring import ClusterLink
-from cloudgraft.cli.memory_dumps import forbid_memory_dumps
-from cloudgraft.cli.reload import Reloader
-from cloudgraft.cli.watched_file import signature
-from cloudgraft.cli.wiring import admin_place, assemble, make_webhook, serve_options
+from cloudgraft.app import logs
+from cloudgraft.app.dock_changes import Looks
+from cloudgraft.app.dock_wiring import DockLink
+from cloudgraft.app.joining_wiring import ClusterLink
+from cloudgraft.app.memory_dumps import forbid_memory_dumps
+from cloudgraft.app.reload import Reloader
+from cloudgraft.app.standalone_dock import DockAlone
+from cloudgraft.app.watched_file import signature
+from cloudgraft.app.wiring import admin_place, assemble, make_webhook, serve_options
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.metrics import EngineMetrics
+from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.server.serve import Running, serve_until_told
 from cloudgraft.service.metrics import ServiceMetrics

@@ -15,13 +15,13 @@ from typing import Any
 
 import click
 
-from cloudgraft.cli import logs
+from cloudgraft.app import logs
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
 
 __all__ = ["command"]
@@ -137,7 +137,7 @@ def _chaos(path: Path | None) -> Chaos:
 
 @contextmanager
 def _kubelet(cloud: SimulatedCloud, kubeconfig: Path) -> Iterator[None]:
-    from cloudgraft.simcloud.kubelet import Kubelet  # noqa: PLC0415 - needs the extra `kubernetes`
+    from cloudgraft.simcloud.kubelets.kubelet import Kubelet  # noqa: PLC0415 - needs the extra `kubernetes`
 
     kubelet = Kubelet(cloud, kubeconfig)
     kubelet.start()

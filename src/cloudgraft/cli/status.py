@@ -14,9 +14,9 @@ from rich.text import Text
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.admin_output import console, print_json, text
-from cloudgraft.cli.output_option import output_option
-from cloudgraft.cli.status_view import view
+from cloudgraft.cli.views.admin import console, print_json, text
+from cloudgraft.cli.views.output_option import output_option
+from cloudgraft.cli.views.status import view
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["command", "watch", "watch_server"]

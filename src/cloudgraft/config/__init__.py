@@ -1,22 +1,22 @@
 """The configuration file: one YAML file, checked as a whole, with every problem told at once."""
 
 from cloudgraft.config.checks import missing_prices
-from cloudgraft.config.clouds import CallBackoff, CloudConfig, CloudEngine, EntryPointCloud, PluginCloud
-from cloudgraft.config.cluster import Kubernetes
-from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
-from cloudgraft.config.engine import Engine, Orphans, Repair, Webhook
-from cloudgraft.config.groups import EvictionHard, Group, GroupOptions, NodeGroupConfig, Template
-from cloudgraft.config.guards import Guards
-from cloudgraft.config.join import Join, JoinToken
 from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.load import load, parse, with_groups
 from cloudgraft.config.model import Config, Where
 from cloudgraft.config.money import MoneyPerDay, Price
-from cloudgraft.config.node_manager import NodeManager, NodeManagerClient
 from cloudgraft.config.options import checked_section, machine_settings, parse_options, refusals
 from cloudgraft.config.problems import ConfigError, Problem
-from cloudgraft.config.process import Backoff, PluginProcess
-from cloudgraft.config.providers import (
+from cloudgraft.config.sections.clouds import CallBackoff, CloudConfig, CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.sections.cluster import Kubernetes
+from cloudgraft.config.sections.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
+from cloudgraft.config.sections.engine import Engine, Orphans, Repair, Webhook
+from cloudgraft.config.sections.groups import EvictionHard, Group, GroupOptions, NodeGroupConfig, Template
+from cloudgraft.config.sections.guards import Guards
+from cloudgraft.config.sections.join import Join, JoinToken
+from cloudgraft.config.sections.node_manager import NodeManager, NodeManagerClient
+from cloudgraft.config.sections.process import Backoff, PluginProcess
+from cloudgraft.config.sections.providers import (
     EntryPointProvider,
     ExternalGrpcProvider,
     ManagerTls,
@@ -26,8 +26,8 @@ from cloudgraft.config.providers import (
     RemoteTls,
     Snapshot,
 )
-from cloudgraft.config.server import Admin, Log, Server, ServerTls
-from cloudgraft.config.store import Postgresql, Store
+from cloudgraft.config.sections.server import Admin, Log, Server, ServerTls
+from cloudgraft.config.sections.store import Postgresql, Store
 
 __all__ = [
     "Admin",

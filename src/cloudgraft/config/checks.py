@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from cloudgraft.config.dock_checks import dock_checks
 from cloudgraft.config.document import Document
 from cloudgraft.config.explain import did_you_mean
-from cloudgraft.config.groups import LONGEST_ID, fan_out
 from cloudgraft.config.model import Config
-from cloudgraft.config.node_manager import node_manager_checks
 from cloudgraft.config.problems import KeyPath, Problem, printable
+from cloudgraft.config.sections.dock_checks import dock_checks
+from cloudgraft.config.sections.groups import LONGEST_ID, fan_out
+from cloudgraft.config.sections.node_manager import node_manager_checks
 
 __all__ = ["cross_checks", "missing_prices"]
 

@@ -23,21 +23,21 @@ from pydantic import (
     field_validator,
 )
 
-from cloudgraft.config.clouds import CloudConfig
-from cloudgraft.config.cluster import Kubernetes
-from cloudgraft.config.dock import Dock
 from cloudgraft.config.document import Document
-from cloudgraft.config.engine import Engine
 from cloudgraft.config.fields import Kind, Name, refuse
-from cloudgraft.config.groups import Group, NodeGroupConfig
-from cloudgraft.config.guards import Guards
-from cloudgraft.config.join import Join
-from cloudgraft.config.node_manager import NodeManager
 from cloudgraft.config.problems import KeyPath
-from cloudgraft.config.providers import ProviderConfig
 from cloudgraft.config.section import Section
-from cloudgraft.config.server import Admin, Log, Server
-from cloudgraft.config.store import Store
+from cloudgraft.config.sections.clouds import CloudConfig
+from cloudgraft.config.sections.cluster import Kubernetes
+from cloudgraft.config.sections.dock import Dock
+from cloudgraft.config.sections.engine import Engine
+from cloudgraft.config.sections.groups import Group, NodeGroupConfig
+from cloudgraft.config.sections.guards import Guards
+from cloudgraft.config.sections.join import Join
+from cloudgraft.config.sections.node_manager import NodeManager
+from cloudgraft.config.sections.providers import ProviderConfig
+from cloudgraft.config.sections.server import Admin, Log, Server
+from cloudgraft.config.sections.store import Store
 
 __all__ = ["Config", "Where"]
 

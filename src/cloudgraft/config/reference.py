@@ -12,16 +12,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cloudgraft.config.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
-from cloudgraft.config.cluster import Kubernetes
-from cloudgraft.config.discovery import (
+from cloudgraft.config.fields import Kind
+from cloudgraft.config.kubernetes import TaintEntry
+from cloudgraft.config.model import Config
+from cloudgraft.config.money import MoneyPerDay, Price
+from cloudgraft.config.programs.discovery import (
     DiscoveryClientEntry,
     DiscoveryConfig,
     DiscoveryImport,
     DiscoveryStore,
     DiscoveryVault,
 )
-from cloudgraft.config.discovery_agent import (
+from cloudgraft.config.programs.discovery_agent import (
     AgentCluster,
     AgentConfig,
     AgentNetwork,
@@ -30,18 +32,16 @@ from cloudgraft.config.discovery_agent import (
     AgentShare,
     AgentTls,
 )
-from cloudgraft.config.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
-from cloudgraft.config.engine import Engine, MassAbsence, Orphans, Repair, Webhook
-from cloudgraft.config.fields import Kind
-from cloudgraft.config.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
-from cloudgraft.config.guards import Guards
-from cloudgraft.config.join import Join, JoinToken
-from cloudgraft.config.kubernetes import TaintEntry
-from cloudgraft.config.model import Config
-from cloudgraft.config.money import MoneyPerDay, Price
-from cloudgraft.config.node_manager import NodeManager, NodeManagerClient
-from cloudgraft.config.process import Backoff
-from cloudgraft.config.providers import (
+from cloudgraft.config.sections.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
+from cloudgraft.config.sections.cluster import Kubernetes
+from cloudgraft.config.sections.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
+from cloudgraft.config.sections.engine import Engine, MassAbsence, Orphans, Repair, Webhook
+from cloudgraft.config.sections.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
+from cloudgraft.config.sections.guards import Guards
+from cloudgraft.config.sections.join import Join, JoinToken
+from cloudgraft.config.sections.node_manager import NodeManager, NodeManagerClient
+from cloudgraft.config.sections.process import Backoff
+from cloudgraft.config.sections.providers import (
     EntryPointProvider,
     ExternalGrpcProvider,
     ManagerTls,
@@ -50,9 +50,9 @@ from cloudgraft.config.providers import (
     RemoteTls,
     Snapshot,
 )
-from cloudgraft.config.server import Admin, Log, Server, ServerTls
-from cloudgraft.config.store import Store
-from cloudgraft.config.web_server import WebServerTls
+from cloudgraft.config.sections.server import Admin, Log, Server, ServerTls
+from cloudgraft.config.sections.store import Store
+from cloudgraft.config.sections.web_server import WebServerTls
 from cloudgraft.sdk.duration import format_duration
 
 __all__ = ["EXAMPLE", "markdown"]

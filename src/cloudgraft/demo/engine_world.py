@@ -18,12 +18,12 @@ from cloudgraft.demo.decide import Shape
 from cloudgraft.demo.times import HOUR, MINUTE, date_time, seconds_at
 from cloudgraft.demo.workload import GPU_POOL
 from cloudgraft.demo.world import Books, Wreck
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.identity import TAG_GROUP
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings
+from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.machines.identity import TAG_GROUP
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings
-from cloudgraft.engine.templates import TemplateDeclaration
 from cloudgraft.sdk import AutoscalingOptions, Quantity, Taint
 from cloudgraft.sdk.driver import Idempotency, MachineState
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds

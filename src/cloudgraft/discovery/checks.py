@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, NetworkMode, PriceList, Resources
-from cloudgraft.discovery.prices import seconds_of
+from cloudgraft.discovery.search.prices import seconds_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = [

@@ -10,6 +10,23 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
+from cloudgraft.discovery.api.schemas import (
+    ClusterBody,
+    ClusterPage,
+    ClusterView,
+    CredentialsView,
+    HeartbeatBody,
+    PricesBody,
+    PricesView,
+)
+from cloudgraft.discovery.api.schemas_fields import Message, amounts_out
+from cloudgraft.discovery.api.schemas_market import (
+    ReservationBody,
+    ReservationPage,
+    ReservationView,
+    SearchBody,
+    SearchResult,
+)
 from cloudgraft.discovery.model import (
     Cluster,
     ClusterSpec,
@@ -21,23 +38,6 @@ from cloudgraft.discovery.model import (
     Reservation,
     Resources,
 )
-from cloudgraft.discovery.schemas import (
-    ClusterBody,
-    ClusterPage,
-    ClusterView,
-    CredentialsView,
-    HeartbeatBody,
-    PricesBody,
-    PricesView,
-)
-from cloudgraft.discovery.schemas_market import (
-    ReservationBody,
-    ReservationPage,
-    ReservationView,
-    SearchBody,
-    SearchResult,
-)
-from cloudgraft.discovery.schemas_words import Message, amounts_out
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InvalidArgumentError, NotFoundError
 from cloudgraft.web.client import Answer, ClientTls, WebClient

@@ -2,11 +2,11 @@
 
 What is searched and listed comes from a picture in memory. Before every read the database is asked for one number; only
 when another process has written since is anything else read. Reservations are decided in the database alone, in one
-transaction that no other can come between; see :mod:`cloudgraft.discovery.store_statements`.
+transaction that no other can come between; see :mod:`cloudgraft.discovery.store.statements`.
 
 A cluster that was never heard of by heartbeat has no agent, and is Ready with its declared capacity; how things are
-counted is in :mod:`cloudgraft.discovery.reservations`. Times are by this server's own clock. Clocks of several servers
-should agree to a second or so: when they do not, holds end earlier or later, but nothing is ever given twice.
+counted is in :mod:`cloudgraft.discovery.search.reservations`. Times are by this server's own clock. Clocks of several
+servers should agree to a second or so: when they do not, holds end earlier or later, but nothing is ever given twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
-from cloudgraft.discovery import checks, offers, schema, store_credentials, store_statements
+from cloudgraft.discovery import checks
 from cloudgraft.discovery.heartbeats import Heartbeats
 from cloudgraft.discovery.model import (
     Cluster,
@@ -36,18 +36,22 @@ from cloudgraft.discovery.model import (
     ReservationState,
     Resources,
 )
-from cloudgraft.discovery.picture import Picture
-from cloudgraft.discovery.reservations import moment
-from cloudgraft.discovery.selector import Selector
-from cloudgraft.discovery.store import Store
-from cloudgraft.discovery.store_credentials import Rotation
-from cloudgraft.discovery.store_rows import beat_text, prices_revision, prices_text
-from cloudgraft.discovery.vault import Vault
+from cloudgraft.discovery.search import offers
+from cloudgraft.discovery.search.index import Picture
+from cloudgraft.discovery.search.reservations import moment
+from cloudgraft.discovery.search.selector import Selector
+from cloudgraft.discovery.store import credentials as store_credentials
+from cloudgraft.discovery.store import schema
+from cloudgraft.discovery.store import statements as store_statements
+from cloudgraft.discovery.store.credentials import Rotation
+from cloudgraft.discovery.store.database import Store
+from cloudgraft.discovery.store.rows import beat_text, prices_revision, prices_text
+from cloudgraft.discovery.store.vault import Vault
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
-from cloudgraft.store.address import PostgresAddress
-from cloudgraft.store.database import Database
-from cloudgraft.store.postgres import PostgresDatabase
-from cloudgraft.store.sqlite import SqliteDatabase
+from cloudgraft.store.databases.address import PostgresAddress
+from cloudgraft.store.databases.database import Database
+from cloudgraft.store.databases.postgres import PostgresDatabase
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 
 __all__ = ["Discovery"]
 

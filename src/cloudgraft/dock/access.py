@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cloudgraft.certs.token_file import TokenFile, bearer_of
-from cloudgraft.config.dock import Dock
-from cloudgraft.dock.messages import Key
+from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.ports import Access, Context, EngineAccess, EngineIdentity, Identity
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
 from cloudgraft.server.clients import client_names
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import grpc.aio
 
-from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 
 __all__ = ["Access", "ClassStore", "Context", "EngineAccess", "EngineIdentity", "Identity"]
 

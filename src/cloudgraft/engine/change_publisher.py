@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Final
 
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.groups import Groups
-from cloudgraft.engine.specs import GroupSpec
+from cloudgraft.engine.groups.served import Groups
+from cloudgraft.engine.groups.specs import GroupSpec
 from cloudgraft.sdk.ready_replies import Question, ReadyReplies
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.store.records import MachineRecord

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from cloudgraft.engine.groups.specs import GuardLimits
 from cloudgraft.engine.guards import HOUR, GuardUse
-from cloudgraft.engine.specs import GuardLimits
 from cloudgraft.store.records import Event
 
 __all__ = ["REMOVAL", "DeleteGuard"]

@@ -12,31 +12,31 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from cloudgraft.engine.blueprint import Blueprint, Composer, Joining
 from cloudgraft.engine.change_publisher import ChangePublisher
 from cloudgraft.engine.clock import Clock, SystemClock, wall_time
-from cloudgraft.engine.cluster import Cluster, UserData
+from cloudgraft.engine.context import Surroundings
 from cloudgraft.engine.delete_guard import DeleteGuard
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.groups import Groups
+from cloudgraft.engine.groups.desired import Blueprint, Composer, Joining
+from cloudgraft.engine.groups.served import Groups
+from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.guards import Book, GuardUse, tally
-from cloudgraft.engine.housekeeper import Housekeeper
-from cloudgraft.engine.identity import Identity
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
-from cloudgraft.engine.losses import Losses
-from cloudgraft.engine.nodes import Nodes
-from cloudgraft.engine.opening import Opening
-from cloudgraft.engine.specs import EngineSettings
-from cloudgraft.engine.states import was_released
-from cloudgraft.engine.surroundings import Surroundings
-from cloudgraft.engine.worker import Worker
-from cloudgraft.engine.workforce import Workforce
+from cloudgraft.engine.machines.identity import Identity
+from cloudgraft.engine.machines.states import was_released
+from cloudgraft.engine.maintenance import Housekeeper
+from cloudgraft.engine.nodes.cluster import Cluster, UserData
+from cloudgraft.engine.nodes.tracking import Nodes
+from cloudgraft.engine.recent_losses import Losses
+from cloudgraft.engine.reconcile.worker import Worker
+from cloudgraft.engine.startup_gate import Opening
+from cloudgraft.engine.worker_pool import Workforce
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.sdk.ready_replies import ReadyReplies
-from cloudgraft.store.database_clock import DatabaseClock
+from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
 

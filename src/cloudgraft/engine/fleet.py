@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from cloudgraft.engine.specs import GroupSpec
-from cloudgraft.engine.states import COUNTED, SHOWN, is_moving, is_released
+from cloudgraft.engine.groups.specs import GroupSpec
+from cloudgraft.engine.machines.states import COUNTED, SHOWN, is_moving, is_released
 from cloudgraft.sdk.types import Instance, InstanceError, NodeGroup, NodeRef
 from cloudgraft.store.records import (
     Change,

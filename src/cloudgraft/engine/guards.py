@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from cloudgraft.engine.decide import failure
-from cloudgraft.engine.specs import GuardLimits
-from cloudgraft.engine.states import is_released
+from cloudgraft.engine.groups.specs import GuardLimits
+from cloudgraft.engine.machines.decide import failure
+from cloudgraft.engine.machines.states import is_released
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from cloudgraft.engine import change_publisher as subjects
-from cloudgraft.engine.decide import failure
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.fleet import Group
-from cloudgraft.engine.intents import wanted
-from cloudgraft.engine.observing import ObserveOnlyError, Orders
-from cloudgraft.engine.prices import node_price, pod_price
-from cloudgraft.engine.states import amend, is_given_up, is_lost, move
+from cloudgraft.engine.groups.prices import node_price, pod_price
+from cloudgraft.engine.machines.decide import failure
+from cloudgraft.engine.machines.states import amend, is_given_up, is_lost, move
+from cloudgraft.engine.new_records import wanted
+from cloudgraft.engine.reconcile.observe_only import ObserveOnlyError, Orders
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider

@@ -13,13 +13,13 @@ from cloudgraft.discovery.model import Market
 from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.liqo.catalog import OfferedShapes
 from cloudgraft.liqo.creator import Creator, Parts
-from cloudgraft.liqo.keeper import Keeper
-from cloudgraft.liqo.ledger import Ledger
+from cloudgraft.liqo.maintenance import Keeper
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, MachineSettings
-from cloudgraft.liqo.peering import Peering
+from cloudgraft.liqo.peering.peering import Peering
+from cloudgraft.liqo.peering.tenancy import cluster_id_of
 from cloudgraft.liqo.placement import CoolDowns
+from cloudgraft.liqo.reservations import Ledger
 from cloudgraft.liqo.slices import PROVIDER_ID, Slices
-from cloudgraft.liqo.tenancy import cluster_id_of
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudgraft.kube.attempts import Attempts
 from cloudgraft.kube.objects import Node, PatchStyle
-from cloudgraft.liqo.kinds import VIRTUAL_NODE_OBJECTS, VIRTUAL_NODES
+from cloudgraft.liqo.objects.kinds import VIRTUAL_NODE_OBJECTS, VIRTUAL_NODES
 from cloudgraft.liqo.slices import PROVIDER_ID, Slice
 from cloudgraft.sdk.errors import CloudgraftError
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import CustomObject, Manifest
 from cloudgraft.liqo.failures import ClusterError
-from cloudgraft.liqo.kinds import OUR_SLICES, REMOTE, SLICES, VIRTUAL_NODE_OBJECTS, is_ours, named
-from cloudgraft.liqo.manifests import SHAPE, TAGS
-from cloudgraft.liqo.present import find, name_of, steps
+from cloudgraft.liqo.objects.ensure import find, name_of, steps
+from cloudgraft.liqo.objects.kinds import OUR_SLICES, REMOTE, SLICES, VIRTUAL_NODE_OBJECTS, is_ours, named
+from cloudgraft.liqo.objects.manifests import SHAPE, TAGS
 from cloudgraft.liqo.shapes import is_enough
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
+from cloudgraft.engine.machines.states import COUNTED
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.states import COUNTED
 from cloudgraft.nodemanager.operations import operation_id
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.sdk.types import NodeRef

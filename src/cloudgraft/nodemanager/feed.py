@@ -15,10 +15,10 @@ from typing import Final
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
-from cloudgraft.engine.prices import ReferencePrice
-from cloudgraft.engine.specs import GroupSpec
-from cloudgraft.engine.states import SHOWN
-from cloudgraft.nodemanager.picture import (
+from cloudgraft.engine.groups.prices import ReferencePrice
+from cloudgraft.engine.groups.specs import GroupSpec
+from cloudgraft.engine.machines.states import SHOWN
+from cloudgraft.nodemanager.snapshot import (
     GroupPicture,
     Known,
     Picture,

@@ -10,7 +10,7 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.changes import Changes
-from cloudgraft.nodemanager.declared import Declarations, Rules
+from cloudgraft.nodemanager.declared_groups import Declarations, Rules
 from cloudgraft.nodemanager.feed import Feed
 from cloudgraft.nodemanager.operations import Operation, operation_ids, operation_of, operations_of
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError

@@ -10,8 +10,8 @@ from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ow
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.simcloud import options as schema
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.http_link import HttpLink
-from cloudgraft.simcloud.json_forms import order_for
+from cloudgraft.simcloud.http.json_forms import order_for
+from cloudgraft.simcloud.http.link import HttpLink
 from cloudgraft.simcloud.links import InProcessLink, Link
 from cloudgraft.simcloud.pages import read_all
 from cloudgraft.simcloud.shapes import Catalog

@@ -22,8 +22,8 @@ from sqlalchemy.exc import IntegrityError
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store import schema
-from cloudgraft.store.database import Database, Mode
-from cloudgraft.store.files import write_whole
+from cloudgraft.store.databases.database import Database, Mode
+from cloudgraft.store.databases.files import write_whole
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.statements import Owner, owner_row, read_owner, write_owner
 

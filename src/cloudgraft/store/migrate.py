@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, insert, inspect, select
 
-from cloudgraft.store.layout import Layout
+from cloudgraft.store.databases.layout import Layout
 from cloudgraft.store.schema import HEAD, metadata, version
 
 if TYPE_CHECKING:

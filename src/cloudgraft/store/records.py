@@ -30,7 +30,7 @@ __all__ = [
 
 
 class State(enum.Enum):
-    """Where a machine is in its life. Which may follow which is said in :mod:`cloudgraft.engine.states`."""
+    """Where a machine is in its life. Which may follow which is said in :mod:`cloudgraft.engine.machines.states`."""
 
     REQUESTED = "requested"  # an intent; no call to the cloud was ever made for it
     CREATING = "creating"  # a call to create it was made, or may have been
@@ -94,7 +94,7 @@ class GroupRecord:
 
     id: str
     cloud: str
-    spec: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.specs
+    spec: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.groups.specs
     configured: bool = True  # False: removed from the configuration, draining
 
 
@@ -105,7 +105,7 @@ class LearnedRecord:
     group: str
     settings: Mapping[str, object]  # the `machine:` section of the machines that it was learned from
     since: float  # nothing is learned from machines that were asked for before: they were promised something else
-    facts: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.facts_json; empty: nothing yet
+    facts: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.nodes.node_facts_json; empty: nothing yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,17 @@ from sqlalchemy import Connection
 
 from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import statements
-from cloudgraft.store.address import PostgresAddress
-from cloudgraft.store.database import Access, Database, Mode
-from cloudgraft.store.fence import Opening, check_fence, take_fence
+from cloudgraft.store.databases.address import PostgresAddress
+from cloudgraft.store.databases.database import Access, Database, Mode
+from cloudgraft.store.databases.postgres import PostgresDatabase
+from cloudgraft.store.databases.sqlite import SqliteDatabase
+from cloudgraft.store.databases.thread import DatabaseThread
 from cloudgraft.store.identity import Configured, check_cluster_id, settle_owner
 from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUnavailableError
-from cloudgraft.store.leader import Claim, fence
-from cloudgraft.store.lease import Lease
-from cloudgraft.store.postgres import PostgresDatabase
+from cloudgraft.store.lease.election import Lease
+from cloudgraft.store.lease.fence import Opening, check_fence, take_fence
+from cloudgraft.store.lease.row import Claim, fence
 from cloudgraft.store.records import Change, Contents, Event
-from cloudgraft.store.sqlite import SqliteDatabase
-from cloudgraft.store.worker import DatabaseThread
 
 __all__ = ["SqlJournal"]
 
@@ -43,7 +43,7 @@ class SqlJournal(Journal):
     writes of a former leader are refused by the database: FencedError.
 
     A SQLite journal has the same protection without a lease: whoever opens it last writes, and the writes of whoever
-    had it before are refused; see :mod:`cloudgraft.store.fence`.
+    had it before are refused; see :mod:`cloudgraft.store.lease.fence`.
     """
 
     def __init__(

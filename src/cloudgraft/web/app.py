@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Match
 
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.web.audit import AuditLog
-from cloudgraft.web.front_door import OPEN_PATHS, FrontDoor
+from cloudgraft.web.authentication import OPEN_PATHS, FrontDoor
 from cloudgraft.web.identity import Gatekeeper
 from cloudgraft.web.problems import MEDIA_TYPE, PROBLEMS, Fault, Problem, error_of, problem_of
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Depends, Request
 
 from cloudgraft.sdk.errors import PermissionDeniedError
-from cloudgraft.web.front_door import AUDITED
+from cloudgraft.web.authentication import AUDITED
 from cloudgraft.web.identity import Caller
 
 __all__ = ["allowed", "audited", "caller_of", "roles_of", "unaudited"]

@@ -28,7 +28,7 @@ from cloudgraft.net.connections import Connections, LimitedSocket
 from cloudgraft.net.descriptors import connection_limit
 from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
-from cloudgraft.web.front_door import DOOR, PEER_NAMES, Door
+from cloudgraft.web.authentication import DOOR, PEER_NAMES, Door
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
 __all__ = ["WebListener", "WebTls"]

@@ -1,6 +1,6 @@
 """The names under which a hub is called, and the times in its messages.
 
-What the messages mean is said beside the types that they become: ``cloudgraft.dock.speech_v0`` and ``speech_v1``.
+What the messages mean is said beside the types that they become: ``cloudgraft.dock.protocol.v0`` and ``speech_v1``.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, PriceList, Resources
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.vault import Vault
+from cloudgraft.discovery.store.vault import Vault
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.store.database import Database
+from cloudgraft.store.databases.database import Database
 
 NOON = 1_800_000_000.0
 STALE_AFTER = 45.0

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, RootTransaction
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import DeadlineError, OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.store.database import Database
+from cloudgraft.store.databases.database import Database
 
 _ONE = {"cpu": Quantity(1)}
 

@@ -10,15 +10,15 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import delete, insert, select, update
 
-from cloudgraft.discovery import schema
-from cloudgraft.discovery.candidates import candidate_of
 from cloudgraft.discovery.model import ClusterState, Heartbeat, Need, Strategy
-from cloudgraft.discovery.offers import search, why_not
-from cloudgraft.discovery.reservations import Record
+from cloudgraft.discovery.search.candidates import candidate_of
+from cloudgraft.discovery.search.offers import search, why_not
+from cloudgraft.discovery.search.reservations import Record
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.vault import Vault, new_key
+from cloudgraft.discovery.store import schema
+from cloudgraft.discovery.store.vault import Vault, new_key
 from cloudgraft.sdk.errors import ConflictError, NotFoundError, OutOfStockError
-from cloudgraft.store.database import Access, Mode
+from cloudgraft.store.databases.database import Access, Mode
 from tests.discovery.core.markets import NOON, STALE_AFTER, Place, beat, prices, shape, spec
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgraft.discovery.candidates import Candidate, candidate_of
 from cloudgraft.discovery.model import ClusterState, Heartbeat, Need, Offer, PriceList, Strategy
-from cloudgraft.discovery.offers import search, why_not
-from cloudgraft.discovery.reservations import Record
+from cloudgraft.discovery.search.candidates import Candidate, candidate_of
+from cloudgraft.discovery.search.offers import search, why_not
+from cloudgraft.discovery.search.reservations import Record
 from cloudgraft.sdk.errors import InvalidArgumentError
 from tests.discovery.core.markets import NOON, STALE_AFTER, prices, shape, spec
 

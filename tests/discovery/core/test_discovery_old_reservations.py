@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import text
 
 from cloudgraft.discovery.model import ReservationState
-from cloudgraft.discovery.schema import LAYOUT
+from cloudgraft.discovery.store.schema import LAYOUT
 from cloudgraft.sdk.errors import PermissionDeniedError
 from cloudgraft.store import migrate
-from cloudgraft.store.database import Access, Mode
+from cloudgraft.store.databases.database import Access, Mode
 from cloudgraft.store.journal import JournalBrokenError
 from tests.discovery.core.markets import NOON, Place, shape, spec
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
-from cloudgraft.discovery import offers
-from cloudgraft.discovery.candidates import candidate_of
-from cloudgraft.discovery.columns import Columns
 from cloudgraft.discovery.model import Need, Strategy
-from cloudgraft.discovery.picture import Picture
-from cloudgraft.discovery.reservations import Record
-from cloudgraft.discovery.store_statements import Delta
+from cloudgraft.discovery.search import offers
+from cloudgraft.discovery.search.candidates import candidate_of
+from cloudgraft.discovery.search.columns import Columns
+from cloudgraft.discovery.search.index import Picture
+from cloudgraft.discovery.search.reservations import Record
+from cloudgraft.discovery.store.statements import Delta
 from tests.discovery.core.markets import NOON, STALE_AFTER, beat, prices, shape, spec
 
 

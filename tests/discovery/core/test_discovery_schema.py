@@ -11,11 +11,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from cloudgraft.discovery.schema import HEAD, LAYOUT, metadata, version
 from cloudgraft.discovery.service import Discovery
+from cloudgraft.discovery.store.schema import HEAD, LAYOUT, metadata, version
 from cloudgraft.sdk.errors import DeadlineError, PreconditionError, UnavailableError
 from cloudgraft.store import migrate
-from cloudgraft.store.database import Access, Database, Mode
+from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.journal import JournalBrokenError, JournalLockedError, JournalUnavailableError
 from cloudgraft.store.migrate import Schema, SchemaState
 from cloudgraft.store.sql import SqlJournal

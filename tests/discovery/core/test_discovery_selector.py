@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.discovery.selector import Selector
+from cloudgraft.discovery.search.selector import Selector
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 _LABELS = {"country": "italy", "example.org/tier": "a", "cores": "8", "empty": ""}

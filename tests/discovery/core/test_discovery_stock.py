@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgraft.discovery.model import ClusterState, Heartbeat, Need, Reservation, ReservationState
-from cloudgraft.discovery.prices import asking_at
-from cloudgraft.discovery.reservations import Record, cluster_of, lack_of, nanos_of, quantity_of, state_of, stock_of
-from cloudgraft.discovery.terms import Terms
+from cloudgraft.discovery.search.prices import asking_at
+from cloudgraft.discovery.search.reservations import (
+    Record,
+    cluster_of,
+    lack_of,
+    nanos_of,
+    quantity_of,
+    state_of,
+    stock_of,
+)
+from cloudgraft.discovery.search.terms import Terms
 from cloudgraft.sdk.quantity import Quantity
 from tests.discovery.core.markets import NOON, STALE_AFTER, beat, prices, shape, spec
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.vault import Vault, new_key
-from cloudgraft.testing.kubeapi.server import KubeApi
+from cloudgraft.discovery.store.vault import Vault, new_key
 from tests.discovery.web.town import Town, certificates
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from cloudgraft.discovery.agent_measure import Margin, Rules, measure
+from cloudgraft.discovery.agent.measure import Margin, Rules, measure
 from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import Node, PodLoad
 from cloudgraft.sdk.quantity import Quantity

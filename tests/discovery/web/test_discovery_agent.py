@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.discovery.agent import Agent, AgentSettings, Register, cluster_id_of
-from cloudgraft.discovery.agent_measure import Rules
+from cloudgraft.demo.fake_kubernetes.server import KubeApi
+from cloudgraft.discovery.agent.agent import Agent, AgentSettings, Register, cluster_id_of
+from cloudgraft.discovery.agent.measure import Rules
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, Need, PriceList, Strategy
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.testing.kubeapi.server import KubeApi
 from tests.conditions import until
 from tests.discovery.web.town import Town
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.cli.discovery_agent import settings_of
-from cloudgraft.config.discovery import DiscoveryConfig, load_discovery
-from cloudgraft.config.discovery_agent import load_agent
 from cloudgraft.config.problems import ConfigError
-from cloudgraft.discovery.agent_measure import Margin
+from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
+from cloudgraft.config.programs.discovery_agent import load_agent
+from cloudgraft.discovery.agent.measure import Margin
 from cloudgraft.discovery.model import NetworkMode
 from cloudgraft.sdk.quantity import Quantity
 

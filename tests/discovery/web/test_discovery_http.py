@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.config.discovery import load_discovery
+from cloudgraft.config.programs.discovery import load_discovery
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import (
     ClusterSpec,

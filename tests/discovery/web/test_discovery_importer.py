@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.importer import Importer, Namespaced, cluster_in
 from cloudgraft.discovery.model import ClusterSpec, NetworkMode
 from cloudgraft.discovery.service import Discovery
@@ -22,7 +23,6 @@ from cloudgraft.kube.connect import connect
 from cloudgraft.kube.objects import SecretObject
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.testing.kubeapi.server import KubeApi
 from tests.conditions import until
 
 INFO: dict[str, Any] = {"resources": {"cpu": "4", "gpu": 1}, "labels": {"hasGPU": "true"}, "hasNat": True}

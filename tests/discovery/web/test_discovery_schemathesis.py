@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.discovery.app import discovery_app
+from cloudgraft.discovery.api.app import discovery_app
 from cloudgraft.discovery.model import ClusterSpec
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.vault import Vault, new_key
+from cloudgraft.discovery.store.vault import Vault, new_key
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import ANY_ROLE, ClientRule, Gatekeeper

@@ -9,9 +9,9 @@ from typing import Final
 
 from cloudgraft.certs.authority import create_bundle, issue_client
 from cloudgraft.cli.discovery_serve import DiscoveryServer
-from cloudgraft.config.discovery import load_discovery
+from cloudgraft.config.programs.discovery import load_discovery
 from cloudgraft.discovery.client import DiscoveryClient
-from cloudgraft.discovery.vault import new_key
+from cloudgraft.discovery.store.vault import new_key
 from cloudgraft.web.client import ClientTls, WebClient
 
 ROLES: Final = {  # by certificate

@@ -13,13 +13,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from cloudgraft.dock.bridge import DockDriver, DockOptions
-from cloudgraft.dock.hub import Hub, HubSettings
-from cloudgraft.dock.listener import DockListener
-from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
+from cloudgraft.dock.driver import DockDriver, DockOptions
+from cloudgraft.dock.hub.hub import Hub, HubSettings
+from cloudgraft.dock.hub.listener import DockListener
+from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.ports import Context
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Speech
-from cloudgraft.dock.standalone import EngineService
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import NotFoundError
 from tests.conditions import until

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from cloudgraft.dock.bridge import DockDriver
-from cloudgraft.dock.codes import Code
-from cloudgraft.dock.metrics import DockMetrics
+from cloudgraft.dock.driver import DockDriver
+from cloudgraft.dock.hub.metrics import DockMetrics
+from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.runner import MachineError, Speech
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership, Shape
 from cloudgraft.sdk.errors import (

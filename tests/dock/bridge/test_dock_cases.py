@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.dock.codes import Code
-from cloudgraft.dock.messages import Verb
-from cloudgraft.engine.specs import EngineSettings
+from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.messages import Verb
+from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
 from cloudgraft.sdk.types import InstanceState, NodeRef

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.cli.dock_looks import Looks
-from cloudgraft.dock.messages import Key, Verb
-from cloudgraft.engine.blueprint import CloudDeclaration
+from cloudgraft.app.dock_changes import Looks
+from cloudgraft.dock.protocol.messages import Key, Verb
+from cloudgraft.engine.groups.desired import CloudDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.sdk.types import NodeRef

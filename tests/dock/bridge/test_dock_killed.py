@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.dock.bridge import DockDriver
+from cloudgraft.dock.driver import DockDriver
 from cloudgraft.engine.provider import EngineProvider
 from tests.conditions import until
 from tests.dock.bridge.harbour import CLASS, CONNECT, KEY, dock_options

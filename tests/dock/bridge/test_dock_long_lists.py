@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.dock.bridge import DockDriver
-from cloudgraft.dock.hub import HubSettings
-from cloudgraft.dock.listener import DockListener
-from cloudgraft.dock.messages import Answer, DriverInfo, Key, Operation, Verb
-from cloudgraft.dock.standalone import EngineService
+from cloudgraft.dock.driver import DockDriver
+from cloudgraft.dock.hub.hub import HubSettings
+from cloudgraft.dock.hub.listener import DockListener
+from cloudgraft.dock.hub.standalone import EngineService
+from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Verb
 from cloudgraft.sdk.driver import DriverTraits, Machine, Price, Shape
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.quantity import Quantity

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.certs.authority import create_bundle, issue_client, renew
-from cloudgraft.cli.dock_wiring import DockLink
 from cloudgraft.config import Config, ConfigError, parse
-from cloudgraft.dock.bridge import DockDriver
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.driver import DockDriver
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Tls
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError, UnavailableError
 from tests.conditions import until

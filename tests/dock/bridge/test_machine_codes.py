@@ -7,9 +7,18 @@ from typing import Final
 
 import pytest
 
-from cloudgraft.dock.codes import Code, code_from, code_of, decode, encode, error_of, meaning_of, retry_after_of
-from cloudgraft.dock.codes_page import codes_page
-from cloudgraft.dock.messages import Verb
+from cloudgraft.dock.protocol.codes import (
+    Code,
+    code_from,
+    code_of,
+    decode,
+    encode,
+    error_of,
+    meaning_of,
+    retry_after_of,
+)
+from cloudgraft.dock.protocol.codes_page import codes_page
+from cloudgraft.dock.protocol.messages import Verb
 from cloudgraft.sdk import errors
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, Retry, StatusCode, error_table
 

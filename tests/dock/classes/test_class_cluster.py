@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.config.dock import Dock
+from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.classes.feed import ClassFeed
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.objects import MACHINE_CLASSES, SECRET_CONTENTS, SECRETS
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError

@@ -11,8 +11,8 @@ import pytest
 
 from cloudgraft.dock.classes.declared import Declared, Snapshot, class_of, secret_data
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.messages import Key
 from cloudgraft.dock.ports import ClassStore
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import redacted
 

@@ -10,10 +10,10 @@ from datetime import timedelta
 
 import grpc.aio
 
-from cloudgraft.dock.hub import Hub, HubSettings
-from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.dock.hub.hub import Hub, HubSettings
+from cloudgraft.dock.hub.service import server_options
 from cloudgraft.dock.ports import ClassStore, Context
-from cloudgraft.dock.service import server_options
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import NotFoundError
 

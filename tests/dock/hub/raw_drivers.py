@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from cloudgraft.wire.pb import driver_pb2

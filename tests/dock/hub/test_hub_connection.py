@@ -10,7 +10,7 @@ from datetime import timedelta
 import grpc
 import pytest
 
-from cloudgraft.dock.hub import HubSettings
+from cloudgraft.dock.hub.hub import HubSettings
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import DeadlineError, UnavailableError
 from cloudgraft.wire.pb import dock_pb2 as v1

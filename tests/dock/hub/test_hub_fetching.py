@@ -14,7 +14,7 @@ import pytest
 
 from cloudgraft.dock.classes.declared import Snapshot, class_of
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.messages import Key, Secret
+from cloudgraft.dock.protocol.messages import Key, Secret
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0

@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from cloudgraft.dock.messages import Key, Secret
+from cloudgraft.dock.protocol.messages import Key, Secret
 from cloudgraft.sdk.driver import Machine
 from tests.conditions import until
 from tests.dock.hub.hub_rig import create, delete, listing, rigged

@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
-from cloudgraft.dock.hub import HubSettings
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.hub.hub import HubSettings
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.driver import DriverTraits, Ownership
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.wire.driver import traits_to_pb

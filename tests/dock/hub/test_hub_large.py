@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError
 
-from cloudgraft.dock.codes import Code
-from cloudgraft.dock.large import LARGE, LARGEST_ENTRY, cut_out
-from cloudgraft.dock.messages import Operation, Result, Verb
-from cloudgraft.dock.speech import Introduction, Malformed, Reply, Speech
-from cloudgraft.dock.speech_v0 import SpeechV0
-from cloudgraft.dock.speech_v1 import SpeechV1
+from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.dialect import Introduction, Malformed, Reply, Speech
+from cloudgraft.dock.protocol.messages import Operation, Result, Verb
+from cloudgraft.dock.protocol.streaming_decode import LARGE, LARGEST_ENTRY, cut_out
+from cloudgraft.dock.protocol.v0 import SpeechV0
+from cloudgraft.dock.protocol.v1 import SpeechV1
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.wire.pb import dock_pb2 as v1
@@ -58,7 +58,7 @@ async def test_a_long_list_of_v1_says_the_same_as_a_parser_reads(monkeypatch: py
     speech, data = SpeechV1(), result_v1(list=list_v1(MANY), status=v1.Status(message="fine"))
     assert len(data) > LARGE
     little_by_little = await understood(speech, data, listing())
-    monkeypatch.setattr("cloudgraft.dock.speech_v1.LARGE", len(data))
+    monkeypatch.setattr("cloudgraft.dock.protocol.v1.LARGE", len(data))
     assert little_by_little == await understood(speech, data, listing())
     assert isinstance(little_by_little.answer, list)
     assert little_by_little.answer[-1] == Machine(name=f"m-{MANY - 1}", machine_id=str(MANY - 1), tags={"a": "b"})
@@ -67,7 +67,7 @@ async def test_a_long_list_of_v1_says_the_same_as_a_parser_reads(monkeypatch: py
 async def test_a_long_list_of_v0_says_the_same_as_a_parser_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     speech, data, failed = SpeechV0(), list_v0(MANY), list_v0(MANY, error="no such network")
     little_by_little = await understood(speech, data, listing()), await understood(speech, failed, listing())
-    monkeypatch.setattr("cloudgraft.dock.speech_v0.LARGE", len(failed))
+    monkeypatch.setattr("cloudgraft.dock.protocol.v0.LARGE", len(failed))
     assert little_by_little == (await understood(speech, data, listing()), await understood(speech, failed, listing()))
     assert little_by_little[1].answer is None
     assert little_by_little[1].status.code is Code.UNKNOWN
@@ -184,8 +184,8 @@ def _length(value: int) -> bytes:
 
 
 async def test_more_machines_than_anybody_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudgraft.dock.wire_v1.MOST_ITEMS", 10)
-    monkeypatch.setattr("cloudgraft.dock.speech_v0.MOST_ITEMS", 10)
+    monkeypatch.setattr("cloudgraft.dock.protocol.conversion_v1.MOST_ITEMS", 10)
+    monkeypatch.setattr("cloudgraft.dock.protocol.v0.MOST_ITEMS", 10)
     for speech, data in ((SpeechV1(), result_v1(list=list_v1(11))), (SpeechV0(), list_v0(11))):
         with pytest.raises(InternalError, match="more than 10"):
             await understood(speech, data, listing())

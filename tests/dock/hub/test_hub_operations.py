@@ -8,8 +8,8 @@ from datetime import timedelta
 import grpc
 import pytest
 
-from cloudgraft.dock.hub import HubSettings
-from cloudgraft.dock.messages import ClassRef, Operation, Verb
+from cloudgraft.dock.hub.hub import HubSettings
+from cloudgraft.dock.protocol.messages import ClassRef, Operation, Verb
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -359,7 +359,7 @@ async def test_case_22_a_cancelled_operation_is_cancelled_and_its_late_result_is
 async def test_case_23_numbers_begin_again_at_1_and_leave_out_what_is_still_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cloudgraft.dock.speech_v0.LAST_NUMBER", 4)
+    monkeypatch.setattr("cloudgraft.dock.protocol.v0.LAST_NUMBER", 4)
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
         slow = asyncio.create_task(rig.hub.call(ACME, create("slow")))

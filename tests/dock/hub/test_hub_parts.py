@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from cloudgraft.dock.deadlines import Deadlines
-from cloudgraft.dock.hub import HubSettings
-from cloudgraft.dock.limits import Bucket, Limits
-from cloudgraft.dock.outbox import Outbox
-from cloudgraft.dock.speech import Tombstones
+from cloudgraft.dock.hub.deadlines import Deadlines
+from cloudgraft.dock.hub.hub import HubSettings
+from cloudgraft.dock.hub.limits import Bucket, Limits
+from cloudgraft.dock.hub.outbox import Outbox
+from cloudgraft.dock.protocol.dialect import Tombstones
 from cloudgraft.sdk.errors import RateLimitedError
 from tests.conditions import until
 from tests.dock.hub.hub_rig import ACME, OTHER

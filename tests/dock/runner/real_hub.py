@@ -18,10 +18,10 @@ from typing import Any, Self
 
 import grpc.aio
 
-from cloudgraft.dock.hub import Hub, HubSettings
-from cloudgraft.dock.messages import Answer, ClassRef, Key, MachineClass, Operation, Secret
+from cloudgraft.dock.hub.hub import Hub, HubSettings
+from cloudgraft.dock.hub.service import server_options
 from cloudgraft.dock.ports import Context
-from cloudgraft.dock.service import server_options
+from cloudgraft.dock.protocol.messages import Answer, ClassRef, Key, MachineClass, Operation, Secret
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
 from tests.conditions import until

@@ -8,7 +8,7 @@ from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.fate import Fate, Operation
-from cloudgraft.simcloud.http_server import HttpServer
+from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
 
 

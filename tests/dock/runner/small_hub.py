@@ -15,8 +15,8 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from cloudgraft.dock.messages import ClassRef, Operation, Verb
-from cloudgraft.dock.wire_v1 import operation_to_pb
+from cloudgraft.dock.protocol.conversion_v1 import operation_to_pb
+from cloudgraft.dock.protocol.messages import ClassRef, Operation, Verb
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE, v0_rpcs, v1_rpcs
 from cloudgraft.wire.pb import dock_pb2 as v1

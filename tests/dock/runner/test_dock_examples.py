@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError
 from tests.conditions import until

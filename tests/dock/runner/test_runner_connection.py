@@ -14,10 +14,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from cloudgraft.certs.authority import create_bundle
-from cloudgraft.dock.codes import Code
+from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Tls
 from cloudgraft.dock.runner.backoff import Backoff
-from cloudgraft.dock.runner.keeper import Keeper, Worth
+from cloudgraft.dock.runner.unacknowledged import Keeper, Worth
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.wire.pb import dock_pb2 as pb

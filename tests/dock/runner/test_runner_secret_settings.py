@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgraft.dock.codes import Code
-from cloudgraft.dock.messages import ClassRef
+from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.messages import ClassRef
 from cloudgraft.dock.runner import ClassData, MachineClassMeta, MachineError, Speech, from_2018
 from cloudgraft.sdk import Machine, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError

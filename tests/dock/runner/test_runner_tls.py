@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from cloudgraft.certs.authority import Bundle, create_bundle
-from cloudgraft.dock.codes import Code
+from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Tls
 from cloudgraft.wire.pb import dock_pb2 as pb
 from tests.conditions import until

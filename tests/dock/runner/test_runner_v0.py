@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgraft.dock.codes import Code
-from cloudgraft.dock.messages import ClassRef
+from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.messages import ClassRef
 from cloudgraft.dock.runner import (
     ClassData,
     DockRunner,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from cloudgraft.drivers.ec2_asg.provider import Ec2AsgProvider
+from cloudgraft.providers.ec2_asg.provider import Ec2AsgProvider
 from cloudgraft.sdk.types import NodeRef
 
 NewAsg = Callable[..., str]

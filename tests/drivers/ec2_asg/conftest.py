@@ -13,8 +13,8 @@ import pytest
 
 from cloudgraft.drivers.ec2.account import AccountOptions
 from cloudgraft.drivers.ec2.session import Clients
-from cloudgraft.drivers.ec2_asg.options import Ec2AsgOptions
-from cloudgraft.drivers.ec2_asg.provider import Ec2AsgProvider
+from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions
+from cloudgraft.providers.ec2_asg.provider import Ec2AsgProvider
 from clouds.servers.asg_groups import CLUSTER, AsgGroups, make_templates
 from clouds.servers.aws_cloud import AwsCloud
 from tests.drivers.ec2_asg.asg_scene import NewAsg, NewProvider
@@ -66,8 +66,8 @@ async def new_provider(
         key = (options.access_key_id_file, options.timeout)
         return lasting.setdefault(key, LastingClients(options))
 
-    monkeypatch.setattr("cloudgraft.drivers.ec2_asg.cloud.Clients", clients)
-    monkeypatch.setattr("cloudgraft.drivers.ec2_asg.changes._PATIENCE", 60.0)  # moto may be slow; no autoscaler waits
+    monkeypatch.setattr("cloudgraft.providers.ec2_asg.cloud.Clients", clients)
+    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._PATIENCE", 60.0)  # moto may be slow; no autoscaler waits
     own = account
     async with AsyncExitStack() as stack:
 

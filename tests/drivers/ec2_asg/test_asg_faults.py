@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgraft.drivers.ec2_asg import provider as module
-from cloudgraft.drivers.ec2_asg.cloud import Survey
-from cloudgraft.drivers.ec2_asg.errors import ERRORS
+from cloudgraft.providers.ec2_asg import provider as module
+from cloudgraft.providers.ec2_asg.cloud import Survey
+from cloudgraft.providers.ec2_asg.errors import ERRORS
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -245,7 +245,7 @@ async def test_when_nothing_can_be_seen_the_outcome_is_unknown_and_shows_later(
 async def test_an_aws_that_hangs_is_not_waited_for_longer_than_the_autoscaler_waits(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloudgraft.drivers.ec2_asg.changes._PATIENCE", 4.5)
+    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._PATIENCE", 4.5)
     name = new_asg(desired=1)
     provider = await new_provider(name, change_timeout=timedelta(milliseconds=300))
     doomed = members(cloud, name)
@@ -263,7 +263,7 @@ async def test_an_aws_that_hangs_is_not_waited_for_longer_than_the_autoscaler_wa
 async def test_a_refusal_for_good_is_told_and_nothing_is_done(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloudgraft.drivers.ec2_asg.changes._PATIENCE", 4.5)  # it must run out
+    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._PATIENCE", 4.5)  # it must run out
     name = new_asg(desired=1)
     provider = await new_provider(name)
     cloud.proxy.order(Fault(action=SET, code="Throttling", times=None))

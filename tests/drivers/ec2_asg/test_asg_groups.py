@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgraft.drivers.ec2_asg.options import GroupOverrides
-from cloudgraft.drivers.ec2_asg.provider import Ec2AsgProvider
+from cloudgraft.providers.ec2_asg.options import GroupOverrides
+from cloudgraft.providers.ec2_asg.provider import Ec2AsgProvider
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from clouds.servers.asg_groups import described, members

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
+from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, Container, NodeRef, Pod, Taint

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from cloudgraft.drivers.exec import ExecDriver, ExecOptions
 from cloudgraft.drivers.exec.options import Timeouts
-from cloudgraft.engine.blueprint import Blueprint
+from cloudgraft.engine.groups.desired import Blueprint
 from cloudgraft.sdk.driver import Driver
 from tests.crash import child
 from tests.crash.process import _FORKS, _ONE_AT_A_TIME, Process

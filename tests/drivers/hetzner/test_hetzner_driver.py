@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.hetzner.driver import HetznerDriver
 from cloudgraft.drivers.hetzner.options import HetznerOptions, MachineSettings
-from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from cloudgraft.drivers.label_text import GOOGLE, HETZNER, LabelText
+from cloudgraft.drivers.common.label_text import GOOGLE, HETZNER, LabelText
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 TAKEN = {

@@ -11,8 +11,8 @@ import yaml
 
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.config.document import Document
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.libvirt.options import Boot, Disk, DomainType, LibvirtOptions, MachineSettings, Network
-from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.driver import Idempotency, Ownership
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.drivers.common.turns import Turns
 from cloudgraft.drivers.libvirt.admission import check_room
 from cloudgraft.drivers.libvirt.errors import ERRORS, error_of
 from cloudgraft.drivers.libvirt.marks import Marks, uuid_of
 from cloudgraft.drivers.libvirt.options import DomainType, LibvirtOptions, Network, ShapeOptions
 from cloudgraft.drivers.libvirt.order import Order, order_of, wish_of
 from cloudgraft.drivers.libvirt.volume_xml import Image, Offer
-from cloudgraft.drivers.turns import Turns
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -7,7 +7,7 @@ import json
 
 import pycdlib
 
-from cloudgraft.drivers.seed_iso import LABEL, seed_iso
+from cloudgraft.drivers.common.seed_iso import LABEL, seed_iso
 
 
 def files_of(image: bytes) -> dict[str, bytes]:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.openstack.driver import OpenstackDriver
 from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
 from cloudgraft.drivers.openstack.settings import MachineSettings
-from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AuthenticationError,

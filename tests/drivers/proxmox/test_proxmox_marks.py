@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
-from cloudgraft.engine import adoption, release
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.identity import TAG_CLUSTER_ID, TAG_NAME
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings
+from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_NAME
+from cloudgraft.engine.operations import adoption, release
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.sdk.blocking import as_driver
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError

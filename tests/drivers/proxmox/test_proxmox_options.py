@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions, ShapeOptions
 from cloudgraft.drivers.proxmox.settings import MachineSettings
-from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.redfish.driver import RedfishDriver
 from cloudgraft.drivers.redfish.options import Boot, MachineSettings, RedfishHost, RedfishOptions, ShapeOptions
-from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 
 URL = "https://bmc-1.example.org"

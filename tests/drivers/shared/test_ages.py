@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgraft.drivers.ages import age_of, is_younger
+from cloudgraft.drivers.common.ages import age_of, is_younger
 from cloudgraft.drivers.hetzner.servers import machine_of
 from cloudgraft.drivers.hosts.showing import age
 from cloudgraft.drivers.libvirt.marks import Marks

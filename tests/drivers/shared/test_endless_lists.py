@@ -15,11 +15,11 @@ import pytest
 import requests
 from pyVmomi import vim
 
-from cloudgraft.drivers import requests_limits, urllib3_limits
+from cloudgraft.drivers.common import requests_limits, urllib3_limits
+from cloudgraft.drivers.common.requests_limits import limit_answers
 from cloudgraft.drivers.hetzner import servers as hetzner
 from cloudgraft.drivers.libcloud import bearer, cloudsigma
 from cloudgraft.drivers.openstack import lookups as openstack
-from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.drivers.vsphere import properties as vsphere
 from cloudgraft.sdk.errors import DeadlineError, InternalError
 from cloudgraft.sdk.list_budget import ListBudget

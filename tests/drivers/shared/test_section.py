@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgraft.drivers.section import read_section
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 

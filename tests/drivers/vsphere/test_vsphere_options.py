@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.section import read_section
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.vsphere.options import MachineSettings, ShapeOptions, Size, VsphereOptions
 from cloudgraft.drivers.vsphere.shapes import shapes_of, size_of
 from cloudgraft.sdk.errors import InvalidArgumentError

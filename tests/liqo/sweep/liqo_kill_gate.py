@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgraft.testing.kubeapi import KubeApi
-from cloudgraft.testing.kubeapi.calls import Fault, Request
+from cloudgraft.demo.fake_kubernetes import KubeApi
+from cloudgraft.demo.fake_kubernetes.calls import Fault, Request
 
 GO, DROP = b"go\n", b"drop\n"
 

@@ -15,15 +15,15 @@ import yaml
 
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.remote import RemoteProvider
+from cloudgraft.demo.fake_kubernetes import KubeApi
+from cloudgraft.demo.fake_kubernetes.users import User
+from cloudgraft.demo.fake_liqo import FakeLiqo, Member, guard_names, settle
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
 from cloudgraft.kube.connect import connect
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState, NodeRef
-from cloudgraft.testing.fakeliqo import FakeLiqo, Member, guard_names, settle
-from cloudgraft.testing.kubeapi import KubeApi
-from cloudgraft.testing.kubeapi.users import User
 from e2e.liqo_programs import FRONT, MANAGER, OPERATOR, Certificates, Discovery, NodeManager
 from e2e.processes import Program, free_ports
 from tests.conditions import until

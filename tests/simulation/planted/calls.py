@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from cloudgraft.engine import outcomes
-from cloudgraft.engine.outcomes import CreateFailed
-from cloudgraft.engine.sender import Sender
+from cloudgraft.engine.machines import outcomes
+from cloudgraft.engine.machines.outcomes import CreateFailed
+from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import UnavailableError
 from tests.simulation.planted.fault import plant, replaced
@@ -34,7 +34,7 @@ def lost_answer_is_refusal() -> Patch:
             outcome = CreateFailed(UnavailableError(outcome.error.message))
         return real(record, outcome, now)
 
-    return replaced("cloudgraft.engine.sender.after", after)
+    return replaced("cloudgraft.engine.reconcile.sender.after", after)
 
 
 @plant(
@@ -53,7 +53,7 @@ def call_before_commit() -> Patch:
         await asyncio.sleep(0)
         await real(self, names)
 
-    return replaced("cloudgraft.engine.sender.Sender._create", create)
+    return replaced("cloudgraft.engine.reconcile.sender.Sender._create", create)
 
 
 @plant(
@@ -72,4 +72,4 @@ def new_name_for_retry() -> Patch:
         return made
 
     seen: set[str] = set()
-    return replaced("cloudgraft.engine.calls.MachineSpec", spec)
+    return replaced("cloudgraft.engine.reconcile.calls.MachineSpec", spec)

@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from cloudgraft.engine import decide, events, guards, provider
-from cloudgraft.engine.states import COUNTED, move
+from cloudgraft.engine import events, guards, provider
+from cloudgraft.engine.machines import decide
+from cloudgraft.engine.machines.states import COUNTED, move
 from cloudgraft.store.records import Change, State
 from tests.simulation.planted.fault import both, plant, replaced
 
@@ -24,7 +25,7 @@ Patch = AbstractContextManager[object]
     plan="3580:crash:0,10;3585:lists-hang:east,900,1,55",
 )
 def no_list_before_create() -> Patch:
-    return replaced("cloudgraft.engine.observer.Observer.may_create", True)
+    return replaced("cloudgraft.engine.reconcile.observer.Observer.may_create", True)
 
 
 @plant(
@@ -35,7 +36,7 @@ def no_list_before_create() -> Patch:
     plan="20:creates-twice:east,3000,1,0",
 )
 def doubles_stay() -> Patch:
-    return replaced("cloudgraft.engine.decide._extra", lambda *_args: None)
+    return replaced("cloudgraft.engine.machines.decide._extra", lambda *_args: None)
 
 
 @plant(
@@ -58,7 +59,7 @@ def target_counts_deleting() -> Patch:
     plan="20:nodes-never:east,3000,0",
 )
 def failed_machines_stay() -> Patch:
-    return replaced("cloudgraft.engine.decide._clear", lambda *_args: decide.Stay())
+    return replaced("cloudgraft.engine.machines.decide._clear", lambda *_args: decide.Stay())
 
 
 @plant(
@@ -84,7 +85,7 @@ def repair_at_once() -> Patch:
     def due(sight: Any, _settings: Any, _now: float) -> float | None:
         return sight.dead_since  # type: ignore[no-any-return]
 
-    return replaced("cloudgraft.engine.repairer.due_at", due)
+    return replaced("cloudgraft.engine.reconcile.repairer.due_at", due)
 
 
 @plant(
@@ -149,8 +150,8 @@ def deletes_lose_their_event() -> Patch:
 
     return both(
         replaced("cloudgraft.engine.provider.EngineProvider.plan_delete", plan),
-        replaced("cloudgraft.engine.worker.about", about),
-        replaced("cloudgraft.engine.sender.about", about),
+        replaced("cloudgraft.engine.reconcile.worker.about", about),
+        replaced("cloudgraft.engine.reconcile.sender.about", about),
         replaced("cloudgraft.engine.provider.about", about),
     )
 
@@ -181,7 +182,7 @@ async def _nobody(*_args: Any) -> None:
 def observing_ignored() -> Patch:
     return both(
         replaced("cloudgraft.engine.engine.Engine.observes_only", lambda *_args: False),
-        replaced("cloudgraft.engine.calls.Caller._check_allowed", lambda *_args: None),
+        replaced("cloudgraft.engine.reconcile.calls.Caller._check_allowed", lambda *_args: None),
     )
 
 
@@ -193,7 +194,7 @@ def observing_ignored() -> Patch:
     plan="20:nodes-never:east,600,0;700:observe-only:east,6000",
 )
 def given_up_while_observing() -> Patch:
-    return replaced("cloudgraft.engine.worker.withheld", lambda *_args: "")
+    return replaced("cloudgraft.engine.reconcile.worker.withheld", lambda *_args: "")
 
 
 @plant(

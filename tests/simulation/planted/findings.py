@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cloudgraft.engine.breaker import Turn
+from cloudgraft.engine.machines.breaker import Turn
 from cloudgraft.store.statements import Owner
 from tests.simulation.planted.fault import both, plant, replaced
 
@@ -25,7 +25,7 @@ def deadline_by_the_clock() -> Patch:
     def is_overdue(sight: Any, at: Any) -> bool:
         return bool(at.now - sight.since >= at.settings.create_deadline.total_seconds())
 
-    return replaced("cloudgraft.engine.decide._is_overdue", is_overdue)
+    return replaced("cloudgraft.engine.machines.decide._is_overdue", is_overdue)
 
 
 @plant(
@@ -36,7 +36,7 @@ def deadline_by_the_clock() -> Patch:
     plan="1000:adopted:a,900",
 )
 def adopted_id_is_proof() -> Patch:
-    return replaced("cloudgraft.engine.identity._is_as_adopted", lambda *_args, **_more: True)
+    return replaced("cloudgraft.engine.machines.identity._is_as_adopted", lambda *_args, **_more: True)
 
 
 @plant(
@@ -62,7 +62,7 @@ def journal_of_another() -> Patch:
     plan="3000:lists-empty:east,200,1,0",
 )
 def no_brake() -> Patch:
-    return replaced("cloudgraft.engine.breaker.Breaker.look", lambda *_args, **_kwargs: Turn.NONE)
+    return replaced("cloudgraft.engine.machines.breaker.Breaker.look", lambda *_args, **_kwargs: Turn.NONE)
 
 
 @plant(
@@ -90,9 +90,9 @@ def clock_of_the_wall() -> Patch:
 )
 def no_locks() -> Patch:
     return both(
-        replaced("cloudgraft.store.filelock.FileLock._lock", lambda *_args: True),
-        replaced("cloudgraft.store.filelock.InodeLock._lock", lambda *_args: None),
-        replaced("cloudgraft.store.filelock.InodeLock._ours", _Forgetful()),
+        replaced("cloudgraft.store.databases.filelock.FileLock._lock", lambda *_args: True),
+        replaced("cloudgraft.store.databases.filelock.InodeLock._lock", lambda *_args: None),
+        replaced("cloudgraft.store.databases.filelock.InodeLock._ours", _Forgetful()),
         replaced("cloudgraft.store.sql.check_fence", lambda *_args: None),
     )
 
@@ -115,7 +115,7 @@ def checksums_ignored() -> Patch:
     seed=1,
 )
 def open_before_the_first_list() -> Patch:
-    return replaced("cloudgraft.engine.opening.Opening.is_over", True)
+    return replaced("cloudgraft.engine.startup_gate.Opening.is_over", True)
 
 
 class _Forgetful(set[object]):

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cloudgraft.engine.observer import Observer
+from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.engine.writer import Writer
 from cloudgraft.store.records import Change, CloudRecord
 from cloudgraft.store.sql import SqlJournal
@@ -70,7 +70,7 @@ def nothing_is_adopted() -> Patch:
         now = self._around.clock.now()
         return Change(clouds=[CloudRecord(name=self.name, adopted_at=now)])
 
-    return replaced("cloudgraft.engine.observer.Observer._adoption", adoption)
+    return replaced("cloudgraft.engine.reconcile.observer.Observer._adoption", adoption)
 
 
 @plant(
@@ -87,4 +87,4 @@ def groups_unread_in_names() -> Patch:
         self.orphans = [orphan for orphan in self.orphans if orphan.group is not None]
         return real(self, is_last=is_last)
 
-    return replaced("cloudgraft.engine.observer.Observer._adoption", adoption)
+    return replaced("cloudgraft.engine.reconcile.observer.Observer._adoption", adoption)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cloudgraft.engine import sight
-from cloudgraft.engine.nodes import Nodes
+from cloudgraft.engine.machines import observation as sight
+from cloudgraft.engine.nodes.tracking import Nodes
 from cloudgraft.joining.rivals import Rivals
 from tests.simulation.planted.fault import both, plant, replaced
 
@@ -23,7 +23,7 @@ Patch = AbstractContextManager[object]
     plan="3000:lists-some:east,95,1,9",
 )
 def one_absence() -> Patch:
-    return replaced("cloudgraft.engine.sight._NEEDED", 1)
+    return replaced("cloudgraft.engine.machines.observation._NEEDED", 1)
 
 
 @plant(
@@ -34,7 +34,7 @@ def one_absence() -> Patch:
     plan="2000:name-taken:east,3;2100:name-taken:east,1;2200:name-taken:east,2",
 )
 def no_proof() -> Patch:
-    return replaced("cloudgraft.engine.identity.Identity.is_proven", lambda *_args, **_more: True)
+    return replaced("cloudgraft.engine.machines.identity.Identity.is_proven", lambda *_args, **_more: True)
 
 
 @plant(
@@ -48,7 +48,7 @@ def list_delay_ignored() -> Patch:
     def count(_record: Any, found: sight.Sight, _listing: Any, _looker: Any, *, is_there: bool) -> None:
         found.absences = 0 if is_there else found.absences + 1
 
-    return replaced("cloudgraft.engine.sight._count_absence", count)
+    return replaced("cloudgraft.engine.machines.observation._count_absence", count)
 
 
 @plant(
@@ -59,7 +59,7 @@ def list_delay_ignored() -> Patch:
     plan="20:creates-late:east,300,1,50;46:crash:0,3",
 )
 def given_up_call_ignored() -> Patch:
-    return replaced("cloudgraft.engine.sight.create_limit", lambda *_args: 0.0)
+    return replaced("cloudgraft.engine.machines.observation.create_limit", lambda *_args: 0.0)
 
 
 @plant(
@@ -74,8 +74,8 @@ def newer_double_kept() -> Patch:
         return max(ours, key=lambda machine: machine.created_at)
 
     return both(
-        replaced("cloudgraft.engine.sight._kept", kept),
-        replaced("cloudgraft.engine.nodes.Nodes.rivals", lambda *_args: Rivals()),
+        replaced("cloudgraft.engine.machines.observation._kept", kept),
+        replaced("cloudgraft.engine.nodes.tracking.Nodes.rivals", lambda *_args: Rivals()),
     )
 
 
@@ -87,7 +87,7 @@ def newer_double_kept() -> Patch:
     plan="20:creates-twice:east,300,1,0;47:lists-fail:east,400,1,0",
 )
 def only_claims_are_nodes() -> Patch:
-    return replaced("cloudgraft.engine.nodes.Nodes.rivals", lambda *_args: Rivals())
+    return replaced("cloudgraft.engine.nodes.tracking.Nodes.rivals", lambda *_args: Rivals())
 
 
 @plant(
@@ -100,7 +100,10 @@ def only_claims_are_nodes() -> Patch:
 )
 def stranger_by_id_kept() -> Patch:
     real = sight._kept
-    return replaced("cloudgraft.engine.sight._kept", lambda record, ours, _proven, more: real(record, ours, ours, more))
+    return replaced(
+        "cloudgraft.engine.machines.observation._kept",
+        lambda record, ours, _proven, more: real(record, ours, ours, more),
+    )
 
 
 @plant(
@@ -115,7 +118,7 @@ def reused_id_is_ours() -> Patch:
         known = record is not None and record.machine_id == machine.machine_id
         return bool(known or machine.tags.get("cloudgraft-cluster-id") == self.cluster_id)
 
-    return replaced("cloudgraft.engine.identity.Identity.is_proven", proven)
+    return replaced("cloudgraft.engine.machines.identity.Identity.is_proven", proven)
 
 
 @plant(
@@ -129,7 +132,7 @@ def cluster_name_is_proof() -> Patch:
     def proven(self: Any, machine: Any, _ownership: Any, _record: Any, **_more: Any) -> bool:
         return bool(machine.tags.get("cloudgraft-cluster") == self.cluster)
 
-    return replaced("cloudgraft.engine.identity.Identity.is_proven", proven)
+    return replaced("cloudgraft.engine.machines.identity.Identity.is_proven", proven)
 
 
 @plant(
@@ -145,7 +148,7 @@ def away_time_counts() -> Patch:
             self._watched += max(0.0, now - self._looked_at)
         self._looked_at = now
 
-    return replaced("cloudgraft.engine.nodes.Nodes.watch", watch)
+    return replaced("cloudgraft.engine.nodes.tracking.Nodes.watch", watch)
 
 
 @plant(
@@ -156,4 +159,4 @@ def away_time_counts() -> Patch:
     plan="9000:lists-slander:east,5000,1,7",
 )
 def ready_node_is_not_heard() -> Patch:
-    return replaced("cloudgraft.engine.sight.Sight.may_be_ready", property(lambda _self: False))
+    return replaced("cloudgraft.engine.machines.observation.Sight.may_be_ready", property(lambda _self: False))

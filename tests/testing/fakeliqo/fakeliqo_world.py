@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from cloudgraft.demo.fake_kubernetes import Json, KubeApi
+from cloudgraft.demo.fake_liqo import FakeLiqo, Member, playing, settle
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
-from cloudgraft.testing.fakeliqo import FakeLiqo, Member, playing, settle
-from cloudgraft.testing.kubeapi import Json, KubeApi
 
 REMOTE = "liqo.io/remote-cluster-id"
 HOME = "home"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.demo.fake_liqo import Script, guard_names, install
+from cloudgraft.demo.fake_liqo.words import FOREIGN_CLUSTERS, SECRETS, SLICES
 from cloudgraft.kube.objects import PatchStyle
 from cloudgraft.sdk.errors import InvalidArgumentError, PermissionDeniedError
-from cloudgraft.testing.fakeliqo import Script, guard_names, install
-from cloudgraft.testing.fakeliqo.words import FOREIGN_CLUSTERS, SECRETS, SLICES
 from tests.conditions import until
 from tests.testing.fakeliqo.fakeliqo_world import HOME, REMOTE, LiqoWorld, conditions, liqo_world
 

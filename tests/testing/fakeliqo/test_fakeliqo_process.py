@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.testing.kubeapi import KubeApi
+from cloudgraft.demo.fake_kubernetes import KubeApi
 
-MODULE = ("-m", "cloudgraft.testing.fakeliqo")
+MODULE = ("-m", "cloudgraft.demo.fake_liqo")
 
 
 @pytest.mark.thorough

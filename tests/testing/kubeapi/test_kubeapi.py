@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.demo.fake_kubernetes import Json, KubeApi, Resource, Resources, User
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect, connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
@@ -26,7 +27,6 @@ from cloudgraft.sdk.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from cloudgraft.testing.kubeapi import Json, KubeApi, Resource, Resources, User
 
 THINGS = custom_kind("apis/example.org/v1", "things")
 SPACES = custom_kind("api/v1", "namespaces")

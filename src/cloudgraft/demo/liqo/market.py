@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.certs.authority import create_bundle, issue_client
-from cloudgraft.discovery.app import discovery_app
+from cloudgraft.discovery.api.app import discovery_app
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.vault import Vault, new_key
+from cloudgraft.discovery.store.vault import Vault, new_key
 from cloudgraft.liqo.options import DiscoveryOptions
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.web.audit import AuditLog

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.demo.checks import StoryError
+from cloudgraft.demo.fake_kubernetes import KubeApi
+from cloudgraft.demo.fake_liqo import FakeLiqo, Member, guard_names, playing, settle
 from cloudgraft.demo.liqo.market import CURRENCY, DemoMarket, open_market
-from cloudgraft.engine.blueprint import Blueprint, CloudDeclaration, GroupDeclaration
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.engine.specs import CloudSettings
 from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.driver import LiqoDriver
 from cloudgraft.liqo.options import LiqoOptions, Timeouts
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.testing.fakeliqo import FakeLiqo, Member, guard_names, playing, settle
-from cloudgraft.testing.kubeapi import KubeApi
 
 __all__ = ["GROUP", "HOME", "LiqoWorld", "VirtualNode", "open_world"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cloudgraft.config.dock import DockClass
+from cloudgraft.config.sections.dock import DockClass
 from cloudgraft.dock.classes.declared import Declared, SecretData, Snapshot, class_of, secret_data, shown
 from cloudgraft.dock.classes.reading import FileStamp, listed, objects_in, read_small, stamp_of
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cloudgraft.config.dock import Dock
+from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.classes.cluster import ClusterClasses
 from cloudgraft.dock.classes.configured import ConfiguredReader
 from cloudgraft.dock.classes.declared import Snapshot

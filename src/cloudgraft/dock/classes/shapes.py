@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cloudgraft.dock.messages import MachineClass
-from cloudgraft.engine.templates import ARCH, REGION, ZONE
+from cloudgraft.dock.protocol.messages import MachineClass
+from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity

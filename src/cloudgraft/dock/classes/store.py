@@ -17,7 +17,7 @@ from typing import Final
 
 from cloudgraft.dock.classes.declared import ClassId, Declared, SecretData, SecretId, Snapshot, shown
 from cloudgraft.dock.classes.hiding import Hiding
-from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Secret
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 
 __all__ = ["MachineClasses", "OnChanged"]

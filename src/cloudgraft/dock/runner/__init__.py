@@ -1,7 +1,7 @@
 """The driver's side of the dock: what dials in, and stays connected."""
 
-from cloudgraft.dock.codes import Code
-from cloudgraft.dock.messages import MachineClass, Secret
+from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.messages import MachineClass, Secret
 from cloudgraft.dock.runner.docked import DockedDriver, current_class
 from cloudgraft.dock.runner.driver_2018 import ClassData, Driver2018, MachineClassMeta, SecretMeta, from_2018
 from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech, Tls

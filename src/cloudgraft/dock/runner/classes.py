@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from cloudgraft.dock.classes.declared import SecretData
 from cloudgraft.dock.classes.hiding import Hiding
-from cloudgraft.dock.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
 from cloudgraft.dock.runner.docked import Use
 from cloudgraft.dock.runner.status import MachineError, status_of
 from cloudgraft.sdk.contain import contained

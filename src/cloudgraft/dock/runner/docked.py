@@ -6,7 +6,7 @@ import contextvars
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, runtime_checkable
 
-from cloudgraft.dock.messages import MachineClass, Secret
+from cloudgraft.dock.protocol.messages import MachineClass, Secret
 from cloudgraft.dock.runner.threads import ThreadedDriver
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Driver

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from cloudgraft.dock.messages import MachineClass, Secret
+from cloudgraft.dock.protocol.messages import MachineClass, Secret
 from cloudgraft.dock.runner.docked import current_class
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership

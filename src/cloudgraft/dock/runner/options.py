@@ -10,7 +10,7 @@ from typing import Final
 from cloudgraft._version import __version__
 from cloudgraft.client.address import Address
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.dock.messages import Key
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = ["RunnerOptions", "RunnerSettings", "Speech", "Tls"]

@@ -11,14 +11,14 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.runner.backoff import Backoff
-from cloudgraft.dock.runner.crew import Crew, Session
 from cloudgraft.dock.runner.dial import Dialled, End, dial
 from cloudgraft.dock.runner.docked import Docked
+from cloudgraft.dock.runner.failures import why
 from cloudgraft.dock.runner.options import RunnerOptions, Speech
 from cloudgraft.dock.runner.provider_ids import ByProviderId
 from cloudgraft.dock.runner.session_v0 import SessionV0
 from cloudgraft.dock.runner.session_v1 import SessionV1
-from cloudgraft.dock.runner.why import why
+from cloudgraft.dock.runner.state import Crew, Session
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver

@@ -14,14 +14,14 @@ from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
-from cloudgraft.dock.codes import Code, decode, encode, error_of
-from cloudgraft.dock.messages import ClassRef, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.protocol.codes import Code, decode, encode, error_of
+from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Operation, Result, Secret, Verb
 from cloudgraft.dock.runner.classes import class_from_json
-from cloudgraft.dock.runner.crew import Crew
 from cloudgraft.dock.runner.dial import Dialled, End, first_of
 from cloudgraft.dock.runner.options import Speech
 from cloudgraft.dock.runner.outbox import Outbox
 from cloudgraft.dock.runner.provider_ids import id_of
+from cloudgraft.dock.runner.state import Crew
 from cloudgraft.dock.runner.status import status_of
 from cloudgraft.dock.runner.work import Job
 from cloudgraft.sdk.driver import Machine, MachineSpec

@@ -10,16 +10,16 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
-from cloudgraft.dock.codes import Code, code_from
-from cloudgraft.dock.messages import MachineClass, Result, Secret
+from cloudgraft.dock.protocol.codes import Code, code_from
+from cloudgraft.dock.protocol.conversion_v1 import hello_to_pb, secret_from_pb
+from cloudgraft.dock.protocol.messages import MachineClass, Result, Secret
 from cloudgraft.dock.runner.classes import class_from_json
-from cloudgraft.dock.runner.crew import Crew
 from cloudgraft.dock.runner.dial import LARGEST_MESSAGE, Dialled, End, first_of
+from cloudgraft.dock.runner.messages import asked, info_of, told
 from cloudgraft.dock.runner.outbox import Outbox
-from cloudgraft.dock.runner.speech import asked, info_of, told
+from cloudgraft.dock.runner.state import Crew
 from cloudgraft.dock.runner.status import status_of
 from cloudgraft.dock.runner.work import Job
-from cloudgraft.dock.wire_v1 import hello_to_pb, secret_from_pb
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
 from cloudgraft.wire.dock import CONNECT, V1_SERVICE, duration_from_pb
 from cloudgraft.wire.driver import machine_from_pb

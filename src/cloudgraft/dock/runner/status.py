@@ -7,8 +7,8 @@ import secrets
 import traceback
 from datetime import timedelta
 
-from cloudgraft.dock.codes import Code, code_of, retry_after_of
-from cloudgraft.dock.messages import Status
+from cloudgraft.dock.protocol.codes import Code, code_of, retry_after_of
+from cloudgraft.dock.protocol.messages import Status
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.secrecy import redacted
 

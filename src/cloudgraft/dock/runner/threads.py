@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cloudgraft.dock.messages import MachineClass, Secret
+from cloudgraft.dock.protocol.messages import MachineClass, Secret
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.threads import BlockingPool

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cloudgraft.dock.codes import Code
-from cloudgraft.dock.messages import Answer, MachineClass, Operation, Result, Status, Verb
+from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.messages import Answer, MachineClass, Operation, Result, Status, Verb
 from cloudgraft.dock.runner.classes import Classes
 from cloudgraft.dock.runner.docked import CLASS_OF_THIS_CALL
 from cloudgraft.dock.runner.status import MachineError, status_of

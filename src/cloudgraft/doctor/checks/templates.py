@@ -10,7 +10,7 @@ from typing import Final
 from cloudgraft.doctor.catalog import found
 from cloudgraft.doctor.findings import Finding
 from cloudgraft.doctor.picture import Picture
-from cloudgraft.engine.facts import SETTLED, is_own_label, is_passing
+from cloudgraft.engine.nodes.node_facts import SETTLED, is_own_label, is_passing
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeTemplate, Taint

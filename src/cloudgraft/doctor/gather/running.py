@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cloudgraft.admin.client import AdminClient
 from cloudgraft.doctor.picture import Cloud, Group, Guard, Machine, Oddity, Server
-from cloudgraft.engine.identity import Identity
+from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["ask_server"]

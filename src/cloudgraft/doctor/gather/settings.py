@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgraft.config import Config, ConfigError, Group, load
-from cloudgraft.config.clouds import CloudConfig, EntryPointCloud
-from cloudgraft.config.join import Join
 from cloudgraft.config.kubernetes import ZONE_LABEL
+from cloudgraft.config.sections.clouds import CloudConfig, EntryPointCloud
+from cloudgraft.config.sections.join import Join
 from cloudgraft.doctor.picture import GroupSettings, NodeCare, Settings
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.types import NodeTemplate

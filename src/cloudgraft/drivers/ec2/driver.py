@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
+from cloudgraft.drivers.common.section import read_section
+from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.ec2.catalog import read_shapes, read_spot_prices
 from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, told
 from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, machine_of
@@ -23,8 +25,6 @@ from cloudgraft.drivers.ec2.options import Ec2Options
 from cloudgraft.drivers.ec2.places import Places
 from cloudgraft.drivers.ec2.session import Clients, pages
 from cloudgraft.drivers.ec2.settings import MachineSettings
-from cloudgraft.drivers.section import read_section
-from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import (

@@ -1,4 +1,4 @@
-"""Clients of AWS's APIs whose timeout is for all of an answer: see :mod:`cloudgraft.drivers.urllib3_limits`."""
+"""Clients of AWS's APIs whose timeout is for all of an answer: see :mod:`cloudgraft.drivers.common.urllib3_limits`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 
-from cloudgraft.drivers.urllib3_limits import LimitedResponse
+from cloudgraft.drivers.common.urllib3_limits import LimitedResponse
 from cloudgraft.sdk.errors import PreconditionError
 
 __all__ = ["limited"]

@@ -30,11 +30,11 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 
+from cloudgraft.drivers.common.secret_files import SecretFile
 from cloudgraft.drivers.ec2.account import AccountOptions
 from cloudgraft.drivers.ec2.instances import FIELDS
 from cloudgraft.drivers.ec2.lean import LeanLoader, LeanParsers
 from cloudgraft.drivers.ec2.limits import limited
-from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import AuthenticationError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 

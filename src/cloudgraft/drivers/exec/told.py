@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 from typing import Final
 
+from cloudgraft.drivers.common.machine_json import error_from_json, parse_json
+from cloudgraft.drivers.common.user_data import CUT, without
 from cloudgraft.drivers.exec.exit_codes import EXIT_CODES, error_of
 from cloudgraft.drivers.exec.process import STDERR_KEPT, Finished, Stop
-from cloudgraft.drivers.machine_json import error_from_json, parse_json
-from cloudgraft.drivers.user_data import CUT, without
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableError
 from cloudgraft.sdk.secrecy import redacted
 

@@ -15,11 +15,11 @@ from typing import Any, Final
 import requests
 from hcloud import APIException, Client
 
+from cloudgraft.drivers.common.requests_failures import error_of_request
+from cloudgraft.drivers.common.requests_limits import limit_answers
+from cloudgraft.drivers.common.secret_files import SecretFile
 from cloudgraft.drivers.hetzner.errors import error_of_answer
 from cloudgraft.drivers.hetzner.options import HetznerOptions
-from cloudgraft.drivers.requests_failures import error_of_request
-from cloudgraft.drivers.requests_limits import limit_answers
-from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import DeadlineError, InternalError, PreconditionError, UnavailableError
 
 __all__ = ["Api", "Json"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.drivers.label_text import HETZNER
+from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws

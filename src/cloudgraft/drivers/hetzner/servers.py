@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from cloudgraft.drivers.ages import is_younger
+from cloudgraft.drivers.common.ages import is_younger
+from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.options import MARK
-from cloudgraft.drivers.label_text import HETZNER
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import InternalError, UnavailableError
 from cloudgraft.sdk.list_budget import current_budget

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from cloudgraft.drivers.common.json_fields import Fields
 from cloudgraft.drivers.hosts.host import Host
-from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 
 __all__ = ["Assignment", "Assignments", "Taken"]

@@ -10,8 +10,8 @@ from typing import Generic
 
 import yaml
 
+from cloudgraft.drivers.common.json_fields import Fields
 from cloudgraft.drivers.hosts.host import HostType, refuse_twins
-from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaw, FlawedError, Flaws
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from cloudgraft.drivers.ages import age_of
+from cloudgraft.drivers.common.ages import age_of
 from cloudgraft.drivers.hosts.assignments import Assignment, Taken
 from cloudgraft.drivers.hosts.host import Host
 from cloudgraft.drivers.hosts.switch import PowerState

@@ -16,9 +16,9 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
-from cloudgraft.drivers.json_fields import shown
-from cloudgraft.drivers.machine_json import error_from_json, parse_json
-from cloudgraft.drivers.user_data import CUT
+from cloudgraft.drivers.common.json_fields import shown
+from cloudgraft.drivers.common.machine_json import error_from_json, parse_json
+from cloudgraft.drivers.common.user_data import CUT
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,

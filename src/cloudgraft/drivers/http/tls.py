@@ -6,8 +6,8 @@ import logging
 import ssl
 from typing import Final
 
+from cloudgraft.drivers.common.secret_files import Stamp, stamp
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.drivers.secret_files import Stamp, stamp
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 
 __all__ = ["Tls"]

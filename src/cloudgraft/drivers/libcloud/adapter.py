@@ -18,9 +18,9 @@ import requests
 from libcloud.compute.base import Node, NodeImage, NodeLocation, NodeSize
 from libcloud.compute.types import NodeState
 
+from cloudgraft.drivers.common.secret_files import SecretFile
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire
-from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity

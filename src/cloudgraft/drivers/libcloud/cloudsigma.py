@@ -22,12 +22,12 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from cloudgraft.drivers.ages import is_younger
+from cloudgraft.drivers.common.ages import is_younger
+from cloudgraft.drivers.common.turns import Turns
 from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
 from cloudgraft.drivers.libcloud.errors import ERRORS, error_of, said
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
-from cloudgraft.drivers.turns import Turns
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -17,10 +17,10 @@ from urllib.parse import unquote
 import requests
 from libcloud.common.types import MalformedResponseError
 
-from cloudgraft.drivers.error_table import ErrorTable, Known, error_of_status, retry_after
+from cloudgraft.drivers.common.error_table import ErrorTable, Known, error_of_status, retry_after
+from cloudgraft.drivers.common.requests_failures import error_of_request
+from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.libcloud.wire import Exchange, Wire
-from cloudgraft.drivers.requests_failures import error_of_request
-from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Final
 from urllib.parse import quote, urlsplit
 
-from cloudgraft.drivers.ages import is_younger
+from cloudgraft.drivers.common.ages import is_younger
 from cloudgraft.drivers.libcloud.adapter import Adapter, host_of, moment, shape_of
 from cloudgraft.drivers.libcloud.errors import job_failure, said
 from cloudgraft.drivers.libcloud.kubevirt_manifest import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cloudgraft.drivers.label_text import HETZNER
+from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.drivers.json_fields import hint
+from cloudgraft.drivers.common.json_fields import hint
 from cloudgraft.drivers.libcloud.providers import provider_of
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -22,7 +22,7 @@ import requests
 from libcloud.compute.base import Node
 from libcloud.compute.types import NodeState
 
-from cloudgraft.drivers.error_table import retry_after
+from cloudgraft.drivers.common.error_table import retry_after
 from cloudgraft.drivers.libcloud.adapter import Adapter, States
 from cloudgraft.drivers.libcloud.errors import ERRORS, said
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings

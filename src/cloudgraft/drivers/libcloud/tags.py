@@ -10,7 +10,7 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cloudgraft.drivers.label_text import LabelText
+from cloudgraft.drivers.common.label_text import LabelText
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = ["from_pairs", "from_words", "pairs", "words"]

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import libvirt
 
+from cloudgraft.drivers.common.secret_files import SecretFile
 from cloudgraft.drivers.libvirt.errors import error_of
 from cloudgraft.drivers.libvirt.options import LibvirtOptions
-from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableError
 
 __all__ = ["Connection", "code_of", "told"]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from cloudgraft.drivers.common.turns import Turns
 from cloudgraft.drivers.libvirt.admission import check_room
 from cloudgraft.drivers.libvirt.connection import Connection
 from cloudgraft.drivers.libvirt.domain_xml import disk_volume, domain_xml, seed_volume
@@ -26,7 +27,6 @@ from cloudgraft.drivers.libvirt.marks import Marks, may_be_ours, uuid_of
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, MachineSettings
 from cloudgraft.drivers.libvirt.order import Order, order_of, wish_of
 from cloudgraft.drivers.libvirt.states import has_run, is_active, is_being_made, machine_of
-from cloudgraft.drivers.turns import Turns
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, Shape
 from cloudgraft.sdk.errors import (

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cloudgraft.drivers.common.section import read_section
+from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.libvirt.domain_xml import Plan
 from cloudgraft.drivers.libvirt.marks import Marks
 from cloudgraft.drivers.libvirt.options import (
@@ -17,8 +19,6 @@ from cloudgraft.drivers.libvirt.options import (
     ShapeOptions,
 )
 from cloudgraft.drivers.libvirt.volume_xml import OVERLAY_FORMAT, Image, Offer
-from cloudgraft.drivers.section import read_section
-from cloudgraft.drivers.seed_iso import seed_iso
 from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError

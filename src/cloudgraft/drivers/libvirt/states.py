@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from cloudgraft.drivers.ages import is_younger
+from cloudgraft.drivers.common.ages import is_younger
 from cloudgraft.drivers.libvirt.marks import Marks, provider_id
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import OutOfStockError

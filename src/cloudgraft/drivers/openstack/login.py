@@ -14,9 +14,9 @@ from keystoneauth1.session import Session
 from openstack.config import OpenStackConfig, loader
 from openstack.exceptions import ConfigException
 
+from cloudgraft.drivers.common.requests_limits import limit_answers
+from cloudgraft.drivers.common.secret_files import SecretFile, stamp
 from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
-from cloudgraft.drivers.requests_limits import limit_answers
-from cloudgraft.drivers.secret_files import SecretFile, stamp
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.files import is_file
 from cloudgraft.sdk.secrecy import hide

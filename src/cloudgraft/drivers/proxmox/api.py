@@ -17,11 +17,11 @@ import requests
 from proxmoxer.backends.https import JsonSerializer, ProxmoxHttpSession
 from proxmoxer.core import ProxmoxResource
 
+from cloudgraft.drivers.common.requests_failures import error_of_request
+from cloudgraft.drivers.common.requests_limits import limit_answers
 from cloudgraft.drivers.proxmox.errors import error_of_answer
 from cloudgraft.drivers.proxmox.login import Login
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
-from cloudgraft.drivers.requests_failures import error_of_request
-from cloudgraft.drivers.requests_limits import limit_answers
 from cloudgraft.sdk.errors import AuthenticationError, DeadlineError, UnavailableError
 
 __all__ = ["Api", "Json"]

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from cloudgraft.drivers.common.section import read_section
+from cloudgraft.drivers.common.turns import Turns
+from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.machines import Machines
 from cloudgraft.drivers.proxmox.making import Making, Order
@@ -20,9 +23,6 @@ from cloudgraft.drivers.proxmox.marks import Marks, vmid_of
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.drivers.proxmox.removal import Removal
 from cloudgraft.drivers.proxmox.settings import MachineSettings
-from cloudgraft.drivers.section import read_section
-from cloudgraft.drivers.turns import Turns
-from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudgraft.drivers.error_table import ErrorTable, Known, retry_after
+from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,

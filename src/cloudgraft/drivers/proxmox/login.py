@@ -13,11 +13,11 @@ from typing import Any, Final
 import requests
 from proxmoxer.backends.https import ProxmoxHTTPApiTokenAuth, ProxmoxHTTPAuthBase
 
+from cloudgraft.drivers.common.requests_failures import error_of_request
+from cloudgraft.drivers.common.requests_limits import limit_answers
+from cloudgraft.drivers.common.secret_files import SecretFile
 from cloudgraft.drivers.proxmox.errors import error_of_answer
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
-from cloudgraft.drivers.requests_failures import error_of_request
-from cloudgraft.drivers.requests_limits import limit_answers
-from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import AuthenticationError, InternalError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 

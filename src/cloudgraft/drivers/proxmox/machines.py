@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloudgraft.drivers.ages import is_younger
+from cloudgraft.drivers.common.ages import is_younger
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import Guest, Inventory, read_inventory
 from cloudgraft.drivers.proxmox.marks import Marks, from_description, from_tags, uuid_of

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import Guest, read_inventory
 from cloudgraft.drivers.proxmox.machines import marks_of
@@ -30,7 +31,6 @@ from cloudgraft.drivers.proxmox.removal import Removal, seed_volume
 from cloudgraft.drivers.proxmox.settings import MachineSettings
 from cloudgraft.drivers.proxmox.tasks import Clock, Tasks
 from cloudgraft.drivers.proxmox.templates import Templates, boot_disk, drives, size_of
-from cloudgraft.drivers.seed_iso import seed_iso
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     CloudgraftError,

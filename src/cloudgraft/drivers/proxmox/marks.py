@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from cloudgraft.drivers.label_text import LabelText
+from cloudgraft.drivers.common.label_text import LabelText
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = [

@@ -21,14 +21,14 @@ from sushy.auth import BasicAuth, SessionAuth
 from sushy.connector import Connector
 from sushy.exceptions import InvalidParameterValueError, MissingActionError, SushyError
 
-from cloudgraft.drivers.error_table import retry_after
+from cloudgraft.drivers.common.error_table import retry_after
+from cloudgraft.drivers.common.requests_failures import error_of_request
+from cloudgraft.drivers.common.requests_limits import limit_answers
+from cloudgraft.drivers.common.secret_files import SecretFile
 from cloudgraft.drivers.hosts.switch import PowerState
 from cloudgraft.drivers.redfish.errors import error_of
 from cloudgraft.drivers.redfish.media import eject_all, insert_all
 from cloudgraft.drivers.redfish.options import Auth, Boot, RedfishHost, RedfishOptions
-from cloudgraft.drivers.requests_failures import error_of_request
-from cloudgraft.drivers.requests_limits import limit_answers
-from cloudgraft.drivers.secret_files import SecretFile
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,

@@ -19,6 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.hosts.driver import HostsDriver
 from cloudgraft.drivers.hosts.inventory import Inventory
 from cloudgraft.drivers.hosts.showing import Times
@@ -26,7 +27,6 @@ from cloudgraft.drivers.redfish.bmc import Seen
 from cloudgraft.drivers.redfish.capacity import declared_shape, seen_shape
 from cloudgraft.drivers.redfish.options import MachineSettings, RedfishHost, RedfishOptions
 from cloudgraft.drivers.redfish.switch import Controllers
-from cloudgraft.drivers.section import read_section
 from cloudgraft.sdk.driver import MachineSpec, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sushy.exceptions import HTTPError, SushyError
 
-from cloudgraft.drivers.error_table import ErrorTable, Known
+from cloudgraft.drivers.common.error_table import ErrorTable, Known
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,

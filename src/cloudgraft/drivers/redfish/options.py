@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from cloudgraft.drivers.common.json_fields import Fields
 from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
 from cloudgraft.drivers.hosts.inventory import Source
-from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.amounts import amount, check_amounts
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.drivers.seed_iso import seed_iso
+from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 
 __all__ = ["Seeds"]

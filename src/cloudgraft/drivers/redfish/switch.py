@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, ParamSpec, TypeVar
 
+from cloudgraft.drivers.common.section import read_section
+from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.hosts.assignments import Assignment
 from cloudgraft.drivers.hosts.showing import age
 from cloudgraft.drivers.hosts.switch import PowerState
@@ -14,8 +16,6 @@ from cloudgraft.drivers.redfish.bmc import Bmc, Order, Seen
 from cloudgraft.drivers.redfish.capacity import shortfall
 from cloudgraft.drivers.redfish.options import LONGEST_CREATE, Auth, MachineSettings, RedfishHost, RedfishOptions
 from cloudgraft.drivers.redfish.seeds import Seeds
-from cloudgraft.drivers.section import read_section
-from cloudgraft.drivers.user_data import error_without
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 from cloudgraft.sdk.threads import BlockingPool

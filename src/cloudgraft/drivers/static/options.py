@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from cloudgraft.drivers.common.json_fields import Fields
 from cloudgraft.drivers.exec.options import Command, CommandOptions
 from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
 from cloudgraft.drivers.hosts.inventory import Source
-from cloudgraft.drivers.json_fields import Fields
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.flaws import Flaws
 

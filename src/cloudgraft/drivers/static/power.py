@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+from cloudgraft.drivers.common.machine_json import dump_json
 from cloudgraft.drivers.exec.runner import Call, Runner
 from cloudgraft.drivers.exec.told import failure_of
 from cloudgraft.drivers.hosts.assignments import Assignment
 from cloudgraft.drivers.hosts.switch import PowerState
-from cloudgraft.drivers.machine_json import dump_json
 from cloudgraft.drivers.static.options import Host, StaticOptions
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InternalError

@@ -17,8 +17,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cloudgraft.drivers.section import read_section
-from cloudgraft.drivers.user_data import error_without
+from cloudgraft.drivers.common.section import read_section
+from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.vsphere import properties
 from cloudgraft.drivers.vsphere.api import Reference, vim
 from cloudgraft.drivers.vsphere.clone_spec import clone_spec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cloudgraft.drivers.ages import CLOCKS_DIFFER
+from cloudgraft.drivers.common.ages import CLOCKS_DIFFER
 from cloudgraft.drivers.vsphere.api import Data
 from cloudgraft.drivers.vsphere.marks import NAME_KEY, TAGS_KEY, Marks, instance_uuid, marks_in
 from cloudgraft.sdk.driver import Machine, MachineState

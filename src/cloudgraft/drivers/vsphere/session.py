@@ -10,8 +10,8 @@ from http.client import HTTPException
 from typing import Final, TypeVar
 from xml.parsers.expat import ExpatError
 
-from cloudgraft.drivers.error_table import error_of_status
-from cloudgraft.drivers.secret_files import SecretFile
+from cloudgraft.drivers.common.error_table import error_of_status
+from cloudgraft.drivers.common.secret_files import SecretFile
 from cloudgraft.drivers.vsphere.api import Data, vim, vmodl
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.options import VsphereOptions

@@ -10,7 +10,7 @@ import http.client
 import ssl
 from typing import Final
 
-from cloudgraft.drivers.urllib3_limits import LimitedResponse
+from cloudgraft.drivers.common.urllib3_limits import LimitedResponse
 from cloudgraft.drivers.vsphere.api import StubAdapter
 from cloudgraft.drivers.vsphere.options import VsphereOptions
 from cloudgraft.sdk.errors import PreconditionError

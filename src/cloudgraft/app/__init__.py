@@ -1,0 +1,1 @@
+"""Builds a running server from a configuration, and keeps it current."""

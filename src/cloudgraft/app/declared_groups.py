@@ -1,0 +1,56 @@
+"""Groups that operators declare while the engine runs, checked by the rules of the file and together with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from cloudgraft.app.dock_wiring import DockLink
+from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.joining_wiring import ClusterLink
+from cloudgraft.config import Config, ConfigError, with_groups
+from cloudgraft.engine.groups.desired import Blueprint, Joining
+from cloudgraft.store.records import DeclaredGroup
+
+__all__ = ["FileComposer"]
+
+log = logging.getLogger("cloudgraft.cli")
+
+
+class FileComposer:
+    """The file as it was last valid, and what it makes of further groups."""
+
+    def __init__(self, config: Config, link: ClusterLink, dock: DockLink | None) -> None:
+        self.config = config
+        self.turn = asyncio.Lock()
+        self._link = link
+        self._dock = dock
+
+    def file_ids(self) -> frozenset[str]:
+        """The ids of the groups that are in the file."""
+        return frozenset(group.id for group in self.config.groups())
+
+    async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[Blueprint, Joining]:
+        """All that is configured, with these groups; ConfigError when they cannot be."""
+        return await asyncio.to_thread(self._made, documents)
+
+    async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[Blueprint, Joining]:
+        """All that is configured; a group that does not go together with the file is left out, visibly."""
+        try:
+            return await self.checked([group.document for group in declared])
+        except ConfigError:
+            good: list[Mapping[str, object]] = []
+            for group in declared:
+                try:
+                    await self.checked([*good, group.document])
+                    good.append(group.document)
+                except ConfigError as error:
+                    log.error(  # noqa: TRY400 - whose fault it is, no traceback tells
+                        "a group that an operator declared is not served: %s", error.message, extra={"group": group.id}
+                    )
+            return await self.checked(good)
+
+    def _made(self, documents: Sequence[Mapping[str, object]]) -> tuple[Blueprint, Joining]:
+        whole = with_groups(self.config, documents)
+        return blueprint(whole, self._dock), self._link.joining_for(whole)

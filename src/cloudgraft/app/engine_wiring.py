@@ -1,0 +1,298 @@
+"""From the configuration to what the engine is asked to do: clouds, groups, guards."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cloudgraft.app.dock_wiring import DockLink
+from cloudgraft.app.router_wiring import Routing, given_to_nodes, is_router
+from cloudgraft.config import (
+    Config,
+    ConfigError,
+    Problem,
+    Where,
+    machine_settings,
+    missing_prices,
+    parse_options,
+    refusals,
+)
+from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
+from cloudgraft.config.sections.groups import Group, Template
+from cloudgraft.config.sections.guards import Guards
+from cloudgraft.config.sections.process import PluginProcess
+from cloudgraft.dock.driver import DockDriver
+from cloudgraft.drivers.router.options import RouterOptions
+from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
+from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.machines.breaker import BreakerLimit
+from cloudgraft.plugins.host.remote_driver import RemoteDriver
+from cloudgraft.plugins.registry import Kind, find
+from cloudgraft.plugins.spec import PluginSpec, Timing
+from cloudgraft.sdk.blocking import BlockingDriver, as_driver
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["blueprint", "plugin_spec"]
+
+_LOOKS: Final = 4  # calls that only look, beside all that change something: those may hang, and a list tells of them
+
+
+def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
+    """What the file asks of the engine. Raises ConfigError with all that drivers find wrong with it.
+
+    ``dock`` is where the drivers of clouds with ``driver: dock`` dial in.
+    """
+    problems: list[Problem] = []
+    clouds: dict[str, CloudDeclaration] = {}
+    classes: dict[str, type | None] = {}
+    for name, cloud in config.clouds.items():
+        try:
+            classes[name] = _driver_class(config, name, cloud)
+        except ConfigError as error:
+            problems += error.problems
+    threads = _threads(config, classes)
+    for name, cls in classes.items():
+        try:
+            if not is_router(cls):
+                clouds[name] = _cloud(config, name, cls, dock, threads[name])
+        except ConfigError as error:
+            problems += error.problems
+    routing = Routing(config, classes, clouds)  # those that use other clouds, once these are known
+    problems += routing.problems
+    for name, router in routing.routers.items():
+        settings = _cloud_settings(config, name)
+        if any(clouds[used].settings.observe_only for used in router.options.clouds):
+            settings = dataclasses.replace(settings, observe_only=True)  # what it makes would be made in that one
+        clouds[name] = CloudDeclaration(settings=settings, make=router.make, fingerprint=router.fingerprint)
+    groups: list[GroupDeclaration] = []
+    for group in config.groups():
+        try:
+            groups.append(_group(config, group, classes.get(group.cloud)))
+            routing.check(group)
+        except ConfigError as error:
+            problems += error.problems
+    unpriced = [g.id for g in groups if g.price is None and _knows_no_price(classes.get(g.cloud))]
+    problems += missing_prices(config, unpriced)
+    if problems:
+        raise ConfigError(problems)
+    return Blueprint(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
+
+
+# -- clouds ------------------------------------------------------------------------------------------------------------
+
+
+def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginCloud) -> type | None:
+    """The class of a cloud's driver; of a plugin nothing is known before it runs."""
+    if isinstance(cloud, PluginCloud):
+        return None
+    try:
+        cls: type = find(Kind.DRIVER, cloud.driver).load()
+    except CloudgraftError as error:
+        raise _refused(config.where("clouds", name, "driver"), error) from error
+    return cls
+
+
+def _threads(config: Config, classes: Mapping[str, type | None]) -> Counter[str]:
+    """How many calls of each cloud may be under way at once: its own, and those of every router that uses it.
+
+    With fewer, the creates of one would hold up the lists of the other, and the cloud would count as down.
+    """
+    threads = Counter({name: config.clouds[name].engine.max_calls + _LOOKS for name in classes})
+    for name, cls in classes.items():
+        cloud = config.clouds[name]
+        if not is_router(cls) or not isinstance(cloud, EntryPointCloud):
+            continue
+        with contextlib.suppress(ConfigError):  # what is wrong with it is told when it is made
+            options: RouterOptions = parse_options(cls.Options, cloud.options, config.where("clouds", name))
+            threads.update(dict.fromkeys(options.clouds, threads[name]))
+    return threads
+
+
+def _cloud(config: Config, name: str, cls: type | None, dock: DockLink | None, threads: int) -> CloudDeclaration:
+    cloud = config.clouds[name]
+    settings = _cloud_settings(config, name)
+    if isinstance(cloud, PluginCloud):
+        fingerprint: object = cloud.model_dump(exclude={"engine"})
+        return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
+    make, fingerprint = _installed(config, name, cloud, cls, dock, threads), (cloud.driver, dict(cloud.options))
+    return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
+
+
+def _refused(where: Where, error: CloudgraftError) -> ConfigError:
+    return ConfigError(refusals(error, where))
+
+
+def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:
+    """How a plugin is started, be it a driver or a provider."""
+    spec = PluginSpec(
+        name=name,
+        command=process.command,
+        env=process.env,
+        cwd=str(process.working_directory) if process.working_directory else None,
+        options=process.options,
+    )
+    timing = Timing(
+        handshake=process.start_timeout.total_seconds(),
+        backoff_first=process.backoff.initial.total_seconds(),
+        backoff_max=process.backoff.max.total_seconds(),
+    )
+    return spec, timing
+
+
+def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
+    spec, timing = plugin_spec(name, cloud)
+    return lambda: RemoteDriver.plugin(spec, timing=timing)
+
+
+def _installed(
+    config: Config, name: str, cloud: EntryPointCloud, cls: Any, dock: DockLink | None, threads: int
+) -> Callable[[], Driver]:
+    where = config.where("clouds", name)
+    options_type = getattr(cls, "Options", None)
+    if options_type is None and cloud.options:
+        raise ConfigError([where.document.problem(where.path, f"the driver {cloud.driver} takes no options")])
+    given: tuple[object, ...] = ()
+    if options_type is not None:
+        given = (_placed(parse_options(options_type, cloud.options, where), config, name),)
+    if issubclass(cls, DockDriver):
+        given = (*given, *_docked(config, name, given[0], dock))
+    try:
+        _made(cls, given, threads)  # a mistake that only the driver can see is told now, with its place
+    except CloudgraftError as error:
+        raise _refused(where, error) from error
+    return lambda: _made(cls, given, threads)
+
+
+def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> tuple[object, ...]:
+    """The hub and the classes of this process, for a cloud whose driver dials in here."""
+    if options.address:
+        return ()
+    if config.dock is None:
+        where = config.where("clouds", name, "driver")
+        hint = "add that section, or give the address of a dock elsewhere"
+        raise ConfigError([where.document.problem(where.path, "needs a section dock", hint)])
+    return (dock.hub, dock.classes) if dock is not None else ()
+
+
+def _made(cls: type[Driver | BlockingDriver], options: tuple[object, ...], threads: int) -> Driver:
+    return as_driver(cls(*options), threads=threads)
+
+
+def _placed(options: Any, config: Config, name: str) -> Any:
+    """What a driver leaves to us: its state is kept beside the journal, its programs are run beside the file."""
+    if not dataclasses.is_dataclass(options):
+        return options
+    base = config.where().base_dir
+    beside = config.store.path.parent if config.store.path else base
+    places = {"state_file": Path(beside) / f"cloud-{name}.db", "working_directory": base}
+    open_ones = {key: place for key, place in places.items() if getattr(options, key, "") is None}
+    return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked
+
+
+def _cloud_settings(config: Config, name: str) -> CloudSettings:
+    cloud = config.clouds[name]
+    engine = cloud.engine
+    return CloudSettings(
+        name=name,
+        driver=cloud.driver,
+        observe_every=engine.observe_every,
+        list_timeout=engine.list_timeout,
+        max_list_machines=engine.max_list_machines,
+        max_list_bytes=engine.max_list_bytes,
+        create_timeout=engine.create_timeout,
+        delete_timeout=engine.delete_timeout,
+        max_calls=engine.max_calls,
+        calls_per_second=engine.calls_per_second,
+        backoff_initial=engine.backoff.initial,
+        backoff_max=engine.backoff.max,
+        guards=_limits(engine.guards),
+        observe_only=config.observe_only or engine.observe_only,
+    )
+
+
+def _limits(guards: Guards) -> GuardLimits:
+    spend = guards.max_spend_per_day
+    return GuardLimits(
+        max_machines=guards.max_machines,
+        max_creates_per_hour=guards.max_creates_per_hour,
+        max_deletes_per_hour=guards.max_deletes_per_hour,
+        max_spend_per_day=Money(amount=spend.amount, currency=spend.currency) if spend else None,
+    )
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def _knows_no_price(cls: type | None) -> bool:
+    """Whether a driver cannot tell prices, by its class; of a plugin that is only known when it was asked."""
+    return getattr(cls, "prices", None) in (Driver.prices, BlockingDriver.prices)
+
+
+def _group(config: Config, group: Group, cls: type | None) -> GroupDeclaration:
+    schema = getattr(cls, "MachineSettings", None)
+    machine = machine_settings(schema, group, config.where("nodeGroups", group.index))
+    for key, value in (("labels", dict(group.template.labels)), ("taints", _taints(group.template))):
+        if value and key in given_to_nodes(cls):  # such a driver makes nodes what the template promises (R69)
+            machine.setdefault(key, value)
+    return GroupDeclaration(
+        id=group.id,
+        cloud=group.cloud,
+        min_size=group.min_size,
+        max_size=group.max_size,
+        machine=machine,
+        template=_template(group.template),
+        zone=group.zone,
+        options=group.options,
+        price=Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None,
+    )
+
+
+def _taints(template: Template) -> list[dict[str, str]]:
+    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in template.taints]
+
+
+def _template(template: Template) -> TemplateDeclaration:
+    return TemplateDeclaration(
+        labels=template.labels,
+        annotations=template.annotations,
+        taints=[taint.as_taint() for taint in template.taints],
+        capacity=template.capacity,
+        allocatable=template.allocatable,
+        reserved=template.reserved,
+        eviction_memory=template.eviction_hard.memory,
+        eviction_nodefs=template.eviction_hard.nodefs,
+    )
+
+
+def _settings(config: Config) -> EngineSettings:
+    engine, repair = config.engine, config.engine.repair
+    return EngineSettings(
+        create_deadline=engine.create_deadline,
+        join_deadline=engine.join_deadline,
+        failed_ttl=engine.failed_ttl,
+        first_list_timeout=engine.first_list_timeout,
+        node_memory=engine.node_memory,
+        keep_gone=config.store.keep_gone,
+        keep_events=config.store.keep_events,
+        guards=_limits(config.guards),
+        repair=RepairSettings(
+            enabled=repair.enabled,
+            after=repair.after,
+            not_ready_after=repair.not_ready_after,
+            max_share=repair.max_share,
+        ),
+        absence=BreakerLimit(
+            share=engine.mass_absence.share,
+            few=engine.mass_absence.few,
+            hold=engine.mass_absence.hold.total_seconds(),
+            looks=engine.mass_absence.lists,
+        ),
+        delete_orphans=engine.orphans.delete,
+        gpu_label=engine.gpu_label or "",
+    )

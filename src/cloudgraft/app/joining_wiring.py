@@ -1,0 +1,87 @@
+"""From the configuration to what makes machines nodes: the way to the cluster, its nodes, and user data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from cloudgraft.config import Config, ConfigError, Problem
+from cloudgraft.config.sections.cluster import Kubernetes
+from cloudgraft.engine.groups.desired import Joining
+from cloudgraft.joining.cluster import Cluster
+from cloudgraft.joining.tokens import Tokens
+from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.sdk.errors import CloudgraftError
+
+if TYPE_CHECKING:
+    from cloudgraft.joining.user_data import UserDataMaker
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["ClusterLink"]
+
+
+class ClusterLink:
+    """The way to the cluster of one configuration. It is kept for as long as the process runs."""
+
+    def __init__(self, config: Config) -> None:
+        """Makes no call yet. Raises ConfigError with what is wrong with `kubernetes` and `join`."""
+        self._client = _client(config)
+        self.cluster: Cluster | None = None
+        self._tokens: Tokens | None = None
+        if self._client is not None and config.kubernetes is not None:
+            self.cluster = Cluster(self._client, config.kubernetes.as_settings())
+            self._tokens = Tokens(self._client, cluster=config.cluster)
+        self.joining = self.joining_for(config)
+
+    def joining_for(self, config: Config) -> Joining:
+        """What machines join, and what they are told, as a file says that may be newer than the one of the start."""
+        return Joining(cluster=self.cluster, user_data=self._user_data(config))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Watches the cluster for as long as the block lasts."""
+        task = asyncio.create_task(self.cluster.run(), name="cluster") if self.cluster is not None else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+            if self._client is not None:
+                await self._client.close()
+
+    def _user_data(self, config: Config) -> UserDataMaker | None:
+        joins = config.joins()
+        if not joins:
+            return None
+        # Here and not above: Jinja2 takes its time, and most servers never need it.
+        from cloudgraft.joining.template import TemplateError  # noqa: PLC0415
+        from cloudgraft.joining.user_data import UserDataMaker  # noqa: PLC0415
+
+        settings = {group.id: group.machine for group in config.groups()}
+        plans = {id_: join.as_plan(settings[id_]) for id_, join in joins.items()}
+        authority = self._client.authority if self._client is not None else ""
+        try:
+            return UserDataMaker(plans, cluster=config.cluster, tokens=self._tokens, ca_cert=authority)
+        except TemplateError as error:
+            problems = [Problem(file=m.file, line=m.line, message=m.message) for m in error.mistakes]
+            raise ConfigError(problems) from error
+
+
+def _client(config: Config) -> KubeClient | None:
+    wanted = config.kubernetes
+    if wanted is None:
+        return None
+    try:
+        return _connected(wanted)
+    except CloudgraftError as error:
+        where = config.where("kubernetes", "inCluster" if wanted.in_cluster else "kubeconfig")
+        raise ConfigError([where.document.problem(where.path, error.message)]) from error
+
+
+def _connected(wanted: Kubernetes) -> KubeClient:
+    if wanted.kubeconfig is not None:
+        return connect(wanted.kubeconfig)
+    return connect_in_cluster()

@@ -1,0 +1,130 @@
+"""Takes in a changed configuration file while the server runs: on SIGHUP, and when the file changes.
+
+What is valid is applied at the autoscaler's next Refresh; what is not leaves everything as it was, visibly. Where and
+how the server listens, and which providers stand beside the engine, is only read at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+
+from cloudgraft.app.declared_groups import FileComposer
+from cloudgraft.app.dock_wiring import DockLink
+from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.joining_wiring import ClusterLink
+from cloudgraft.app.watched_file import Signature, watching
+from cloudgraft.config import Config, with_groups
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.events import happened
+from cloudgraft.engine.groups.desired import Blueprint, Joining
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.store.records import Change
+
+__all__ = ["Reloader"]
+
+log = logging.getLogger("cloudgraft.cli")
+
+_FIXED: Mapping[str, Callable[[Config], object]] = {
+    "cluster": lambda config: config.cluster,
+    "clusterId": lambda config: config.cluster_id,
+    "server": lambda config: config.server,
+    "admin": lambda config: config.admin,
+    "store": lambda config: config.store,
+    "providers": lambda config: config.providers,
+    "kubernetes": lambda config: config.kubernetes,
+    "log": lambda config: config.log,
+    "engine.webhook": lambda config: config.engine.webhook,
+    "dock": lambda config: config.dock is None,
+    "nodeManager": lambda config: config.node_manager is None,
+    "nodeManager.listen": lambda config: config.node_manager and config.node_manager.listen,
+    "nodeManager.tls": lambda config: config.node_manager and config.node_manager.tls,
+    "nodeManager.auditLog": lambda config: config.node_manager and config.node_manager.audit_log,
+}
+
+
+class Reloader:
+    """Watches one configuration file for one engine."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        engine: Engine,
+        link: ClusterLink,
+        load: Callable[[], Config],
+        *,
+        seen: Signature,
+        dock: DockLink | None = None,
+        then: Callable[[Config], None] | None = None,
+    ) -> None:
+        """``load`` reads the file again, with what was said on the command line; ``seen`` is how it was when it was
+        read for the first time; ``then`` hears of a file that is valid.
+        """
+        self.problem = ""  # what is wrong with the file as it is now
+        self._path = path
+        self._config = config
+        self._engine = engine
+        self._link = link
+        self._load = load
+        self._seen = seen
+        self._dock = dock
+        self._then = then
+
+    def watching(self) -> AbstractAsyncContextManager[None]:
+        """Watches for as long as the block lasts."""
+        return watching(self._path, self.reload, seen=self._seen)
+
+    async def reload(self) -> None:
+        """Reads the file and hands it to the engine, or says why not."""
+        composer = self._engine.composer
+        async with composer.turn if composer is not None else nullcontext():
+            await self._reload()
+
+    async def _reload(self) -> None:
+        try:
+            config = await asyncio.to_thread(self._load)
+            wanted, joining = await asyncio.to_thread(self._composed, config)
+        except CloudgraftError as error:
+            await self._refuse(str(error))
+            return
+        except Exception as error:  # a driver's bug must not end the watch
+            log.exception("the changed configuration cannot be used")
+            await self._refuse(f"a driver failed with {type(error).__name__}; the log has the details")
+            return
+        self.problem = ""
+        fixed = [key for key, value in _FIXED.items() if value(config) != value(self._config)]
+        if fixed:
+            log.warning("a change of these needs a restart: %s", ", ".join(fixed))
+        self._engine.reconfigure(wanted, joining)
+        if self._dock is not None:
+            self._dock.replace(config.dock)
+        if self._then is not None:
+            self._then(config)
+        log.info("the configuration was read again; it is applied at the next Refresh")
+
+    def _composed(self, config: Config) -> tuple[Blueprint, Joining]:
+        """With the groups that operators declared: a file that does not go together with them is refused. Those that
+        the file has had since the start are in the journal for nothing.
+        """
+        composer = self._engine.composer
+        own = composer.file_ids() if isinstance(composer, FileComposer) else frozenset()
+        declared = [group.document for group in list(self._engine.fleet.declared.values()) if group.id not in own]
+        whole = with_groups(config, declared)
+        made = blueprint(whole, self._dock), self._link.joining_for(whole)
+        if isinstance(composer, FileComposer):
+            composer.config = config
+        return made
+
+    async def _refuse(self, problem: str) -> None:
+        self.problem = problem
+        message = f"{self._path.name} is not valid, and the old configuration stays: {'; '.join(problem.splitlines())}"
+        event = happened("refused_config", self._engine.clock.now(), message)
+        try:
+            self._engine.check_leader()
+            await self._engine.writer.write(lambda: Change(events=(event,)))  # and that is logged
+        except CloudgraftError:  # a follower may not write
+            log.error(message)  # noqa: TRY400 - whose fault it is, no traceback tells

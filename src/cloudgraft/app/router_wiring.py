@@ -1,0 +1,192 @@
+"""From the configuration to routers: drivers that use other clouds of the same file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from cloudgraft.config import Config, ConfigError, Problem, Where, checked_section, parse_options, refusals
+from cloudgraft.config.explain import did_you_mean
+from cloudgraft.config.schema import keys_of
+from cloudgraft.config.sections.clouds import EntryPointCloud
+from cloudgraft.config.sections.groups import Group
+from cloudgraft.drivers.router.backend import Cloud
+from cloudgraft.drivers.router.driver import RouterDriver
+from cloudgraft.drivers.router.options import BackendOptions, RouterOptions
+from cloudgraft.drivers.router.share import share
+from cloudgraft.engine.groups.desired import CloudDeclaration
+from cloudgraft.sdk.driver import Driver
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["Routing", "given_to_nodes", "is_router"]
+
+_OF_NODES = frozenset({"labels", "taints"})
+_GUARDS = {
+    "max_machines": "maxMachines",
+    "max_creates_per_hour": "maxCreatesPerHour",
+    "max_spend_per_day": "maxSpendPerDay",
+    "max_deletes_per_hour": "maxDeletesPerHour",
+}
+
+
+def is_router(cls: type | None) -> TypeGuard[type[RouterDriver]]:
+    """Whether a cloud's driver uses other clouds."""
+    return cls is not None and issubclass(cls, RouterDriver)
+
+
+def given_to_nodes(cls: type | None) -> frozenset[str]:
+    """What of a group's template a driver puts on its nodes itself: both of these settings, or none.
+
+    A driver whose machines have `labels` and no `taints` means labels of the machine in its cloud.
+    """
+    schema = getattr(cls, "MachineSettings", None)
+    return _OF_NODES if schema and keys_of(schema).keys() >= _OF_NODES else frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Router:
+    options: RouterOptions
+    make: Callable[[], Driver]
+    fingerprint: object
+
+
+class Routing:
+    """The routers of one configuration. Clouds that they use get one driver for all of their users."""
+
+    def __init__(self, config: Config, classes: Mapping[str, type | None], clouds: dict[str, CloudDeclaration]) -> None:
+        """``clouds`` are those without the routers; what a router uses is replaced there by what it shares."""
+        self.routers: dict[str, _Router] = {}
+        self.problems: list[Problem] = []
+        self._config = config
+        self._classes = classes
+        self._clouds = clouds
+        named = {name: cls for name, cls in classes.items() if is_router(cls)}
+        options = {name: found for name, cls in named.items() if (found := self._options(name, cls)) is not None}
+        self._share({cloud for one in options.values() for cloud in one.clouds})
+        for name, one in options.items():
+            self._add(name, named[name], one)
+
+    def check(self, group: Group) -> None:
+        """Refuses a group whose shape its router does not have, or whose template its clouds contradict."""
+        router = self.routers.get(group.cloud)
+        if router is None:
+            return
+        where = self._config.where("nodeGroups", group.index)
+        backends = router.options.shapes.get(group.shape)
+        if backends is None:
+            there = f"there is: {', '.join(sorted(router.options.shapes))}"
+            hint = did_you_mean(group.shape, list(router.options.shapes)) or there
+            message = f"the router {group.cloud} has no shape {group.shape!r}"
+            raise ConfigError([where.document.problem((*where.path, "machine", "shape"), message, hint)])
+        problems = [
+            where.document.problem((*where.path, "template", key), message, "the template must be true of all of them")
+            for backend in backends
+            for key, message in _contradictions(group, backend, self._takes(backend.cloud))
+        ]
+        if problems:
+            raise ConfigError(problems)
+
+    # -- one router --------------------------------------------------------------------------------------------------
+
+    def _options(self, name: str, cls: type[RouterDriver]) -> RouterOptions | None:
+        where, cloud = self._config.where("clouds", name), self._config.clouds[name]
+        try:
+            given = cloud.options if isinstance(cloud, EntryPointCloud) else {}
+            options: RouterOptions = parse_options(cls.Options, given, where)
+        except ConfigError as error:
+            self.problems += error.problems
+            return None
+        found = [
+            *self._wrong_clouds(options, where),
+            *self._unguarded(name, options, where),
+            *self._impatient(name, options, where),
+        ]
+        shapes: dict[str, list[BackendOptions]] = {}
+        for shape, backends in options.shapes.items():
+            for index, backend in enumerate(backends):
+                place = dataclasses.replace(where, path=(*where.path, "shapes", shape, index, "machine"))
+                try:
+                    schema = getattr(self._classes.get(backend.cloud), "MachineSettings", None)
+                    machine = checked_section(schema, backend.machine, place)
+                    shapes.setdefault(shape, []).append(dataclasses.replace(backend, machine=machine))
+                except ConfigError as error:
+                    found += error.problems
+        self.problems += found
+        return None if found else dataclasses.replace(options, shapes=shapes)
+
+    def _wrong_clouds(self, options: RouterOptions, where: Where) -> Iterator[Problem]:
+        known = [name for name in self._config.clouds if not is_router(self._classes.get(name))]
+        for shape, backends in options.shapes.items():
+            for index, backend in enumerate(backends):
+                path = (*where.path, "shapes", shape, index, "cloud")
+                if backend.cloud in known:
+                    continue
+                there = f"there is: {', '.join(known)}" if known else "write that cloud as well"
+                message = f"there is no cloud {backend.cloud!r}"
+                if backend.cloud in self._config.clouds:
+                    message = f"{backend.cloud} is a router, and cannot be used by another one"
+                yield where.document.problem(path, message, did_you_mean(backend.cloud, known) or there)
+
+    def _unguarded(self, name: str, options: RouterOptions, where: Where) -> Iterator[Problem]:
+        """Law 10: a guard of one cloud does not count what routers make there, so that they need one too."""
+        limits = (self._config.clouds[name].engine.guards, self._config.guards)
+        for cloud in options.clouds:
+            own = self._config.clouds[cloud].engine.guards if cloud in self._config.clouds else None
+            for field, key in _GUARDS.items():
+                is_limited = own is not None and getattr(own, field) is not None
+                if is_limited and all(getattr(one, field) is None for one in limits):
+                    message = f"has no {key}, and that of cloud {cloud} does not count what this router makes there"
+                    hint = f"set it in clouds.{name}.engine.guards, or in guards for all clouds"
+                    yield where.document.problem((*where.path, "engine"), message, hint)
+
+    def _impatient(self, name: str, options: RouterOptions, where: Where) -> Iterator[Problem]:
+        """Law 6: else one cloud that hangs would take the lists of all with it."""
+        limit = self._config.clouds[name].engine.list_timeout
+        if options.list_timeout >= limit:
+            message = f"must be less than engine.listTimeout of this cloud, which is {limit.total_seconds():g}s"
+            yield where.document.problem((*where.path, "listTimeout"), message, "a list of all would end with it")
+
+    def _share(self, names: set[str]) -> None:
+        base = self._config.where()
+        for name in names & set(self._clouds):
+            declared = self._clouds[name]
+            key = (str(base.base_dir), base.document.name, name, repr(declared.fingerprint))
+            make = share(key, declared.make).handle
+            # A cloud that was not shared before gets another driver: two would be too many.
+            self._clouds[name] = dataclasses.replace(declared, make=make, fingerprint=("shared", declared.fingerprint))
+
+    def _add(self, name: str, cls: type[RouterDriver], options: RouterOptions) -> None:
+        if any(cloud not in self._clouds for cloud in options.clouds):
+            return  # what is wrong with that cloud is told already
+        used = {cloud: Cloud(make=self._clouds[cloud].make, takes=self._takes(cloud)) for cloud in options.clouds}
+        try:
+            cls(options, used)
+        except CloudgraftError as error:
+            self.problems += refusals(error, self._config.where("clouds", name))
+            return
+        fingerprint = (options, {cloud: self._clouds[cloud].fingerprint for cloud in options.clouds})
+        self.routers[name] = _Router(options=options, make=lambda: cls(options, used), fingerprint=fingerprint)
+
+    def _takes(self, cloud: str) -> frozenset[str]:
+        return given_to_nodes(self._classes.get(cloud))
+
+
+def _contradictions(group: Group, backend: BackendOptions, takes: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Labels and taints that a cloud's own section gives to nodes, and the template does not promise so."""
+    template: dict[str, Any] = {
+        "labels": dict(group.template.labels),
+        "taints": {(taint.key, taint.effect): taint.value for taint in group.template.taints},
+    }
+    for key in sorted(takes & backend.machine.keys()):
+        own: Any = backend.machine[key]
+        if key == "taints":
+            own = {(one.get("key"), one.get("effect") or "NoSchedule"): one.get("value") or "" for one in own}
+        if own != template[key]:
+            yield key, f"differs from what cloud {backend.cloud} gives to nodes of shape {group.shape}: {_shown(own)}"
+
+
+def _shown(own: Mapping[Any, str]) -> str:
+    texts = [f"{key[0]}={value}:{key[1]}" if isinstance(key, tuple) else f"{key}={value}" for key, value in own.items()]
+    return ", ".join(texts) or "none"

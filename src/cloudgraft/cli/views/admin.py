@@ -1,0 +1,111 @@
+"""Tables and times for operators. Whatever a server says is shown as text, with control characters escaped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cloudgraft.cli.views.call import clean
+
+__all__ = ["ago", "console", "print_json", "print_result", "table", "text"]
+
+_PIPE_WIDTH: Final = 100_000  # in a pipe nothing is cut or wrapped
+_STYLES: Final = {
+    "running": "green",
+    "failed": "red",
+    "deleting": "yellow",
+    "down": "red",
+    "up": "green",
+    "paused": "yellow",
+    "refused": "red",
+}
+
+
+def console() -> Console:
+    """Standard output: as wide as the terminal, and without an edge in a pipe."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def text(value: object, style: str = "") -> Text:
+    """A value as text that a terminal does not obey."""
+    return Text(clean(str(value)), style=style or _STYLES.get(str(value), ""))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+    """A table; a row's values may be rich's own."""
+    made = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
+    for column in made.columns:
+        column.overflow = "fold"
+    for row in rows:
+        made.add_row(*(value if isinstance(value, Text) else text(value) for value in row))
+    return made
+
+
+def ago(seconds: float | None) -> str:
+    """An age as people say it: 45s, 12m, 3h05m, 2d4h."""
+    if seconds is None:
+        return "never"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, hours = whole // 60, whole // 3600
+    if minutes < 60:
+        return f"{minutes}m"
+    return f"{hours}h{minutes % 60:02}m" if hours < 48 else f"{hours // 24}d{hours % 24}h"
+
+
+def print_json(value: object) -> None:
+    """For programs."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_result(result: Mapping[str, Any], *, done: str, nothing: str, output: str) -> None:
+    """What became of each machine of a request; exit code 1 when one was refused.
+
+    ``done`` is the word for what was done, such as "adopted"; ``nothing`` is said when there was no machine at all.
+    """
+    items = result["items"]
+    refused = [item for item in items if item["refused"]]
+    if output == "json":
+        print_json(result)
+    else:
+        _print_items(result, done)
+        if not items:
+            click.echo(nothing)
+        elif result["dryRun"] and len(refused) < len(items):
+            click.echo(f"Nothing was changed: {len(items) - len(refused)} would be {done}. Say --yes to do it.")
+        elif not result["dryRun"]:
+            click.echo(f"{len(items) - len(refused)} {done}, {len(refused)} refused.")
+    if refused:
+        raise SystemExit(1)
+
+
+def _print_items(result: Mapping[str, Any], done: str) -> None:
+    word = f"would be {done}" if result["dryRun"] else done
+    rows = [
+        [
+            item["machineId"],
+            item["cloud"],
+            item["group"],
+            item["name"],
+            item["providerId"],
+            text(f"refused: {item['refused']}", "red") if item["refused"] else text(_noted(word, item["note"])),
+        ]
+        for item in result["items"]
+    ]
+    if rows:
+        console().print(table(["MACHINE ID", "CLOUD", "GROUP", "NAME", "PROVIDER ID", "RESULT"], rows))
+    for note in result["notes"]:
+        click.echo(f"note: {clean(note)}")
+
+
+def _noted(word: str, note: str) -> str:
+    return f"{word} ({note})" if note else word

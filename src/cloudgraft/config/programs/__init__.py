@@ -1,0 +1,1 @@
+"""Files of programs other than the server for the autoscaler."""

@@ -1,0 +1,206 @@
+"""The file of `cloudgraft discovery serve`: where it listens, who may call, and where it keeps what it knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+)
+
+from cloudgraft.config.document import Document
+from cloudgraft.config.fields import (
+    Duration,
+    Kind,
+    ListenAddress,
+    Name,
+    NewFile,
+    PositiveDuration,
+    ReadableFile,
+    Text,
+    refuse,
+)
+from cloudgraft.config.problems import Problem
+from cloudgraft.config.programs.own_file import load_own
+from cloudgraft.config.section import Section
+from cloudgraft.config.sections.limits import WebLimits
+from cloudgraft.config.sections.server import Log
+from cloudgraft.config.sections.store import DatabasePlace
+from cloudgraft.config.sections.web_server import (
+    WebClientEntry,
+    WebServerTls,
+    check_web_address,
+    web_client_checks,
+    web_clients,
+)
+
+__all__ = [
+    "DiscoveryClientEntry",
+    "DiscoveryConfig",
+    "DiscoveryImport",
+    "DiscoveryStore",
+    "DiscoveryVault",
+    "Reach",
+    "load_discovery",
+]
+
+_EXAMPLE: Final = "the least is, in one line: listen: 127.0.0.1:9010"
+_VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+class DiscoveryClientEntry(WebClientEntry):
+    """Somebody who may call, and as what. With `certificate` and `tokenFile`, both are asked of it."""
+
+    role: Literal["agent", "node-manager", "operator", "read-only"] = Field(
+        description="`agent` announces one cluster; `node-manager` searches, reserves and reads credentials; "
+        "`operator` does everything but that; `read-only` looks.",
+        examples=["node-manager"],
+    )
+    cluster: Text | None = Field(None, description="The id of the cluster that an `agent` speaks for.")
+
+
+class DiscoveryStore(DatabasePlace):
+    """Where clusters, prices and reservations are kept: a SQLite file, or a PostgreSQL that several servers share."""
+
+    default_file = "discovery.db"
+    path: NewFile | None = Field(
+        None, validate_default=True, description=f"A SQLite file; `{default_file}` unless there is `postgresql`."
+    )
+
+
+class DiscoveryVault(Section):
+    """The keys that credentials are encrypted with. The first encrypts; all of them decrypt.
+
+    Each is 32 random bytes in base64, for example by `head -c 32 /dev/urandom | base64`. To rotate, put a new one
+    first, run `cloudgraft discovery rotate-keys`, and then take the old one out.
+    """
+
+    key_file: ReadableFile | None = Field(
+        None, description="A file with the keys, one a line.", examples=["vault.keys"]
+    )
+    key_env: Annotated[StrictStr, Kind("string")] | None = Field(
+        None,
+        validate_default=True,
+        description="An environment variable with the keys, separated by commas, instead of `keyFile`.",
+        examples=["DISCOVERY_KEYS"],
+    )
+
+    @field_validator("key_env")
+    @classmethod
+    def _check_one(cls, value: str | None, info: ValidationInfo) -> str | None:
+        file = info.data.get("key_file", Path())
+        if value is None and file is None:
+            raise refuse("neither keyFile nor keyEnv is there", "for example keyFile: vault.keys")
+        if value is not None and file is not None:
+            raise refuse("does not go together with keyFile", "remove one of the two")
+        if value is not None and not _VARIABLE.fullmatch(value):
+            raise refuse("must be the name of an environment variable", "for example DISCOVERY_KEYS")
+        return value
+
+
+class Reach(Section):
+    """How a Kubernetes API is reached."""
+
+    # What the next is checked against comes first.
+    in_cluster: StrictBool = Field(False, description="Use the service account of the pod that this runs in.")
+    kubeconfig: ReadableFile | None = Field(
+        None,
+        validate_default=True,
+        description="A kubeconfig file, whose current context is used, instead of `inCluster`.",
+        examples=["admin.conf"],
+    )
+
+    @field_validator("kubeconfig")
+    @classmethod
+    def _check_way_in(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        in_cluster: bool | None = info.data.get("in_cluster")
+        if value is not None and in_cluster:
+            raise refuse("does not go together with inCluster", "remove one of the two")
+        if value is None and in_cluster is False:
+            raise refuse("is missing", "for example kubeconfig: admin.conf, or inCluster: true in a pod")
+        return value
+
+
+class DiscoveryImport(Reach):
+    """Clusters from labelled Secrets: `autoscaling=true`, named by the cluster's id, with `kubeconfig` and `info`."""
+
+    namespace: Name = Field(description="The namespace of the Secrets.", examples=["demo"])
+
+
+def _beside_the_file(value: Any) -> Any:
+    # Read anew with what validation knows: the default file is beside this one, not where we were started.
+    return {} if isinstance(value, DiscoveryStore) else value
+
+
+class DiscoveryConfig(Section):
+    """The file of a discovery server."""
+
+    # `listen` comes after `tls`, which decides what it may be.
+    tls: WebServerTls | None = Field(None, description="TLS; without it only programs on this host can call.")
+    listen: ListenAddress = Field(
+        "127.0.0.1:9010",
+        description="Where to listen; port 0 takes a free one. Without `tls` it must be a loopback address.",
+        examples=["0.0.0.0:9010"],
+    )
+    clients: tuple[DiscoveryClientEntry, ...] = Field(
+        (),
+        description="Who may call, and as what. Without `tls` it may be left out: then any program on this host may do "
+        "anything. It is read again when the file changes.",
+        examples=["[{name: manager, role: node-manager, certificate: node-manager}]"],
+    )
+    store: Annotated[DiscoveryStore, BeforeValidator(_beside_the_file)] = Field(
+        DiscoveryStore(), validate_default=True, description="Where everything is kept."
+    )
+    vault: DiscoveryVault | None = Field(
+        None, description="The keys for credentials; without them no credentials are taken."
+    )
+    stale_after: PositiveDuration = Field(
+        timedelta(seconds=45), description="A cluster whose agent is silent for longer is offered to nobody."
+    )
+    audit_log: NewFile | None = Field(
+        None, description="A file to which each change, each refusal and each reading of credentials is appended."
+    )
+    import_secrets: DiscoveryImport | None = Field(None, description="Also take clusters from labelled Secrets.")
+    legacy_list: StrictBool = Field(
+        False, description="Serve `GET /v1/list`, the list of the first proof of concept, as well."
+    )
+    grace: Duration = Field(timedelta(seconds=5), description="How long requests may go on when the server stops.")
+    log: Log = Field(Log(), description="What is written to standard error.")
+
+    limits: WebLimits = Field(WebLimits(), description="How much those who connect may take.")
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
+        """Law 9: closed by default."""
+        tls = info.data.get("tls", "")  # one that is wrong is told itself
+        return check_web_address(value, tls=tls, section="", power="read credentials")
+
+
+def load_discovery(path: Path, *, overrides: Mapping[str, object] | None = None) -> DiscoveryConfig:
+    """Reads and checks the file of a discovery server. Raises ConfigError with all problems at once."""
+    return load_own(path, DiscoveryConfig, example=_EXAMPLE, checks=_client_checks, overrides=overrides)
+
+
+def _client_checks(document: Document) -> Iterator[Problem]:
+    """All problems between those who may call."""
+    root = document.root.value
+    if not isinstance(root, dict):
+        return
+    example = "[{name: manager, role: node-manager, certificate: node-manager}]"
+    yield from web_client_checks(document, root, (), example=example)
+    for path, entry in web_clients(root, ()):
+        # An agent speaks for one cluster; nobody else is limited to one.
+        if entry.get("role") == "agent" and entry.get("cluster") is None:
+            yield document.problem((*path, "cluster"), "is missing: an agent speaks for one cluster", "give its id")
+        if entry.get("role") != "agent" and entry.get("cluster") is not None:
+            yield document.problem((*path, "cluster"), "only goes together with role: agent", "remove it")

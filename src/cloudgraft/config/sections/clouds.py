@@ -1,0 +1,128 @@
+"""The `clouds` section: where machines are made.
+
+A driver's own options stand beside `driver`; what the engine is to know of the cloud is under `engine`, so that the two
+cannot be mistaken for each other. A driver therefore has no options named `driver` or `engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    Tag,
+    ValidationInfo,
+)
+
+from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, installed
+from cloudgraft.config.section import Section
+from cloudgraft.config.sections.guards import Guards
+from cloudgraft.config.sections.process import Backoff, PluginProcess
+from cloudgraft.sdk.list_budget import MOST_BYTES, MOST_MACHINES
+
+__all__ = ["CallBackoff", "CloudConfig", "CloudEngine", "EntryPointCloud", "PluginCloud"]
+
+
+class CallBackoff(Backoff):
+    """How long to wait before a call that failed is made again; the time doubles with each failure."""
+
+    initial: PositiveDuration = Field(timedelta(seconds=1), description="The first wait.")
+
+
+class CloudEngine(Section):
+    """How the engine treats one cloud."""
+
+    observe_every: PositiveDuration = Field(timedelta(seconds=10), description="How often its machines are listed.")
+    list_timeout: PositiveDuration = Field(timedelta(minutes=1), description="The most that a list may take.")
+    max_list_machines: Annotated[StrictInt, Kind("whole number")] = Field(
+        MOST_MACHINES,
+        ge=1,
+        le=10_000_000,
+        description="The most machines that a list may have. A list with more is an error, and changes nothing.",
+    )
+    max_list_bytes: Annotated[StrictInt, Kind("whole number")] = Field(
+        MOST_BYTES,
+        ge=1024,
+        le=1 << 36,
+        description="The most bytes that may be read from the cloud for one list. A list with more is an error, and "
+        "changes nothing.",
+    )
+    create_timeout: PositiveDuration | None = Field(
+        None,
+        description="The most that one call to create a machine may take. Then a list tells what became of it. Without "
+        "it, as long as the driver says that its cloud may take (`liqo`: 10m), else 2m.",
+    )
+    delete_timeout: PositiveDuration = Field(
+        timedelta(minutes=2), description="The most that one call to delete a machine may take."
+    )
+    max_calls: Annotated[StrictInt, Kind("whole number")] = Field(
+        8, ge=1, le=1000, description="Calls to create or delete that are under way at a time."
+    )
+    calls_per_second: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("number")] | None = Field(
+        None, description="The most such calls that are begun in a second; without it, as many as there are to make."
+    )
+    backoff: CallBackoff = Field(CallBackoff(), description="When a call that failed is made again.")
+    observe_only: StrictBool = Field(
+        False,
+        description="Only look: this cloud is listed, matched and decided about, and everything is reported, but "
+        "nothing is created, deleted or marked there, and nothing is written to its nodes.",
+    )
+    guards: Guards = Field(Guards(), description="Limits for this cloud, beside those for all of them.")
+
+
+class _Cloud(Section):
+    engine: CloudEngine = Field(CloudEngine(), description="How the engine treats this cloud.")
+
+
+class PluginCloud(_Cloud, PluginProcess):
+    """A driver that is a program, in any language, which cloudgraft starts, keeps alive and stops."""
+
+    driver: Literal["plugin"] = Field(description="`plugin`.")
+
+
+def _installed(value: str, info: ValidationInfo) -> str:
+    known = info.context.driver_types if isinstance(info.context, LoadContext) else None
+    return installed("driver", value, known, {"plugin"})
+
+
+class EntryPointCloud(_Cloud):
+    """A driver that a Python package brings along (entry-point group `cloudgraft.drivers`), in this process.
+
+    Every other key is an option of the driver, which checks it.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    driver: Annotated[StrictStr, AfterValidator(_installed), Kind("string")] = Field(
+        description="Its name; `cloudgraft drivers` lists what is installed."
+    )
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The driver's own options."""
+        return dict(self.model_extra or {})
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Without the options, in which there may be secrets."""
+        return [(name, value) for name, value in super().__repr_args__() if name in type(self).model_fields]
+
+
+def _tag(value: Any) -> str | None:
+    driver = value.get("driver") if isinstance(value, Mapping) else getattr(value, "driver", None)
+    if not isinstance(driver, str):
+        return None
+    return "driver=plugin" if driver == "plugin" else "driver=…"
+
+
+CloudConfig = Annotated[
+    Annotated[PluginCloud, Tag("driver=plugin")] | Annotated[EntryPointCloud, Tag("driver=…")],
+    Discriminator(_tag),
+]

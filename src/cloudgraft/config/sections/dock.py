@@ -1,0 +1,262 @@
+"""The `dock` section: where drivers dial in, who may, and what their machines are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
+
+from cloudgraft.config.fields import (
+    Directory,
+    Kind,
+    ListenAddress,
+    LoadContext,
+    Name,
+    PositiveDuration,
+    ReadableFile,
+    Text,
+    is_loopback,
+    refuse,
+)
+from cloudgraft.config.section import Section
+from cloudgraft.config.sections.limits import DockLimits
+from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
+
+__all__ = [
+    "Dock",
+    "DockCaller",
+    "DockClass",
+    "DockDriver",
+    "DockEngine",
+    "DockKind",
+    "DockKubernetes",
+    "DockTls",
+]
+
+_MOST_TOKEN_BYTES: Final = 1 << 16
+_VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_SECRETS: Final = ("secret_file", "secret_dir", "secret_env")
+
+
+def _kind(value: str) -> str:
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9]{0,62}", value):
+        raise refuse("must be letters and digits, at most 63, the first a letter", "for example AcmeMachineClass")
+    return value
+
+
+def _api_version(value: str) -> str:
+    if len(value) > 253 or not re.fullmatch("([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[a-z][a-z0-9]*", value):
+        raise refuse("must be group/version, in lower case", "for example machine.example/v1")
+    return value
+
+
+_KindName = Annotated[StrictStr, AfterValidator(_kind), Kind("string")]
+_ApiVersion = Annotated[StrictStr, AfterValidator(_api_version), Kind("string")]
+
+
+class DockTls(Section):
+    """TLS of the dock. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
+
+    cert: ReadableFile = Field(description="The dock's certificate, PEM.", examples=["certs/server.crt"])
+    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
+    client_ca: ReadableFile | None = Field(
+        None,
+        alias="clientCA",
+        description="The authority that signs the drivers' certificates. With it a driver needs one, whether it also "
+        "has a token or not; without it drivers are known by their tokens alone.",
+        examples=["certs/ca.crt"],
+    )
+
+
+class DockKind(Section):
+    """A kind of machine classes."""
+
+    kind: _KindName = Field(description="Its kind.", examples=["AcmeMachineClass"])
+    api_version: _ApiVersion = Field(description="Its API version.", examples=["machine.example/v1"])
+
+
+def _tokens(path: Path | None, info: ValidationInfo) -> Path | None:
+    if path is None or not isinstance(info.context, LoadContext):
+        return path
+    try:
+        with path.open("rb") as stream:
+            lines = stream.read(_MOST_TOKEN_BYTES).split()
+    except OSError:
+        return path  # told by the check of files
+    if not lines or any(len(line) < SHORTEST_TOKEN for line in lines):
+        raise refuse(
+            f"must hold a token of at least {SHORTEST_TOKEN} characters, or several, one a line",
+            "for example by: openssl rand -hex 32",
+        )
+    return path
+
+
+class DockCaller(Section):
+    """Somebody who may call the dock, and for which kinds.
+
+    What is missing, and what cannot be told from another's, :mod:`cloudgraft.config.sections.dock_checks` tells.
+    """
+
+    name: Name = Field(description="For logs and messages; no driver and no engine has another's.", examples=["acme"])
+    kinds: tuple[DockKind, ...] = Field(
+        (),
+        description="Its kinds, if there are more than one.",
+        examples=["[{kind: AcmeMachineClass, apiVersion: machine.example/v1}]"],
+    )
+    kind: _KindName | None = Field(
+        None, validate_default=True, description="Its one kind.", examples=["AcmeMachineClass"]
+    )
+    api_version: _ApiVersion | None = Field(
+        None, description="The API version of `kind`, which needs one.", examples=["machine.example/v1"]
+    )
+    client_names: tuple[Text, ...] = Field(
+        (),
+        description="DNS names, URIs or common names of which its certificate must have one. Needs `tls.clientCA`.",
+        examples=["[acme-driver]"],
+    )
+    token_file: Annotated[ReadableFile, AfterValidator(_tokens)] | None = Field(
+        None,
+        description="A file with its token, or with several, one a line, while they are changed. It is read again "
+        "when it changes.",
+        examples=["acme.token"],
+    )
+
+    @field_validator("kind")
+    @classmethod
+    def _check_kind(cls, value: str | None, info: ValidationInfo) -> str | None:
+        kinds = info.data.get("kinds")  # None: it is wrong, and told itself
+        if value is None and kinds == ():
+            raise refuse("is missing", "for example kind: AcmeMachineClass")
+        if value is not None and kinds:
+            raise refuse("does not go together with kinds", "write it as one of them")
+        return value
+
+    @field_validator("api_version")
+    @classmethod
+    def _check_api_version(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("kind", "") is None:
+            raise refuse("only goes together with kind", "those of kinds stand with each of them")
+        return value
+
+    def all_kinds(self) -> frozenset[tuple[str, str]]:
+        """Kinds and their API versions."""
+        said = [(entry.kind, entry.api_version) for entry in self.kinds]
+        if self.kind is not None and self.api_version is not None:
+            said.append((self.kind, self.api_version))
+        return frozenset(said)
+
+
+class DockDriver(DockCaller):
+    """A driver that may dial in, and register its kinds. With both `clientNames` and `tokenFile`, both are asked of
+    it.
+    """
+
+
+class DockEngine(DockCaller):
+    """An engine that runs elsewhere, and uses the drivers of its kinds: its file has a cloud with `driver: dock` and
+    the `address` of this dock. It may not register as a driver. It proves who it is as a driver does.
+    """
+
+
+def _variables(value: Mapping[str, str]) -> Mapping[str, str]:
+    for name, variable in value.items():
+        if not _VARIABLE.fullmatch(variable):
+            raise refuse("must be the name of an environment variable", "for example ACME_TOKEN", at=(name,))
+    return value
+
+
+class DockClass(Section):
+    """A machine class: what machines are made of. At most one of the keys that begin with `secret`.
+
+    The page `machine-classes.md` says what a driver gets of it.
+    """
+
+    kind: _KindName = Field(description="Whose driver it is for.", examples=["AcmeMachineClass"])
+    api_version: _ApiVersion = Field(description="The API version of `kind`.", examples=["machine.example/v1"])
+    provider_spec: Annotated[Mapping[str, Any], Kind("mapping")] = Field(
+        default_factory=dict, repr=False, description="What the driver is told of the machines. It checks that itself."
+    )
+    node_template: Annotated[Mapping[str, Any], Kind("mapping")] = Field(
+        default_factory=dict,
+        description="What a machine will be as a node: `capacity`, `instanceType`, `region`, `zone`, `architecture`, "
+        "`labels`.",
+    )
+    secret_file: ReadableFile | None = Field(
+        None, description="A YAML file of names and values: the driver's credentials.", examples=["acme-secret.yaml"]
+    )
+    secret_dir: Directory | None = Field(
+        None, description="A directory with a file for each value, as Kubernetes mounts a Secret."
+    )
+    secret_env: Annotated[Mapping[Text, StrictStr], AfterValidator(_variables)] | None = Field(
+        None,
+        description="The environment variable of each value, by the value's name.",
+        examples=["{token: ACME_TOKEN}"],
+    )
+
+    @field_validator("secret_dir", "secret_env")
+    @classmethod
+    def _check_one_secret(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and any(info.data.get(name) is not None for name in _SECRETS):
+            raise refuse("a class has one secret", "remove the others of secretFile, secretDir and secretEnv")
+        return value
+
+
+class DockKubernetes(Section):
+    """Machine classes that are objects of the cluster: `MachineClass` of `machine.sapcloud.io/v1alpha1`."""
+
+    namespace: Name = Field(
+        description="The namespace of the classes and of the Secrets that they name.", examples=["machines"]
+    )
+
+
+class Dock(Section):
+    """Where drivers dial in: cloudgraft listens, and drivers connect from wherever they can reach it."""
+
+    # `listen` comes after `tls`, which decides what it may be.
+    tls: DockTls | None = Field(None, description="TLS; without it only drivers on this host can dial in.")
+    listen: ListenAddress = Field(
+        "127.0.0.1:5000",
+        description="Where drivers dial in; port 0 takes a free one. Without `tls` it must be a loopback address.",
+        examples=["0.0.0.0:5000"],
+    )
+    drivers: tuple[DockDriver, ...] = Field(
+        (),
+        description="Who may dial in, and as what. Without `tls` it may be left out: any program on this host may then "
+        "register any kind.",
+        examples=["[{name: acme, kind: AcmeMachineClass, apiVersion: machine.example/v1, tokenFile: acme.token}]"],
+    )
+    engines: tuple[DockEngine, ...] = Field(
+        (),
+        description="Engines that run elsewhere and use the drivers of this dock. No driver is one of them. Without "
+        "`tls`, `drivers` and `engines`, any program on this host may use those of a `cloudgraft dock`.",
+        examples=["[{name: prod, kind: AcmeMachineClass, apiVersion: machine.example/v1, tokenFile: prod.token}]"],
+    )
+    heartbeat: PositiveDuration = Field(
+        timedelta(seconds=5),
+        description="How often both sides show that they live; three missed ones end a connection.",
+    )
+    limits: DockLimits = Field(DockLimits(), description="How much those who connect may take.")
+    classes: Annotated[Mapping[Name, DockClass], Kind("mapping of mappings")] = Field(
+        default_factory=dict, description="Machine classes, by name."
+    )
+    classes_dir: Directory | None = Field(
+        None, description="A directory of files with machine classes and Secrets, which is read again when it changes."
+    )
+    kubernetes: DockKubernetes | None = Field(
+        None, description="Machine classes and Secrets of the cluster. Needs `kubernetes` of the file."
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
+        """Law 9: closed by default."""
+        if info.data.get("tls", "") is None and not is_loopback(value):  # one that is wrong is told itself
+            raise refuse(
+                "without TLS only a loopback address is allowed, because whoever reaches this port can read secrets",
+                "add dock.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
+            )
+        return value

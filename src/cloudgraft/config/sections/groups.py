@@ -1,0 +1,242 @@
+"""The `nodeGroups` section: what the autoscaler may grow and shrink, each in one cloud."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, ValidationInfo, field_validator
+
+from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Share, Text, refuse
+from cloudgraft.config.kubernetes import ZONE_LABEL, Amounts, Annotations, Labels, LabelValue, Taints, Threshold
+from cloudgraft.config.money import Price
+from cloudgraft.config.problems import KeyPath, printable
+from cloudgraft.config.section import Section
+from cloudgraft.config.sections.join import Join
+from cloudgraft.sdk.types import AutoscalingOptions
+
+__all__ = ["EvictionHard", "Group", "GroupOptions", "NodeGroupConfig", "Template", "fan_out"]
+
+LONGEST_ID = 1024
+_INT32_MAX = 2**31 - 1
+
+
+class EvictionHard(Section):
+    """What the kubelet keeps free, in its own words. What is not said here is as the kubelet has it by default."""
+
+    memory: Threshold = Field("100Mi", alias="memory.available", description="Memory.")
+    nodefs: Threshold = Field("10%", alias="nodefs.available", description="The disk of pods and logs.")
+
+
+class Template(Section):
+    """What a new node looks like to the scheduler, as long as the autoscaler has not seen a real one.
+
+    It must be what real nodes become: what is said here does not make them so.
+    """
+
+    labels: Labels = Field(
+        default_factory=dict, description="Beside those for architecture, system, machine type and zone."
+    )
+    annotations: Annotations = Field(default_factory=dict, description="Annotations.")
+    taints: Taints = Field((), description="Taints that nodes carry for good.")
+    capacity: Amounts = Field(
+        default_factory=dict,
+        description="Resources that the shape does not have or has otherwise, such as `ephemeral-storage: 100Gi`; "
+        "`pods` is 110 unless somebody says something else.",
+    )
+    allocatable: Amounts = Field(
+        default_factory=dict, description="What pods can have of it, where that is not as computed from the next two."
+    )
+    reserved: Amounts = Field(
+        default_factory=dict,
+        description="What the kubelet keeps for itself and the system: `cpu`, `memory`, `ephemeral-storage`.",
+    )
+    eviction_hard: EvictionHard = Field(EvictionHard(), description="What the kubelet keeps free.")
+
+
+class GroupOptions(Section):
+    """How the autoscaler treats this group. What is not said here is as its flags say.
+
+    Some releases cannot be told without harm; see the page on releases.
+    """
+
+    scale_down_utilization_threshold: Share | None = Field(None, description="A node used less may be removed.")
+    scale_down_gpu_utilization_threshold: Share | None = Field(None, description="The same for nodes with a GPU.")
+    scale_down_unneeded_time: Duration | None = Field(None, description="How long a node must have been unneeded.")
+    scale_down_unready_time: Duration | None = Field(None, description="The same for a node that is not ready.")
+    max_node_provision_time: PositiveDuration | None = Field(
+        None, description="How long a machine may take until its node is there."
+    )
+    max_node_startup_time: PositiveDuration | None = Field(
+        None, description="How long a node may take until it is ready. Only coming releases can be told."
+    )
+    zero_or_max_node_scaling: StrictBool | None = Field(None, description="All of its machines or none.")
+    ignore_daemon_sets_utilization: StrictBool | None = Field(
+        None, description="Whether pods of DaemonSets do not count as use."
+    )
+    allow_non_atomic_scale_up_to_max: StrictBool | None = Field(
+        None, description="Whether a group of all or none may grow in steps. Only coming releases can be told."
+    )
+
+    def as_options(self) -> AutoscalingOptions | None:
+        """The same in the sdk's words; None when nothing is said."""
+        said = {name: value for name, value in self if value is not None}
+        return AutoscalingOptions(**said) if said else None
+
+
+def _id(value: str) -> str:
+    if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > LONGEST_ID:
+        raise refuse(
+            f"must be 1 to {LONGEST_ID} characters, without control characters and without spaces at its ends",
+            "for example lab-small",
+        )
+    return value
+
+
+def _size(value: int) -> int:
+    if not 0 <= value <= _INT32_MAX:
+        raise refuse("must be a number of machines", "for example 10")
+    return value
+
+
+def _settings(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    for path in _not_finite(value, ()):
+        raise refuse("must be a finite number", at=path)
+    return value
+
+
+def _not_finite(value: Any, path: KeyPath) -> Iterator[KeyPath]:
+    """Where in the settings there are numbers that cannot travel to a driver."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _not_finite(item, (*path, key))
+
+
+_Size = Annotated[StrictInt, AfterValidator(_size), Kind("whole number")]
+
+
+class NodeGroupConfig(Section):
+    """Machines of one kind, which the autoscaler orders and gives back.
+
+    With `zones` or `shapes` it is several groups, one for each of them: their ids are `id-shape`, `id-zone` or
+    `id-shape-zone`, and everything else, the sizes too, is for each.
+    """
+
+    # What a field is checked against comes before it.
+    id: Annotated[StrictStr, AfterValidator(_id), Kind("string")] = Field(
+        description="What the autoscaler calls it. It must never change: its machines belong to it by this name.",
+        examples=["lab-small"],
+    )
+    cloud: Text = Field(description="In which of the `clouds` its machines are made.", examples=["lab"])
+    min_size: _Size = Field(0, description="The autoscaler removes no machine below this number.")
+    max_size: _Size = Field(description="There are never more machines than this.", examples=["10"])
+    machine: Annotated[Mapping[str, Any], AfterValidator(_settings)] = Field(
+        default_factory=dict,
+        repr=False,
+        description="What the driver needs to know to make one, such as `shape: small`; the driver checks it.",
+    )
+    template: Template = Field(Template(), description="What Kubernetes will see of a new node.")
+    options: GroupOptions = Field(GroupOptions(), description="How the autoscaler treats the group.")
+    price: Price | None = Field(None, description="What a machine costs, if the driver does not know it.")
+    join: Join | None = Field(
+        None, description="How its machines become nodes, where that is not as `join` of the file says: key by key."
+    )
+    zones: tuple[LabelValue, ...] = Field(
+        (),
+        min_length=1,
+        description="One group for each: it becomes `machine.zone` and the label `topology.kubernetes.io/zone`.",
+        examples=["[a, b]"],
+    )
+    shapes: tuple[Text, ...] = Field(
+        (), min_length=1, description="One group for each: it becomes `machine.shape`.", examples=["[small, large]"]
+    )
+
+    @field_validator("max_size")
+    @classmethod
+    def _check_sizes(cls, value: int, info: ValidationInfo) -> int:
+        least: int | None = info.data.get("min_size")
+        if least is not None and value < least:
+            raise refuse(f"must not be less than minSize, which is {least}")
+        return value
+
+    @field_validator("zones")
+    @classmethod
+    def _check_zones(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        template: Template | None = info.data.get("template")
+        if "zone" in (info.data.get("machine") or ()):
+            raise refuse("does not go together with machine.zone, which it sets", "remove one of the two")
+        if template is not None and ZONE_LABEL in template.labels:
+            raise refuse(f"does not go together with the label {ZONE_LABEL}, which it sets", "remove one of the two")
+        if "" in value:
+            raise refuse("must not be empty", at=(value.index(""),))
+        return _without_doubles(value)
+
+    @field_validator("shapes")
+    @classmethod
+    def _check_shapes(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "shape" in (info.data.get("machine") or ()):
+            raise refuse("does not go together with machine.shape, which it sets", "remove one of the two")
+        if len(value) > 1 and info.data.get("price") is not None:
+            raise refuse("of more than one kind cannot have one price", "write a group for each shape")
+        return _without_doubles(value)
+
+    def groups(self, index: int) -> Iterator[Group]:
+        """The groups that this is; ``index`` is its place in the list."""
+        for id_, shape, zone in fan_out(self.id, self.shapes, self.zones):
+            own = {key: value for key, value in (("shape", shape), ("zone", zone)) if value}
+            yield Group(
+                id=id_,
+                index=index,
+                cloud=self.cloud,
+                min_size=self.min_size,
+                max_size=self.max_size,
+                machine={**self.machine, **own},
+                spread=tuple(own),
+                zone=zone,
+                template=self.template,
+                options=self.options.as_options(),
+                price=self.price,
+                join=self.join,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group as the autoscaler sees it: an entry of `nodeGroups` after it was fanned out over zones and shapes."""
+
+    id: str
+    index: int  # of its entry: Config.where("nodeGroups", index) is its place in the file
+    cloud: str
+    min_size: int
+    max_size: int
+    machine: Mapping[str, Any] = field(repr=False)
+    spread: tuple[str, ...]  # the keys of `machine` that `zones` and `shapes` have set
+    zone: str  # empty unless the entry has `zones`
+    template: Template
+    options: AutoscalingOptions | None
+    price: Price | None
+    join: Join | None = None  # what the entry itself says; see Config.joins()
+
+    @property
+    def shape(self) -> str:
+        """The machine type, where the settings say one."""
+        shape = self.machine.get("shape")
+        return shape if isinstance(shape, str) else ""
+
+
+def _without_doubles(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise refuse(f"{printable(value)} is there twice", "each becomes a group, so name it once", at=(index,))
+    return values
+
+
+def fan_out(id_: str, shapes: Sequence[str], zones: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Id, shape and zone of each group; shape and zone are empty where there are none to choose from."""
+    for shape, zone in itertools.product(shapes or ("",), zones or ("",)):
+        yield "-".join([id_, *(part for part in (shape, zone) if part)]), shape, zone

@@ -1,0 +1,66 @@
+"""The `nodeManager` section: where fronts and operators reach the engine over HTTPS, and who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from cloudgraft.config.document import Document
+from cloudgraft.config.fields import ListenAddress, NewFile
+from cloudgraft.config.problems import Problem
+from cloudgraft.config.section import Section
+from cloudgraft.config.sections.limits import WebLimits
+from cloudgraft.config.sections.web_server import WebClientEntry, WebServerTls, check_web_address, web_client_checks
+
+__all__ = ["NodeManager", "NodeManagerClient", "node_manager_checks"]
+
+_SECTION = "nodeManager"
+
+
+class NodeManagerClient(WebClientEntry):
+    """Somebody who may call, and as what. With `certificate` and `tokenFile`, both are asked of it."""
+
+    role: Literal["front", "operator", "read-only"] = Field(
+        description="`front` reads, and grows and shrinks groups; `operator` also declares groups; `read-only` looks.",
+        examples=["front"],
+    )
+
+
+class NodeManager(Section):
+    """The engine behind HTTPS, for `cloudgraft node-manager`."""
+
+    # `listen` comes after `tls`, which decides what it may be.
+    tls: WebServerTls | None = Field(None, description="TLS; without it only programs on this host can call.")
+    listen: ListenAddress = Field(
+        "127.0.0.1:9009",
+        description="Where to listen; port 0 takes a free one. Without `tls` it must be a loopback address.",
+        examples=["0.0.0.0:9009"],
+    )
+    clients: tuple[NodeManagerClient, ...] = Field(
+        (),
+        description="Who may call, and as what. Without `tls` it may be left out: then any program on this host may do "
+        "anything. It is read again when the file changes.",
+        examples=["[{name: front, role: front, certificate: cloudgraft-front}]"],
+    )
+    audit_log: NewFile | None = Field(
+        None, description="A file to which each change and each refusal is appended; without it they go to the log."
+    )
+
+    limits: WebLimits = Field(WebLimits(), description="How much those who connect may take.")
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
+        """Law 9: closed by default."""
+        tls = info.data.get("tls", "")  # one that is wrong is told itself
+        return check_web_address(value, tls=tls, section="nodeManager.", power="create and delete machines")
+
+
+def node_manager_checks(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
+    """All problems between those who may call."""
+    section = root.get(_SECTION)
+    if isinstance(section, dict):
+        example = "[{name: front, role: front, certificate: cloudgraft-front}]"
+        yield from web_client_checks(document, section, (_SECTION,), example=example)

@@ -1,0 +1,148 @@
+"""The `server`, `admin` and `log` sections: who may ask, where, and what is written down."""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
+
+from cloudgraft.config.fields import (
+    Duration,
+    ListenAddress,
+    PositiveDuration,
+    ReadableFile,
+    Text,
+    is_loopback,
+    refuse,
+)
+from cloudgraft.config.section import Section
+from cloudgraft.config.sections.limits import ServerLimits
+
+__all__ = ["Admin", "Log", "Server", "ServerTls"]
+
+
+class ServerTls(Section):
+    """Mutual TLS. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
+
+    cert: ReadableFile = Field(description="The server's certificate, PEM.", examples=["certs/server.crt"])
+    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
+    client_ca: ReadableFile = Field(
+        alias="clientCA", description="The authority that signs the clients' certificates.", examples=["certs/ca.crt"]
+    )
+    allowed_clients: tuple[Text, ...] = Field(
+        min_length=1,
+        description="Who may call: DNS names, URIs or common names of client certificates. All others are refused.",
+        examples=["[cluster-autoscaler-grpc-client]"],
+    )
+
+
+class Server(Section):
+    """Where and how the autoscaler is served."""
+
+    # `listen` comes after the two that decide which addresses are allowed.
+    tls: ServerTls | None = Field(None, description="Mutual TLS; without it only this host may call.")
+    insecure: StrictBool = Field(
+        False,
+        description="Listen on other addresses without TLS. Whoever reaches the port can then delete machines.",
+    )
+    listen: ListenAddress = Field(
+        "127.0.0.1:8086",
+        description="Address of the gRPC server; port 0 takes a free one, `unix:/path` a socket. Without `tls` it must "
+        "be a loopback address.",
+    )
+    ops: ListenAddress | None = Field(
+        "127.0.0.1:8087",
+        validate_default=True,
+        description="Address for `/metrics`, `/healthz` and `/readyz`, plain HTTP and read-only; null for none.",
+    )
+    deadline: PositiveDuration = Field(
+        timedelta(seconds=4.5),
+        description="The most that one call may take. The autoscaler itself gives up after 5s unless told otherwise.",
+    )
+    grace: Duration = Field(
+        timedelta(seconds=10), description="How long calls that are under way may go on when the server stops."
+    )
+    force_options: StrictBool = Field(
+        False,
+        description="Send a group's options even to autoscaler releases that mishandle them.",
+    )
+    limits: ServerLimits = Field(ServerLimits(), description="How much those who connect may take.")
+    transport: Literal["auto", "native", "grpcio"] = Field(
+        "auto",
+        description="What carries the autoscaler's calls: `native` is several times faster, `auto` takes it where "
+        "`cloudgraft[native]` is installed, and else `grpcio`.",
+    )
+
+    @field_validator("transport")
+    @classmethod
+    def _check_transport(cls, value: str) -> str:
+        if value == "native" and importlib.util.find_spec("cloudgraft_native") is None:
+            raise refuse("cloudgraft-native is not installed", "pip install 'cloudgraft[native]', or say auto")
+        return value
+
+    @field_validator("insecure")
+    @classmethod
+    def _check_insecure(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic calls it
+        if value and info.data.get("tls") is not None:
+            raise refuse("does not go together with tls", "remove one of the two")
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
+        """Law 9: closed by default."""
+        is_open = info.data.get("insecure", True) or info.data.get("tls", True)  # one that is wrong is told itself
+        if not is_open and not is_loopback(value):
+            raise refuse(
+                "without TLS only a loopback address is allowed, because whoever reaches this port can create and "
+                "delete machines",
+                "add server.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1, "
+                "or set server.insecure: true",
+            )
+        return value
+
+    @field_validator("ops")
+    @classmethod
+    def _check_ops(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and value == info.data.get("listen") and not value.endswith(":0"):
+            raise refuse("is the same address as server.listen", "take another port, or null for none")
+        return value
+
+
+class Log(Section):
+    """What is written to standard error."""
+
+    level: StrictInt = Field(
+        2,
+        ge=0,
+        le=10,
+        description="As the autoscaler's `--v`: 1 errors, 2 what happens, 4 calls that Python answers, 5 every call.",
+    )
+    format: Literal["console", "json"] = Field("console", description="For people, or one JSON object a line.")
+
+
+class Admin(Section):
+    """Where `cloudgraft status`, `explain`, `pause` and others reach the running server."""
+
+    # `listen` comes after `tls`, which decides which addresses are allowed.
+    tls: ServerTls | None = Field(None, description="Mutual TLS, which an address `host:port` needs.")
+    listen: ListenAddress | None = Field(
+        None,
+        validate_default=True,
+        description="`unix:/path` for a socket that only this user can open, or `host:port` with `tls`. By default a "
+        "socket beside the journal.",
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Law 9: whoever reaches it can delete machines, so a port is never open to all users of a host."""
+        is_socket = value is None or value.startswith("unix:")
+        has_tls = info.data.get("tls", value) is not None  # one that is wrong is told itself
+        if not is_socket and not has_tls:
+            raise refuse("needs admin.tls", "add it with the files of `cloudgraft certs init`, or use unix:/path")
+        if is_socket and info.data.get("tls") is not None:
+            raise refuse("must be host:port when there is admin.tls", "for example 0.0.0.0:8088; a socket needs no TLS")
+        return value

@@ -1,0 +1,188 @@
+"""Virtual nodes: each gets its node, which becomes ready, and both go when the slice is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cloudgraft.demo.fake_liqo.cluster import Cluster
+from cloudgraft.demo.fake_liqo.node_objects import node_manifest, node_status, without_taint_of_unready
+from cloudgraft.demo.fake_liqo.pace import Pace
+from cloudgraft.demo.fake_liqo.requests import local_slices
+from cloudgraft.demo.fake_liqo.script import Script
+from cloudgraft.demo.fake_liqo.words import (
+    CONFIGURATIONS,
+    CONNECTIONS,
+    DESTINATION,
+    FOREGROUND,
+    IDENTITIES,
+    NAMESPACE_MAPS,
+    NODES,
+    REMOTE,
+    REPLICATION,
+    SECRETS,
+    SLICE_NAME,
+    SLICES,
+    VIRTUAL_NODE_FINALIZER,
+    VIRTUAL_NODES,
+    finalizers_of,
+    spec_of,
+    status_of,
+)
+from cloudgraft.kube.objects import LEASES, CustomObject, PatchStyle
+from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+
+__all__ = ["VirtualNodes"]
+
+_LEASES_IN: Final = "kube-node-lease"
+_LEASE_SECONDS: Final = 40
+
+
+class VirtualNodes:
+    """Plays the controller of virtual nodes, the virtual kubelets, and the garbage collector for what slices leave."""
+
+    def __init__(self, cluster: Cluster, script: Script, pace: Pace, is_reachable: Callable[[str], bool]) -> None:
+        self._cluster = cluster
+        self._script = script
+        self._pace = pace
+        self._is_reachable = is_reachable
+
+    async def turn(self) -> None:
+        """Does what is due."""
+        await self._collect()
+        for virtual in self._cluster.all(VIRTUAL_NODES):
+            if virtual.deleting:
+                await self._end(virtual)
+            else:
+                await self._cluster.hold(VIRTUAL_NODES, virtual, VIRTUAL_NODE_FINALIZER, wanted=True)
+                await self._map(virtual)
+                await self._keep(virtual)
+        await self._unmap_rest()
+
+    async def renew_leases(self) -> None:
+        """Says that the nodes live, as their kubelets do, for a cluster that would take silence for death."""
+        for node in self._cluster.all(NODES):
+            await self._renew(node.name)
+
+    async def _collect(self) -> None:
+        """Deletes what belongs to slices that are gone, or that wait for just that."""
+        slices = local_slices(self._cluster)
+        waiting = [each for each in slices if each.deleting and FOREGROUND in finalizers_of(each)]
+        present = {each.uid for each in slices} - {each.uid for each in waiting}
+        for found in waiting:
+            owned = [each for kind in (IDENTITIES, VIRTUAL_NODES) for each in self._cluster.all(kind)]
+            if not any(found.uid in _owners(each) for each in owned):
+                await self._cluster.hold(SLICES, found, FOREGROUND, wanted=False)
+        for kind in (IDENTITIES, VIRTUAL_NODES):
+            for found in self._cluster.all(kind):
+                if SLICE_NAME in found.labels and not _owners(found) & present:
+                    await self._cluster.delete(kind, found)
+                    if kind is IDENTITIES:
+                        with suppress(NotFoundError):
+                            await self._cluster.client.delete(
+                                SECRETS, f"kubeconfig-{found.name}", namespace=found.namespace
+                            )
+
+    async def _map(self, virtual: CustomObject) -> None:
+        """One map of namespaces for each peer with virtual nodes: it goes to the peer as slices do."""
+        peer = spec_of(virtual).get("clusterID", "")
+        if self._cluster.find(NAMESPACE_MAPS, peer, virtual.namespace) is None:
+            manifest = {
+                "apiVersion": "offloading.liqo.io/v1beta1",
+                "kind": "NamespaceMap",
+                "metadata": {"name": peer, "labels": {REMOTE: peer, DESTINATION: peer, REPLICATION: "true"}},
+                "spec": {},
+            }
+            await self._cluster.create(NAMESPACE_MAPS, manifest, virtual.namespace)
+
+    async def _unmap(self, virtual: CustomObject) -> None:
+        """The last virtual node of a peer takes the map with it, and does not wait until that is gone."""
+        peer = spec_of(virtual).get("clusterID", "")
+        found = self._cluster.find(NAMESPACE_MAPS, peer, virtual.namespace)
+        if found is not None and len(self._cluster.all(VIRTUAL_NODES, remote=peer)) == 1:
+            await self._cluster.delete(NAMESPACE_MAPS, found)
+
+    async def _unmap_rest(self) -> None:
+        """A virtual node that went before its map was seen has left that behind: it would hold the way for ever."""
+        for found in self._cluster.all(NAMESPACE_MAPS):
+            is_ours = found.labels.get(REPLICATION) == "true"
+            if is_ours and not self._cluster.all(VIRTUAL_NODES, remote=found.labels.get(DESTINATION, "")):
+                await self._cluster.delete(NAMESPACE_MAPS, found)
+
+    async def _keep(self, virtual: CustomObject) -> None:
+        remote = spec_of(virtual).get("clusterID", "")
+        rules = self._script.rules(remote, virtual.name)
+        node = self._cluster.find(NODES, virtual.name)
+        if node is None:
+            await self._tell(virtual, kubelet="Running", node="Running")  # Liqo says so once the kubelet is ordered
+            if spec_of(virtual).get("createNode", True) and self._pace.due((virtual.uid, "node"), rules.delay("node")):
+                await self._cluster.create(NODES, node_manifest(virtual))
+            return
+        if node.labels.get(REMOTE) != remote or node.deleting:
+            return
+        ready, reason = self._readiness(virtual, node)
+        await self._cluster.report(NODES, node, node_status(virtual, ready, reason, node))
+        if ready == "True":
+            await self._lift_taint(node)
+
+    def _readiness(self, virtual: CustomObject, node: CustomObject) -> tuple[str, str]:
+        spec = spec_of(virtual)
+        remote = spec["clusterID"]
+        rules = self._script.rules(remote, virtual.name)
+        was = next((each["status"] for each in status_of(node).get("conditions", ()) if each["type"] == "Ready"), "")
+        if not self._is_reachable(remote):
+            return "Unknown", "NodeStatusUnknown"  # nobody renews its lease any more
+        if rules.never_ready or not (spec.get("disableNetworkCheck") or self._is_connected(remote)):
+            return "Unknown", "VirtualKubeletStarting"
+        if was == "True" or self._pace.due((virtual.uid, "ready"), rules.delay("ready")):
+            return "True", "KubeletReady"
+        return "Unknown", "VirtualKubeletStarting"
+
+    def _is_connected(self, remote: str) -> bool:
+        if not self._cluster.all(CONFIGURATIONS, remote=remote):
+            return True  # no network between the two is asked for
+        return any(
+            status_of(each).get("value") == "Connected" for each in self._cluster.all(CONNECTIONS, remote=remote)
+        )
+
+    async def _lift_taint(self, node: CustomObject) -> None:
+        patch = without_taint_of_unready(node)
+        if patch is not None:
+            with suppress(NotFoundError, InvalidArgumentError):  # the latter: somebody was faster
+                await self._cluster.client.patch(NODES, node.name, patch, style=PatchStyle.JSON)
+
+    async def _end(self, virtual: CustomObject) -> None:
+        """The node goes first, and then nothing holds the virtual node."""
+        rules = self._script.rules(spec_of(virtual).get("clusterID", ""), virtual.name)
+        await self._tell(virtual, kubelet="Draining", node="Draining")
+        if not self._pace.due((virtual.uid, "delete"), rules.delay("delete")):
+            return
+        node = self._cluster.find(NODES, virtual.name)
+        if node is not None:
+            await self._cluster.delete(NODES, node)
+        else:
+            await self._unmap(virtual)
+            await self._cluster.hold(VIRTUAL_NODES, virtual, VIRTUAL_NODE_FINALIZER, wanted=False)
+
+    async def _tell(self, virtual: CustomObject, **said: str) -> None:
+        names = {"kubelet": "VirtualKubelet", "node": "Node"}
+        conditions = [{"type": names[key], "status": value} for key, value in said.items()]
+        await self._cluster.report(VIRTUAL_NODES, virtual, {"conditions": conditions})
+
+    async def _renew(self, name: str) -> None:
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": moment}
+        patch: Mapping[str, Any] = {"spec": spec}
+        try:
+            await self._cluster.client.patch(LEASES, name, patch, namespace=_LEASES_IN, style=PatchStyle.MERGE)
+        except NotFoundError:
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
+            with suppress(AlreadyExistsError):
+                await self._cluster.client.create(LEASES, lease, namespace=_LEASES_IN)
+
+
+def _owners(found: CustomObject) -> set[str]:
+    metadata: Any = found.content["metadata"]
+    return {each["uid"] for each in metadata.get("ownerReferences") or ()}

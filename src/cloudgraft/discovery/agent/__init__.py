@@ -1,0 +1,1 @@
+"""The agent of a remote cluster: measures what is free, and announces it."""

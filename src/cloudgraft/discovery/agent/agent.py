@@ -1,0 +1,247 @@
+"""The agent of a remote cluster: measures what is free there, and announces it to discovery.
+
+It only calls out, so that a cluster behind NAT can have one. While discovery is away it goes on trying; while the
+cluster's own API is away it says nothing, so that discovery takes the cluster for stale and not for what it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Final, Protocol
+
+from cloudgraft._version import __version__
+from cloudgraft.discovery.agent.measure import Measurement, Rules, measure
+from cloudgraft.discovery.model import Cluster, ClusterSpec, Heartbeat, PriceList
+from cloudgraft.discovery.search.prices import seconds_of
+from cloudgraft.discovery.secret_lines import hide_kubeconfig
+from cloudgraft.kube.objects import CONFIG_MAPS, NODES, POD_LOADS, ConfigMapObject, Kind
+from cloudgraft.kube.watched import Source, Watched
+from cloudgraft.sdk.errors import CloudgraftError, ConflictError, NotFoundError, PreconditionError, Retry
+
+__all__ = ["CLUSTER_ID_MAPS", "Agent", "AgentSettings", "Register", "cluster_id_of"]
+
+CLUSTER_ID_MAPS: Final[Kind[ConfigMapObject]] = replace(
+    CONFIG_MAPS, label_selector="app.kubernetes.io/name=clusterid-configmap"
+)
+_LOG = logging.getLogger("cloudgraft.agent")
+_ID_KEY: Final = "CLUSTER_ID"
+_FRESH: Final = 90.0  # seconds; a watch that works says something at least once a minute
+_FIRST_LOOK: Final = 2.0
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 10.0  # or as long as between heartbeats: a discovery that is back is to hear of us soon
+_REFUSED_PAUSE: Final = 60.0
+
+
+class Register(Protocol):
+    """What an agent needs of discovery; see :class:`cloudgraft.discovery.client.DiscoveryClient`."""
+
+    async def cluster(self, id_: str) -> Cluster:
+        """One cluster; NotFoundError."""
+
+    async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
+        """Declares a cluster; ConflictError when the revision is another by now."""
+
+    async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
+        """Tells what was measured; NotFoundError when the cluster is not known."""
+
+    async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
+        """Sets what becomes of the prices that the cluster asks; ConflictError when somebody else was faster."""
+
+    async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
+        """Hands in the kubeconfig for peering."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What an agent is told. ``spec`` is what is announced, but for the capacity, which is measured."""
+
+    spec: ClusterSpec
+    rules: Rules = field(default_factory=Rules)
+    prices: PriceList | None = None
+    credentials_file: Path | None = None
+    every: float = 10.0  # seconds between heartbeats
+
+
+async def cluster_id_of(source: Source) -> str:
+    """Liqo's id of the cluster, from Liqo's ConfigMap. PreconditionError when there is none, or several."""
+    listing = await source.list(CLUSTER_ID_MAPS)
+    found = sorted({item.data[_ID_KEY] for item in listing.items if item.data.get(_ID_KEY)})
+    if len(found) != 1:
+        what = "has none" if not found else f"has several: {', '.join(found)}"
+        raise PreconditionError(
+            f"Liqo's cluster id should be in a ConfigMap with the label {CLUSTER_ID_MAPS.label_selector}, and the "
+            f"cluster {what}: install Liqo there, or write cluster.id in the agent's file"
+        )
+    return found[0]
+
+
+class Agent:
+    """Announces one cluster until it is cancelled."""
+
+    def __init__(self, source: Source, register: Register, settings: AgentSettings) -> None:
+        self._register = register
+        self._settings = settings
+        self._nodes = Watched(source, NODES, on_change=_nothing)
+        self._pods = Watched(source, POD_LOADS, on_change=_nothing)
+        self._announced: ClusterSpec | None = None
+        self._has_told_prices = False
+        self._handed_in = ""
+        self._trouble = ""
+        self._lacking = ""  # what of the rest discovery does not take
+        self._ask_again_at = 0.0  # on the loop's clock
+        self.heartbeats = 0  # that discovery has taken
+
+    @property
+    def _id(self) -> str:
+        return self._settings.spec.id
+
+    async def run(self) -> None:
+        """Measures and announces until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._nodes.run())
+            group.create_task(self._pods.run())
+            group.create_task(self._announce())
+
+    async def _announce(self) -> None:
+        pause, clock = _FIRST_PAUSE, asyncio.get_running_loop()
+        began = clock.time()
+        while True:
+            if not self._is_fresh():
+                if clock.time() - began > _FIRST_LOOK:  # nobody has heard anything in the first moment
+                    self._tell("the cluster's API is silent: nothing is announced until it is back")
+                await asyncio.sleep(min(1.0, self._settings.every))
+                continue
+            try:
+                await self._once()
+            except CloudgraftError as error:
+                self._tell(f"discovery does not take what is announced: {error.message}")
+                wait = max(pause, error.retry_after or 0.0)
+                # Who is refused for good is not asked every second; a person may still mend it meanwhile.
+                most = max(_LONGEST_PAUSE, self._settings.every)
+                pause = _REFUSED_PAUSE if error.retry is Retry.NO else min(pause * 2, most)
+            else:
+                await self._complete()
+                self.heartbeats += 1
+                self._hear()
+                wait, pause = self._settings.every, _FIRST_PAUSE
+            await asyncio.sleep(wait * random.uniform(0.85, 1.15))  # noqa: S311 - spreads the load, guards no secret
+
+    def _is_fresh(self) -> bool:
+        copies = (self._nodes, self._pods)
+        return all(copy.is_synced and copy.heard_within(_FRESH) for copy in copies)
+
+    async def _once(self) -> None:
+        """Tells what is free now, and then what the cluster is, unless discovery knows it.
+
+        In that order: of a cluster that was never measured all that it declares is on offer, and would be for ever if
+        this ended, or was refused, between the two.
+        """
+        measured = measure(self._nodes.objects.values(), self._pods.objects.values(), self._settings.rules)
+        spec = replace(self._settings.spec, capacity=measured.allocatable)
+        try:
+            await self._register.heartbeat(self._id, _heartbeat(measured))
+        except NotFoundError:  # it is new, or somebody removed it, or discovery began anew
+            self._announced, self._has_told_prices, self._handed_in = None, False, ""
+            await self._register.put_cluster(replace(spec, capacity={}))
+            await self._register.heartbeat(self._id, _heartbeat(measured))
+        if self._announced != spec:
+            await self._declare(spec)
+
+    async def _complete(self) -> None:
+        """Prices and credentials. Heartbeats go on without them: a cluster is not stale because it has no price."""
+        clock = asyncio.get_running_loop()
+        if clock.time() < self._ask_again_at:
+            return
+        try:
+            await self._tell_prices()
+            await self._hand_in()
+        except CloudgraftError as error:
+            level = logging.DEBUG if self._lacking == error.message else logging.WARNING
+            _LOG.log(level, "prices or credentials are not taken: %s", error.message, extra={"cluster": self._id})
+            self._lacking = error.message
+            if error.retry is Retry.NO:
+                self._ask_again_at = clock.time() + _REFUSED_PAUSE
+        else:
+            self._lacking = ""
+
+    async def _declare(self, spec: ClusterSpec) -> None:
+        """Says what the cluster is, and leaves to operators whether it is cordoned."""
+        known = await self._register.cluster(self._id)
+        wanted = replace(spec, cordoned=known.spec.cordoned)
+        if wanted != known.spec:
+            try:
+                await self._register.put_cluster(wanted, revision=known.revision)
+            except ConflictError:
+                return  # an operator was faster: at the next heartbeat
+        self._announced = spec
+
+    async def _tell_prices(self) -> None:
+        """Once: operators lay prices over ours, and a start of ours is no reason to take them away."""
+        own = self._settings.prices
+        if own is None or self._has_told_prices:
+            return
+        try:
+            await self._register.change_prices(self._id, partial(_with_own, own, time.time()))
+        except ConflictError:
+            return  # an operator was faster: at the next heartbeat
+        self._has_told_prices = True
+
+    async def _hand_in(self) -> None:
+        """The credentials, once, and again when their file has changed."""
+        path = self._settings.credentials_file
+        if path is None:
+            return
+        try:
+            content = await asyncio.to_thread(path.read_text)
+        except (OSError, UnicodeError) as error:
+            raise PreconditionError(f"the credentials {path} cannot be read: {type(error).__name__}") from error
+        if content != self._handed_in:
+            hide_kubeconfig(content)
+            await self._register.set_credentials(self._id, content)
+            self._handed_in = content
+
+    def _tell(self, trouble: str) -> None:
+        """Warns once per outage, not once per attempt."""
+        _LOG.log(logging.DEBUG if self._trouble else logging.WARNING, trouble, extra={"cluster": self._id})
+        self._trouble = trouble
+
+    def _hear(self) -> None:
+        if self._trouble or self.heartbeats == 1:
+            _LOG.info("discovery knows what this cluster shares", extra={"cluster": self._id})
+        self._trouble = ""
+
+
+def _heartbeat(measured: Measurement) -> Heartbeat:
+    return Heartbeat(
+        allocatable=measured.allocatable,
+        free=measured.free,
+        offloaded=measured.offloaded,
+        offloaded_by=measured.offloaded_by,
+        observed_at=datetime.now(UTC),
+        agent_version=__version__,
+    )
+
+
+def _with_own(own: PriceList, now: float, present: Sequence[PriceList]) -> list[PriceList]:
+    """Ours takes the place of the first list that begins when it does, and lies below all others; those that have ended
+    go. By its end the former one is not known: an end that was changed would leave it lying over ours, and counting.
+    """
+    alive = [one for one in present if one == own or seconds_of(one.valid_to, inf) > now]
+    if own in alive:
+        return alive
+    begin = seconds_of(own.valid_from, -inf)
+    former = next((one for one in present if seconds_of(one.valid_from, -inf) == begin), None)
+    return [own, *(one for one in alive if one is not former)]
+
+
+def _nothing() -> None:
+    """Nodes and pods change all the time: they are looked at when it is time for a heartbeat."""

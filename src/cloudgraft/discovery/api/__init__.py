@@ -1,0 +1,1 @@
+"""Discovery over HTTPS: the application, its routes and its JSON."""

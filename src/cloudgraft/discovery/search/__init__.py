@@ -1,0 +1,1 @@
+"""Which clusters meet a need: index, prices, selectors, offers. Pure."""

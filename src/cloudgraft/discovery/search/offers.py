@@ -1,0 +1,285 @@
+"""Which clusters can meet a need, and in what order. Pure: the same clusters, need and moment give the same offers.
+
+A candidate is ready, fits the selector, is not excluded, has enough left, has room for another node and asks no more
+than the cap. Its price is that of the shape, plus the peering fee over the horizon where it is not peered yet. The cap
+is compared with that price; a weight only changes the order.
+
+Prices in two currencies are never compared: where no currency was named and clusters ask in several, those of the
+currency that most of them ask in come first, then the next, by name where as many ask in two. A cap without a
+currency is one in the currency of each cluster. Without a valid price a cluster is no candidate when price decides
+(strategy cheapest, a cap, a currency that was named); with the other strategies it is, and by preferPeered it comes
+behind those that tell one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from decimal import Context, Decimal, localcontext
+from itertools import compress
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from cloudgraft.discovery.model import ClusterState, Need, Offer, PriceList, Strategy
+from cloudgraft.discovery.search.candidates import Candidate
+from cloudgraft.discovery.search.columns import Columns
+from cloudgraft.discovery.search.prices import EXACT
+from cloudgraft.discovery.search.reservations import UNREADY, lack_of
+from cloudgraft.discovery.search.terms import ROUGH, Terms
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+__all__ = ["search", "why_not"]
+
+_NOTHING: Final = Decimal(0)
+_DIGITS: Final = Context(prec=36)  # a third of a fee has no last digit
+_CENTS: Final = Decimal("1e-12")  # what a price is rounded to, for whoever reads it
+_PRICED: Final = (Strategy.CHEAPEST, Strategy.PREFER_PEERED)
+_MOST: Final = 1000
+
+
+Group = tuple[bool, str]  # not peered, where that decides; the currency, where prices do
+_ALL: Final[Group] = (False, "")
+
+
+class _Found(NamedTuple):
+    """One that can meet the need. ``rank`` is the price by which it is ranked, in its currency."""
+
+    candidate: Candidate
+    price: Decimal | None
+    rank: Decimal
+    currency: str
+
+
+class _Rated(NamedTuple):
+    """Clusters by their places, and by what each is ranked: less is better. Of prices, roughly."""
+
+    ranks: list[float]
+    places: list[int]
+
+
+def search(clusters: Columns | Iterable[Candidate], need: Need) -> list[Offer]:
+    """Offers, best first, at most as many as asked for."""
+    ask = _Ask(need, clusters if isinstance(clusters, Columns) else Columns(clusters))
+    with localcontext(_DIGITS):
+        groups = ask.grouped(ask.fitting())
+        best: list[_Found] = []
+        # Group by group: what is peered first, what tells no price last, else the larger group.
+        for group in sorted(groups, key=lambda group: (group[0], not group[1], -len(groups[group].ranks), group[1])):
+            best += ask.best(groups[group], need.limit - len(best))
+        number = sum(len(group.ranks) for group in groups.values())
+        lowest = _lowest(best)
+        return [
+            _offer(ask, one, lowest, "" if place else f"the best of {number} by ") for place, one in enumerate(best)
+        ]
+
+
+def why_not(candidates: Iterable[Candidate], need: Need) -> dict[str, str]:
+    """Of each cluster that cannot meet the need, the reason."""
+    ask = _Ask(need, Columns())
+    with localcontext(_DIGITS):
+        reasons = ((one.id, ask.refusal(one)) for one in candidates)
+        return {id_: reason for id_, reason in reasons if reason}
+
+
+class _Ask:
+    """A need, and who asks."""
+
+    def __init__(self, need: Need, columns: Columns) -> None:
+        _check(need)
+        self.need = need
+        self.columns = columns
+        self.terms = Terms(need)
+        self.only = frozenset(need.clusters)
+        self.exclude = frozenset(need.exclude)
+        self.peered = frozenset(need.peered)
+        self.needs_price = need.strategy is Strategy.CHEAPEST or need.price_cap is not None or bool(need.currency)
+        self._cap = None if need.price_cap is None else EXACT.multiply(need.price_cap, need.horizon_hours)
+
+    def fitting(self) -> _Rated:
+        """Those that can meet it, with costs where they matter. :meth:`refusal` must come to the same, in words."""
+        found, columns = self.terms.fitting(self.columns), self.columns
+        if self.only:
+            found = [place for place in found if columns.candidates[place].id in self.only]
+        if self.exclude:
+            found = [place for place in found if columns.candidates[place].id not in self.exclude]
+        if currency := self.need.currency:
+            found = [place for place in found if columns.currencies[place] == currency]
+        elif self.needs_price:
+            found = [place for place in found if columns.currencies[place]]
+        if self._cap is None and self.need.strategy not in _PRICED:
+            return _Rated([], found)
+        rated = _Rated(self.terms.rough_costs(columns, found, self.peered), found)
+        return rated if self._cap is None else self._below_cap(rated, self._cap)
+
+    def _below_cap(self, rated: _Rated, cap: Decimal) -> _Rated:
+        """Only what is near the cap is looked at closely."""
+        surely, hardly = float(cap) * (1 - ROUGH), float(cap) * (1 + ROUGH)
+        good = [
+            cost < surely or (cost <= hardly and self._cost(self.columns.candidates[place]) <= cap)
+            for cost, place in zip(*rated, strict=True)
+        ]
+        return _Rated(list(compress(rated.ranks, good)), list(compress(rated.places, good)))
+
+    def _cost(self, one: Candidate) -> Decimal:
+        return _NOTHING if one.prices is None else self.terms.cost(one.prices, peered=one.id in self.peered)
+
+    def grouped(self, priced: _Rated) -> Mapping[Group, _Rated]:
+        """By group, with what each is ranked by there."""
+        strategy, weights = self.need.strategy, self.need.weights
+        (costs, found), candidates = priced, self.columns.candidates
+        if not found:
+            return {}
+        if strategy is Strategy.FIRST_FIT:
+            return {_ALL: _Rated([0.0] * len(found), found)}
+        if strategy is Strategy.MOST_HEADROOM:
+            return {_ALL: _Rated(self.terms.by_headroom(self.columns, found), found)}
+        if weights:
+            factors = {id_: float(weight) for id_, weight in weights.items()}
+            costs = [cost * factors.get(candidates[place].id, 1.0) for cost, place in zip(costs, found, strict=True)]
+        by_peering, peered, currencies = strategy is Strategy.PREFER_PEERED, self.peered, self.columns.currencies
+        groups: dict[Group, _Rated] = defaultdict(lambda: _Rated([], []))
+        for cost, place in zip(costs, found, strict=True):
+            group = groups[by_peering and candidates[place].id not in peered, currencies[place]]
+            group.ranks.append(cost)
+            group.places.append(place)
+        return groups
+
+    def best(self, rated: _Rated, limit: int) -> list[_Found]:
+        """The best of one group, ties by id."""
+        if limit <= 0:
+            return []
+        candidates, edge = self.columns.candidates, heapq.nsmallest(limit, rated.ranks)[-1]
+        if self.need.strategy in _PRICED:  # ranked roughly so far: who may be among the best is now ranked exactly
+            edge += max(abs(edge), 1.0) * ROUGH
+            near = [candidates[place] for rank, place in zip(*rated, strict=True) if rank <= edge]
+            rows = heapq.nsmallest(limit, [(self._rank(one), one.id, one) for one in near])
+            return [self._found(one) for _, _, one in rows]
+        better = sorted(
+            (rank, candidates[place].id, candidates[place]) for rank, place in zip(*rated, strict=True) if rank < edge
+        )
+        tied = (candidates[place] for rank, place in zip(*rated, strict=True) if rank == edge)  # may be all of them
+        last = heapq.nsmallest(limit - len(better), tied, key=attrgetter("id"))
+        return [self._found(one) for one in (*(row[2] for row in better), *last)]
+
+    def _rank(self, one: Candidate) -> Decimal:
+        """The price by which it is ranked, over the horizon, exactly."""
+        weights = self.need.weights
+        return self._cost(one) * weights[one.id] if weights and one.id in weights else self._cost(one)
+
+    def _found(self, one: Candidate) -> _Found:
+        if one.prices is None:
+            return _Found(one, None, _NOTHING, "")
+        price = self._cost(one) / self.terms.horizon
+        return _Found(one, price, price * self.need.weights.get(one.id, 1), one.currency)
+
+    def refusal(self, one: Candidate) -> str:
+        """Why it cannot meet the need, for a person; "" when it can."""
+        if self.only and one.id not in self.only:
+            return "it is not among the clusters that were asked for"
+        if one.id in self.exclude:
+            return "it is excluded"
+        if one.state is not ClusterState.READY:
+            return UNREADY[one.state]
+        if not self.terms.labels.matches(one.labels):
+            return "its labels do not fit"
+        return lack_of(one.stock, one.record.spec, self.terms.asked) or self._bad_price(one)
+
+    def _bad_price(self, one: Candidate) -> str:
+        if one.prices is None:
+            return one.no_price if self.needs_price else ""
+        need, currency = self.need, one.prices.currency
+        if need.currency and currency != need.currency:
+            return f"it asks in {currency}, not in {need.currency}"
+        cost = self._cost(one)
+        if need.price_cap is not None and self._cap is not None and cost > self._cap:
+            asked, cap = _shown(cost / self.terms.horizon), _shown(need.price_cap)
+            return f"it asks {asked} {currency} an hour, above the cap of {cap}"
+        return ""
+
+
+def _lowest(found: Iterable[_Found]) -> dict[str, Decimal]:
+    """Of each currency, the lowest price by which something is ranked."""
+    lowest: dict[str, Decimal] = {}
+    for one in found:
+        lowest[one.currency] = min(lowest.get(one.currency, one.rank), one.rank)
+    return lowest
+
+
+def _offer(ask: _Ask, one: _Found, lowest: Mapping[str, Decimal], praise: str) -> Offer:
+    candidate, spec = one.candidate, one.candidate.record.spec
+    headroom = ask.terms.headroom(candidate)
+    return Offer(
+        cluster=candidate.id,
+        price_per_hour=None if one.price is None else _rounded(one.price),
+        currency=one.currency,
+        peered=candidate.id in ask.peered,
+        headroom=headroom,
+        score=_score(ask, one, lowest, headroom),
+        reasons=tuple(_reasons(ask, one, headroom, praise)),
+        resource_slice_class=spec.resource_slice_class,
+        network=spec.network,
+    )
+
+
+def _score(ask: _Ask, one: _Found, lowest: Mapping[str, Decimal], headroom: float) -> float:
+    """From 0 to 1; of two offers in one currency the one with more comes first. The best price there is scores 1."""
+    if ask.need.strategy is Strategy.FIRST_FIT:
+        return 1.0
+    if ask.need.strategy is Strategy.MOST_HEADROOM:
+        return headroom
+    share = 0.0
+    if one.price is not None:
+        share = float(lowest[one.currency] / one.rank) if one.rank else 1.0
+    if ask.need.strategy is Strategy.CHEAPEST:
+        return share
+    return (share + (one.candidate.id in ask.peered)) / 2
+
+
+def _reasons(ask: _Ask, one: _Found, headroom: float, praise: str) -> Iterable[str]:
+    candidate, strategy = one.candidate, ask.need.strategy
+    is_peered = candidate.id in ask.peered
+    if praise:
+        yield f"{praise}{strategy.value}"
+    if one.price is None or candidate.prices is None:
+        yield candidate.no_price
+    else:
+        yield f"{_shown(one.price)} {candidate.prices.currency} an hour" + _composed(ask, candidate.prices, is_peered)
+    weight = ask.need.weights.get(candidate.id)
+    if weight is not None and one.price is not None and strategy in _PRICED:
+        yield f"ranked as {_shown(one.rank)}, by its weight of {_shown(weight)}"
+    yield "peered already" if is_peered else "not peered yet"
+    yield f"{headroom:.0%} of its scarcest resource would be left"
+
+
+def _composed(ask: _Ask, prices: PriceList, is_peered: bool) -> str:  # noqa: FBT001 - of the module's own
+    parts = [f"{_shown(prices.fixed_per_node)} per node"] if prices.fixed_per_node else []
+    parts += [
+        f"{name} {_shown(prices.unit[name] * amount)}" for name, amount in ask.terms.amounts if prices.unit.get(name)
+    ]
+    if prices.peering_fee and not is_peered:
+        parts.append(f"peering {_shown(prices.peering_fee)} over {_shown(ask.need.horizon_hours)} h")
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _rounded(price: Decimal) -> Decimal:
+    return EXACT.quantize(price, _CENTS).normalize(EXACT) + 0
+
+
+def _shown(price: Decimal) -> str:
+    return format(round(price, 6).normalize(EXACT), "f")
+
+
+def _check(need: Need) -> None:
+    if not need.resources:
+        raise InvalidArgumentError("say which resources are needed, such as cpu and memory")
+    if any(quantity.value < 0 for quantity in need.resources.values()):
+        raise InvalidArgumentError("nobody can need less than nothing of a resource")
+    if not need.horizon_hours.is_finite() or need.horizon_hours <= 0:
+        raise InvalidArgumentError("the hours over which a peering fee is spread must be more than 0")
+    if not 1 <= need.limit <= _MOST:
+        raise InvalidArgumentError(f"the limit must be from 1 to {_MOST}")
+    if any(not weight.is_finite() or weight <= 0 for weight in need.weights.values()):
+        raise InvalidArgumentError("the weight of a cluster must be more than 0; 1 leaves its price as it is")
+    if need.price_cap is not None and (not need.price_cap.is_finite() or need.price_cap < 0):
+        raise InvalidArgumentError("a price cap must be 0 or more")

@@ -1,0 +1,1 @@
+"""Discovery's database: tables, rows, statements, encrypted credentials."""

@@ -1,0 +1,122 @@
+"""Discovery's database: SQLite or PostgreSQL, all calls in one thread, every write one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from cloudgraft.discovery.store.statements import Delta, begin_counting, count_up, read_delta, read_seq, write_beats
+from cloudgraft.sdk.errors import DeadlineError
+from cloudgraft.store.databases.database import Access, Database, Mode
+from cloudgraft.store.databases.thread import DatabaseThread
+from cloudgraft.store.journal import JournalUnavailableError
+
+__all__ = ["EVERYTHING", "Store"]
+
+T = TypeVar("T")
+_log = logging.getLogger("cloudgraft.discovery")
+EVERYTHING = -1  # "since" of a reader that knows nothing yet
+_OPEN_SECONDS = 600.0  # an old database is copied and brought up to date
+_LOAD_SECONDS = 60.0
+_CALL_SECONDS = 15.0
+_CLOSE_SECONDS = 5.0
+
+
+class Store:
+    """The database. What is written comes back with all that has changed since a number, so that a picture can follow.
+
+    A caller that is cancelled does not stop a write that has begun; the next look shows what came of it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._thread: DatabaseThread | None = None
+
+    @property
+    def label(self) -> str:
+        """Where it is, for messages."""
+        return self._database.label
+
+    async def open(self, *, upgrade: bool = False) -> None:
+        """Opens it, and makes it when it is not there. ``upgrade``: a PostgreSQL of an older release, too."""
+        if self._thread is not None:
+            return
+        thread = DatabaseThread(self._database)
+        try:
+            await thread.run(lambda: self._open(upgrade=upgrade), seconds=_OPEN_SECONDS)
+        except BaseException:
+            await thread.close(seconds=_CLOSE_SECONDS)
+            raise
+        self._thread = thread
+
+    def _open(self, *, upgrade: bool) -> None:
+        found = self._database.open(Access.UPGRADE if upgrade else Access.SERVE)
+        with self._database.transaction(Mode.WRITE) as connection:
+            begin_counting(connection)
+        _log.info("discovery database opened", extra={"database": self.label, "found": found.schema.value})
+
+    async def close(self) -> None:
+        """Waits for what is under way, but not for ever. May be called twice, and without open()."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await thread.close(seconds=_CLOSE_SECONDS)
+
+    async def look(self, since: int) -> Delta | None:
+        """What has changed since a number; None when nothing has."""
+
+        def perform() -> Delta | None:
+            with self._database.transaction(Mode.SNAPSHOT) as connection:
+                seq = read_seq(connection)
+                return None if seq == since else read_delta(connection, since, seq)
+
+        return await self._opened().run(perform, seconds=_LOAD_SECONDS)
+
+    async def read(self, call: Callable[[Connection], T]) -> T:
+        """Reads something else."""
+
+        def perform() -> T:
+            with self._database.transaction() as connection:
+                return call(connection)
+
+        return await self._opened().run(perform, seconds=_CALL_SECONDS)
+
+    async def write(self, call: Callable[[Connection, int], T], since: int) -> tuple[T, Delta]:
+        """Performs a write, which is given its number, and tells all that has changed since another."""
+
+        def perform() -> tuple[T, Delta]:
+            with self._database.transaction(Mode.WRITE) as connection:
+                seq = count_up(connection)
+                result = call(connection, seq)
+                return result, read_delta(connection, since, seq)
+
+        return await self._written(perform)
+
+    async def beat(self, beats: Mapping[str, str], at: float, since: int) -> tuple[set[str], Delta]:
+        """Writes heartbeats: which clusters are not there, and what has changed.
+
+        There are many of these, so what was written is not read back: unless others wrote too, the delta is empty.
+        """
+
+        def perform() -> tuple[set[str], Delta]:
+            with self._database.transaction(Mode.WRITE) as connection:
+                seq = count_up(connection)
+                missing = write_beats(connection, seq, beats, at)
+                return missing, Delta(seq=seq) if seq == since + 1 else read_delta(connection, since, seq)
+
+        return await self._written(perform)
+
+    async def _written(self, perform: Callable[[], T]) -> T:
+        try:
+            return await self._opened().run(perform, seconds=_CALL_SECONDS, is_write=True)
+        except JournalUnavailableError as error:
+            if error.is_ambiguous:  # to say that nothing was done would be a lie
+                raise DeadlineError(f"{error.message}; whether it was done is not known: repeat it") from error
+            raise
+
+    def _opened(self) -> DatabaseThread:
+        if self._thread is None:
+            raise JournalUnavailableError(f"the discovery database {self.label} is not open")
+        return self._thread

@@ -1,0 +1,273 @@
+"""What is read from discovery's tables and written to them: plain functions in a transaction that is open.
+
+Every write begins with :func:`count_up`, which holds the one row of `discovery_state` until the transaction ends. So
+between the look at what is free and the reservation nobody else reserves: no other thread, no other process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection, Table, bindparam, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cloudgraft.discovery.model import ClusterSpec, PriceList, Reservation, ReservationState
+from cloudgraft.discovery.search.reservations import UNREADY, Record, lack_of, nanos_of, state_of, stock_of
+from cloudgraft.discovery.store import schema
+from cloudgraft.discovery.store.rows import (
+    is_cordoned,
+    prices_revision,
+    prices_text,
+    read_record,
+    read_reservation,
+    reservation_row,
+    spec_text,
+)
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    NotFoundError,
+    OutOfStockError,
+    PermissionDeniedError,
+    PreconditionError,
+)
+from cloudgraft.store.journal import JournalBrokenError
+
+__all__ = [
+    "INSERTS",
+    "Delta",
+    "begin_counting",
+    "change_cluster",
+    "confirm",
+    "count_up",
+    "expire",
+    "put_spec",
+    "read_delta",
+    "read_seq",
+    "release",
+    "remove_cluster",
+    "reserve",
+    "set_prices",
+    "write_beats",
+]
+
+INSERTS: Final[Mapping[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+_TOUCH = update(schema.clusters).where(schema.clusters.c.id == bindparam("id_"))
+_BEAT = _TOUCH.values({name: bindparam(name) for name in ("seq", "beat", "beat_at")})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What has changed up to a number: clusters as they are now, and ids of those that are gone.
+
+    ``is_whole``: these are all clusters, and nothing that was known before holds.
+    """
+
+    seq: int
+    records: Sequence[Record] = ()
+    removed: Sequence[str] = ()
+    is_whole: bool = False
+
+
+def begin_counting(connection: Connection) -> None:
+    """Makes the row that every write counts up, in a database that is new."""
+    statement = INSERTS[connection.dialect.name](schema.state).values(id=1, seq=0)
+    connection.execute(statement.on_conflict_do_nothing())
+
+
+def count_up(connection: Connection) -> int:
+    """The number of this write. From here on other writers wait."""
+    table = schema.state
+    seq = connection.execute(update(table).values(seq=table.c.seq + 1).returning(table.c.seq)).scalar()
+    if seq is None:
+        raise JournalBrokenError("the discovery database has lost its counter: restore a backup of it")
+    return int(seq)
+
+
+def read_seq(connection: Connection) -> int:
+    """The number of the last write."""
+    return int(connection.execute(select(schema.state.c.seq)).scalar() or 0)
+
+
+def read_delta(connection: Connection, since: int, seq: int) -> Delta:
+    """All that was written after one number and up to another.
+
+    A database whose number has not passed one that was seen is an older state of itself: a backup, or a replica that
+    became the primary and had missed the last writes. Then all of it is read.
+    """
+    table, holds = schema.clusters, schema.reservations
+    is_whole = seq <= since
+    since = -1 if is_whole else since
+    rows = connection.execute(select(table).where(table.c.seq > since)).all()
+    held: dict[str, list[Reservation]] = defaultdict(list)
+    if rows:
+        changed = select(table.c.id).where(table.c.seq > since)
+        for row in connection.execute(select(holds).where(holds.c.cluster_id.in_(changed)).order_by(holds.c.id)):
+            reservation = read_reservation(row)
+            held[reservation.cluster].append(reservation)
+    gone = connection.execute(select(schema.removed.c.id).where(schema.removed.c.seq > since)).scalars().all()
+    records = [read_record(row, held[row[0]]) for row in rows]
+    return Delta(seq=seq, records=records, removed=gone, is_whole=is_whole)
+
+
+def _find(connection: Connection, id_: str) -> Record:
+    table, holds = schema.clusters, schema.reservations
+    row = connection.execute(select(table).where(table.c.id == id_)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no cluster {id_}")
+    rows = connection.execute(select(holds).where(holds.c.cluster_id == id_))
+    return read_record(row, [read_reservation(one) for one in rows])
+
+
+def put_spec(
+    connection: Connection, seq: int, spec: ClusterSpec, revision: int | None, *, keep_cordon: bool = False
+) -> None:
+    """Declares a cluster. ConflictError when a revision is given and is another, or there is none.
+
+    ``keep_cordon``: what is cordoned stays so, whatever is declared.
+    """
+    table = schema.clusters
+    row = connection.execute(select(table.c.revision, table.c.spec).where(table.c.id == spec.id)).one_or_none()
+    stored = None if row is None else row[0]
+    if row is not None and keep_cordon and is_cordoned(row[1]):
+        spec = replace(spec, cordoned=True)
+    if revision is not None and revision != stored:
+        now = "it is not there any more" if stored is None else f"it has revision {stored} now, not {revision}"
+        raise ConflictError(f"cluster {spec.id} was changed meanwhile: {now}; read it again")
+    if stored is not None:
+        change_cluster(connection, seq, spec.id, spec=spec_text(spec), revision=seq)
+        return
+    connection.execute(insert(table).values(id=spec.id, seq=seq, revision=seq, spec=spec_text(spec), prices="[]"))
+    connection.execute(delete(schema.removed).where(schema.removed.c.id == spec.id))
+
+
+def change_cluster(connection: Connection, seq: int, id_: str, **values: object) -> None:
+    """Changes columns of a cluster, or only says that something of it has changed."""
+    if connection.execute(_TOUCH.values(seq=seq, **values), {"id_": id_}).rowcount != 1:
+        raise NotFoundError(f"there is no cluster {id_}")
+
+
+def set_prices(
+    connection: Connection, seq: int, id_: str, prices: Sequence[PriceList], *, revision: int | None
+) -> None:
+    """Sets all that a cluster asks. ConflictError when a revision is given and the prices have another by now."""
+    if revision is not None:
+        table = schema.clusters
+        stored = connection.execute(select(table.c.prices).where(table.c.id == id_)).scalar()
+        if stored is not None and prices_revision(stored) != revision:
+            raise ConflictError(f"the prices of {id_} are not those that were read: read them again")
+    change_cluster(connection, seq, id_, prices=prices_text(prices))
+
+
+def remove_cluster(connection: Connection, seq: int, id_: str, *, force: bool, now: float) -> None:
+    """Forgets a cluster, with its credentials. PreconditionError while something is reserved, unless forced."""
+    record = _find(connection, id_)
+    stock = stock_of(record, now)
+    if stock.nodes and not force:
+        raise PreconditionError(
+            f"cluster {id_} has {stock.nodes} reservations: release them first, or delete it by force, which drops them"
+        )
+    holds = schema.reservations
+    connection.execute(delete(holds).where(holds.c.cluster_id == id_))
+    connection.execute(delete(schema.credentials).where(schema.credentials.c.cluster_id == id_))
+    connection.execute(delete(schema.clusters).where(schema.clusters.c.id == id_))
+    connection.execute(insert(schema.removed).values(id=id_, seq=seq))
+
+
+def write_beats(connection: Connection, seq: int, beats: Mapping[str, str], at: float) -> set[str]:
+    """Writes what agents measured: one statement for all. Returns the ids of clusters that are not there."""
+    rows = [{"id_": id_, "seq": seq, "beat": text, "beat_at": at} for id_, text in sorted(beats.items())]
+    if connection.execute(_BEAT, rows).rowcount == len(rows):
+        return set()
+    table = schema.clusters
+    return set(beats) - set(connection.execute(select(table.c.id).where(table.c.id.in_(beats))).scalars())
+
+
+def reserve(connection: Connection, seq: int, wanted: Reservation, *, now: float, stale_after: float) -> Reservation:
+    """Sets resources aside, if they are there; what has expired makes room first.
+
+    The same owner and cluster gives the one there is, which then lasts at least as long as a new one would; that is for
+    the client whose it is.
+    """
+    expire(connection, seq, now)
+    record = _find(connection, wanted.cluster)
+    known = next((one for one in record.reservations if one.owner == wanted.owner), None)
+    if known is not None:
+        return _again(connection, seq, known, wanted)
+    refusal = UNREADY.get(state_of(record, now, stale_after)) or lack_of(
+        stock_of(record, now), record.spec, nanos_of(wanted.resources)
+    )
+    if refusal:
+        raise OutOfStockError(f"cluster {wanted.cluster} cannot give that now: {refusal}")
+    connection.execute(insert(schema.reservations).values(reservation_row(wanted)))
+    change_cluster(connection, seq, wanted.cluster)
+    return wanted
+
+
+def _again(connection: Connection, seq: int, known: Reservation, wanted: Reservation) -> Reservation:
+    _check_whose(known.reserved_by, wanted.reserved_by)  # first: another client learns nothing of what there is
+    if nanos_of(known.resources) != nanos_of(wanted.resources):
+        raise AlreadyExistsError(
+            f"{wanted.owner} has a reservation of other resources in cluster {wanted.cluster}: release {known.id} first"
+        )
+    renewed = replace(known, reserved_by=known.reserved_by or wanted.reserved_by)
+    if known.expires_at is not None and wanted.expires_at is not None:
+        renewed = replace(renewed, expires_at=max(known.expires_at, wanted.expires_at))
+    return known if renewed == known else _rewrite(connection, seq, renewed)
+
+
+def _check_whose(reserved_by: str | None, by: str | None) -> None:
+    """None on either side: of nobody in particular, or of somebody who may change any."""
+    if reserved_by is not None and by is not None and reserved_by != by:
+        raise PermissionDeniedError(
+            f"this reservation is not of {by}: only the client that made it may change it, and an operator release it"
+        )
+
+
+def confirm(connection: Connection, seq: int, id_: str, now: float, *, by: str | None) -> Reservation:
+    """Makes it last; one of nobody in particular becomes the caller's. NotFoundError when it has ended."""
+    expire(connection, seq, now)
+    holds = schema.reservations
+    row = connection.execute(select(holds).where(holds.c.id == id_)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no reservation {id_}: it has expired, or was released")
+    found = read_reservation(row)
+    _check_whose(found.reserved_by, by)
+    lasting = replace(found, state=ReservationState.CONFIRMED, expires_at=None, reserved_by=found.reserved_by or by)
+    return found if lasting == found else _rewrite(connection, seq, lasting)
+
+
+def _rewrite(connection: Connection, seq: int, reservation: Reservation) -> Reservation:
+    holds = schema.reservations
+    connection.execute(update(holds).where(holds.c.id == reservation.id).values(reservation_row(reservation)))
+    change_cluster(connection, seq, reservation.cluster)
+    return reservation
+
+
+def release(connection: Connection, seq: int, id_: str, *, by: str | None) -> None:
+    """Gives resources back. One that is not there is no error."""
+    holds = schema.reservations
+    statement = delete(holds).where(holds.c.id == id_).returning(holds.c.cluster_id, holds.c.reserved_by)
+    gone = connection.execute(statement).one_or_none()
+    if gone is not None:
+        _check_whose(gone.reserved_by, by)  # what is raised here undoes the transaction
+        change_cluster(connection, seq, gone.cluster_id)
+
+
+def expire(connection: Connection, seq: int, now: float) -> int:
+    """Removes what was not confirmed in time, in all clusters; how many there were.
+
+    It is gone then for everybody: a process whose clock is behind cannot confirm it any more.
+    """
+    holds = schema.reservations
+    statement = delete(holds).where(holds.c.expires_at <= now).returning(holds.c.cluster_id)
+    ended = connection.execute(statement).scalars().all()
+    for cluster in set(ended):
+        change_cluster(connection, seq, cluster)
+    return len(ended)

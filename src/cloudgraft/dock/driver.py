@@ -1,0 +1,205 @@
+"""A driver that dialled in, as a cloud of the engine like any other.
+
+While the driver is away every call fails with UnavailableError: nothing was done, groups go on answering from the
+journal, and what is waiting is tried again until its time is up (laws 5 to 7). A call that was under way when the
+connection ended has an unknown outcome (law 3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from cloudgraft.dock.protocol.messages import Key
+from cloudgraft.dock.remote_slot import Destination, RemoteBerth
+from cloudgraft.dock.slot import Berth, Calls, Classes, HubBerth
+from cloudgraft.sdk.driver import (
+    Driver,
+    DriverTraits,
+    Idempotency,
+    Machine,
+    MachineSpec,
+    Ownership,
+    Price,
+    ProviderIdBy,
+    Shape,
+    check_provider_id,
+)
+from cloudgraft.sdk.errors import DeadlineError, UnavailableError
+from cloudgraft.sdk.flaws import Flaws
+
+__all__ = ["DockDriver", "DockOptions"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+_USUAL: Final = timedelta(seconds=110)  # for a create or delete: the engine waits for 120
+# What holds before a driver was ever connected: the answers with which the least is created and deleted.
+_UNTIL_KNOWN: Final = DriverTraits(ownership=Ownership.NAME, complete_list=False, list_delay=timedelta(days=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockOptions:
+    """Which driver, and what its cloud is like, for one that does not say so itself: those of 2018 do not."""
+
+    kind: str  # of the driver, such as AcmeMachineClass
+    api_version: str  # such as machine.example/v1
+    machine_class: str  # the name of the class that the machines are made of
+    address: str = ""  # host:port of a dock that runs elsewhere; empty: the `dock` of this file
+    cert_file: Path | None = None  # our certificate for that dock, and with it the key: mTLS
+    key_file: Path | None = None
+    ca_file: Path | None = None  # who signed the dock's certificate
+    server_name: str = ""  # the name in it, if not the host of the address
+    token_file: Path | None = None  # sent as a Bearer token
+    # For create and delete, a little less than the engine's own. None: 110 s, and for a create of a driver that
+    # declares how long it may take, that, less a twelfth.
+    create_timeout: timedelta | None = None
+    list_timeout: timedelta = timedelta(seconds=55)  # a little less than engine.listTimeout
+    ownership: Ownership = Ownership.NAME
+    idempotency: Idempotency = Idempotency.NONE
+    list_delay: timedelta = timedelta(seconds=30)
+    complete_list: bool = True
+    providerID: str = ""  # noqa: N815 - the key in the file is spelt as Kubernetes spells it
+    providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - the same
+
+    def __post_init__(self) -> None:
+        """Refuses what can never work."""
+        flaws = Flaws()
+        named = {"kind": self.kind, "apiVersion": self.api_version, "machineClass": self.machine_class}
+        for key, value in named.items():
+            is_word = value and value.isprintable() and value.isascii()
+            flaws.expect(is_word, key, "must be a plain word, as the driver gives it when it connects")
+        self._check_address(flaws)
+        flaws.expect_positive(createTimeout=self.create_timeout, listTimeout=self.list_timeout)
+        flaws.expect_not_negative(listDelay=self.list_delay)
+        with flaws.at("providerID"):
+            check_provider_id(self.providerID)
+        flaws.raise_any()
+
+    def _check_address(self, flaws: Flaws) -> None:
+        if self.address:
+            are_both = (self.cert_file is None) == (self.key_file is None)
+            flaws.expect(are_both, "certFile", "goes together with keyFile: give both, or neither")
+            is_signed = self.cert_file is None or self.ca_file is not None
+            flaws.expect(is_signed, "caFile", "is missing: who signed the dock's certificate? certFile needs it")
+            return
+        elsewhere = {
+            "certFile": self.cert_file,
+            "keyFile": self.key_file,
+            "caFile": self.ca_file,
+            "serverName": self.server_name,
+            "tokenFile": self.token_file,
+        }
+        for key in (key for key, value in elsewhere.items() if value):
+            flaws.tell(key, "is for a dock elsewhere: give its address, or leave this out")
+
+    @property
+    def key(self) -> Key:
+        """Under which the driver connects."""
+        return Key(kind=self.kind, api_version=self.api_version)
+
+    @property
+    def destination(self) -> Destination:
+        """Where the dock is, if it is elsewhere."""
+        return Destination(
+            address=self.address,
+            cert_file=self.cert_file,
+            key_file=self.key_file,
+            ca_file=self.ca_file,
+            server_name=self.server_name,
+            token_file=self.token_file,
+        )
+
+    def traits(self) -> DriverTraits:
+        """What the file says of the cloud, as a driver declares it."""
+        return DriverTraits(
+            ownership=self.ownership,
+            idempotency=self.idempotency,
+            list_delay=self.list_delay,
+            complete_list=self.complete_list,
+            provider_id=self.providerID,
+            provider_id_by=self.providerIDBy,
+        )
+
+
+class DockDriver(Driver):
+    """Drivers that dial in: a program anywhere that has connected to the dock.
+
+    What it declares of its cloud is taken from its hello, each time that it connects; of one that declares nothing, the
+    options say it. Until one has ever connected :attr:`traits` are such that nothing is taken for gone.
+    """
+
+    Options = DockOptions
+
+    def __init__(self, options: DockOptions, hub: Calls | None = None, classes: Classes | None = None) -> None:
+        """``hub`` and ``classes`` are those of this process; without an address and without them, nobody is there."""
+        self.traits = _UNTIL_KNOWN
+        self._options = options
+        self._is_known = False
+        self._berth: Berth | None = None
+        if options.address:
+            self._berth = RemoteBerth(options.key, options.machine_class, options.destination)
+        elif hub is not None:
+            self._berth = HubBerth(hub, classes, options.key, options.machine_class)
+
+    @property
+    def key(self) -> Key:
+        """Under which the driver connects."""
+        return self._options.key
+
+    async def start(self) -> None:
+        """A driver that is away now is asked again before each call."""
+        if self._berth is not None:
+            await self._berth.open()
+        try:
+            await self._ready()
+        except (UnavailableError, DeadlineError) as error:
+            log.info("no driver yet: %s", error.message, extra={"kind": self._options.kind})
+
+    async def close(self) -> None:
+        """Closes the connection to a dock elsewhere."""
+        if self._berth is not None:
+            await self._berth.close()
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """One machine of the class."""
+        berth = await self._ready()
+        declared = self.traits.create_timeout
+        usual = declared * 11 / 12 if declared else _USUAL
+        return await berth.create(spec, self._options.create_timeout or usual)
+
+    async def delete(self, machine: Machine) -> None:
+        """NotFoundError when the driver says that it is gone."""
+        berth = await self._ready()
+        await berth.delete(machine, self._options.create_timeout or _USUAL)
+
+    async def list(self) -> Sequence[Machine]:
+        """All machines that the driver has of the class."""
+        berth = await self._ready()
+        return await berth.list(self._options.list_timeout)
+
+    async def shapes(self) -> Sequence[Shape]:
+        """The driver's; else what the machine class's node template says."""
+        berth = await self._ready()
+        return await berth.shapes(self._options.list_timeout)
+
+    async def prices(self) -> Sequence[Price]:
+        """The driver's."""
+        berth = await self._ready()
+        return await berth.prices(self._options.list_timeout)
+
+    async def _ready(self) -> Berth:
+        """The way to the driver, once it is known what it is like now: another may have taken its place."""
+        if self._berth is None:
+            raise UnavailableError(
+                "there is no dock in this process: add a `dock` section and start it again, or give the address of one "
+                "elsewhere"
+            )
+        traits = await self._berth.traits() or self._options.traits()
+        if self._is_known and traits != self.traits:
+            log.warning("a driver describes itself anew: %s", traits, extra={"driver": self._berth.name})
+        self.traits, self._is_known = traits, True
+        return self._berth

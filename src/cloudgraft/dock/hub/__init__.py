@@ -1,0 +1,1 @@
+"""The hub that drivers dial in at: admission, sessions, operations."""

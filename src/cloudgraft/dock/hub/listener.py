@@ -1,0 +1,158 @@
+"""The port of a dock: where drivers dial in, and engines that run elsewhere call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from prometheus_client import CollectorRegistry
+
+from cloudgraft.certs.pem import TlsMaterial, load_tls, stamp
+from cloudgraft.dock.hub.service import listener_limits, server_options
+from cloudgraft.dock.hub.settings import HubSettings
+from cloudgraft.dock.ports import Access, Context
+from cloudgraft.net.metrics import UNKNOWN, ListenerMetrics
+from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, UnavailableError
+from cloudgraft.server.connection_watch import ConnectionWatch
+from cloudgraft.server.headers_first import UnknownMethods
+from cloudgraft.server.listen import check_exposure, has_port
+from cloudgraft.server.listener import abort
+
+__all__ = ["DockListener", "DockTlsFiles"]
+
+log = logging.getLogger("cloudgraft.dock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockTlsFiles:
+    """Where the dock's certificate and key are, and the authority of its callers (PEM)."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None  # None: callers are known by tokens alone
+
+
+class DockListener:
+    """One listening address. It can be opened again after it was closed."""
+
+    def __init__(
+        self,
+        handlers: Sequence[grpc.GenericRpcHandler],
+        *,
+        listen: str,
+        tls: DockTlsFiles | None,
+        settings: HubSettings,
+        access: Access,
+        metrics: ListenerMetrics | None = None,
+    ) -> None:
+        """Reads the certificates; without TLS only a loopback address is accepted (law 9).
+
+        ``access`` knows the callers. The handlers check them; the listener checks who calls methods that do not exist.
+        """
+        check_exposure(listen, secure=tls is not None, insecure=False)
+        self._handlers = handlers
+        self._access = access
+        self._listen = listen
+        self._tls = _Reloading(tls) if tls is not None else None
+        self._options = server_options(settings)
+        limits = listener_limits(settings)
+        self._calls = limits.calls
+        metrics = metrics or ListenerMetrics(CollectorRegistry())
+        self.watch = ConnectionWatch(limits.allowed_connections, metrics.refusals("dock"), UNKNOWN)
+        metrics.watch("dock", self.watch.count, limits.allowed_connections)
+        self._server: grpc.aio.Server | None = None
+        self._port = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it listens."""
+        return self._server is not None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it speaks TLS."""
+        return self._tls is not None
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port."""
+        host, colon, port = self._listen.rpartition(":")
+        return f"{host}{colon}{self._port or port}"
+
+    async def open(self) -> None:
+        """Opens the port; raises UnavailableError when it cannot be had."""
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._calls)
+        server.add_generic_rpc_handlers((*self._handlers, UnknownMethods(self._admit)))
+        try:
+            if self._tls is None:
+                self._port = server.add_insecure_port(self.address)
+            else:
+                self._port = server.add_secure_port(self.address, self._tls.server_credentials())
+        except RuntimeError as error:
+            raise UnavailableError(
+                f"cannot listen on {self.address}: is another program using it, or is it not an address of this host?"
+            ) from error
+        await server.start()
+        self._server = server
+        if has_port(self._listen):
+            self.watch.start(self._port)
+
+    async def _admit(self, context: Context, _method: str) -> None:
+        if self._access.identify(context) is None:
+            error = AuthenticationError("the dock does not know this caller: it needs a certificate or a token")
+            await abort(context, error)
+
+    async def close(self, grace: float) -> None:
+        """Takes no new calls, gives those under way so many seconds, then cuts them."""
+        server, self._server = self._server, None
+        self.watch.stop()
+        if server is not None:
+            await server.stop(grace)
+
+
+class _Reloading:
+    """The certificate, read again when its files change; connections that exist keep the one they began with."""
+
+    def __init__(self, files: DockTlsFiles) -> None:
+        self._files = files
+        self._paths = tuple(path for path in (files.cert, files.key, files.client_ca) if path is not None)
+        self._lock = threading.Lock()
+        self._seen = stamp(*self._paths)
+        self._loaded = self._given = load_tls(files.cert, files.key, files.client_ca)
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Made anew for each server: gRPC asks for the first certificate once in the life of such credentials."""
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(self._loaded),
+            self._fetch,  # type: ignore[arg-type]  # None is "no change", which the stubs do not know
+            require_client_authentication=self._files.client_ca is not None,
+        )
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC in a thread of its own, before each handshake. An exception would refuse the caller."""
+        with self._lock:
+            now = stamp(*self._paths)
+            if now != self._seen:
+                self._seen = now  # also when they cannot be used: that is told once, not at every connection
+                self._load()
+            if self._loaded is self._given:
+                return None
+            self._given = self._loaded
+            return _configuration(self._given)
+
+    def _load(self) -> None:
+        try:
+            self._loaded = load_tls(self._files.cert, self._files.key, self._files.client_ca)
+        except CloudgraftError as error:
+            log.warning("new TLS files of the dock cannot be used, the old ones stay: %s", error.message)
+        else:
+            log.info("TLS files of the dock read again", extra={"cert": str(self._files.cert)})
+
+
+def _configuration(loaded: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(loaded.key, loaded.cert)], root_certificates=loaded.ca)

@@ -1,0 +1,196 @@
+"""Operations that somebody waits for, on one connection: which are certain not to have been sent, and which are not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloudgraft.dock.hub.deadlines import Deadlines
+from cloudgraft.dock.hub.outbox import Outbox
+from cloudgraft.dock.protocol.codes import Code, error_of
+from cloudgraft.dock.protocol.dialect import Reply, Speech, Tombstones, free_number
+from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Operation, Result
+from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, UnavailableError
+
+__all__ = ["Wait", "Waiting", "judged"]
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """One operation that somebody waits for."""
+
+    number: int
+    operation: Operation
+    future: asyncio.Future[Reply]
+    due: float = 0.0  # when it is given up, by the loop's clock
+    sent: bool = False  # handed to the connection: from then on nobody knows whether it is done
+
+
+class Waiting:
+    """All operations of one connection."""
+
+    def __init__(
+        self,
+        info: DriverInfo,
+        speech: Speech,
+        outbox: Outbox,
+        tombstones: Tombstones,
+        late: Callable[[], None],
+    ) -> None:
+        """``late`` is called when a result came at the same moment as its caller went."""
+        self._info = info
+        self._most = info.max_in_flight
+        self._speech = speech
+        self._numbers = speech.numbers()
+        self._outbox = outbox
+        self._tombstones = tombstones
+        self._late = late
+        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
+        self._waits: dict[int, Wait] = {}
+        self._deadlines = Deadlines(self._waits, self._give_up)
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.in_flight = 0  # sent, and not answered
+
+    def enter(self, operation: Operation, max_bytes: int) -> Wait:
+        """Takes a place for the answer, and only then puts the operation in line to be sent.
+
+        Raises UnavailableError when the line is full, and other errors when it cannot be sent: then nothing was sent.
+        """
+        number = free_number(self._numbers, self._waits, self._tombstones, self._info.key)
+        data = self._encoded(number, operation)
+        if len(data) > max_bytes:
+            raise InvalidArgumentError(f"this {operation.verb.value} has {len(data)} bytes: {max_bytes} are allowed")
+        wait = Wait(number, operation, self._loop.create_future())
+        self._waits[number] = wait
+        self._empty.clear()
+        if not self._outbox.put(number, data):
+            self._drop(wait)
+            raise UnavailableError(
+                f"too many operations wait for the driver for {self._info.key}: nothing was sent; try again later"
+            )
+        # Not asyncio.timeout(): it would cancel the caller, and lose a reply that comes at the same moment.
+        wait.due = self._deadlines.add(number, operation.timeout.total_seconds())
+        return wait
+
+    def _encoded(self, number: int, operation: Operation) -> bytes:
+        try:
+            return self._speech.operation(number, operation, self._info)
+        except ValueError as error:  # half a character, or a number that is too large for the wire
+            raise InvalidArgumentError(
+                f"this {operation.verb.value} cannot be written as a message ({type(error).__name__})"
+            ) from None
+
+    def _give_up(self, number: int, due: float) -> None:
+        wait = self._waits[number]
+        if wait.due == due and not wait.future.done():  # not one that had the same number before
+            self._bury(wait)
+            self._fail(wait, self._too_late(wait))
+
+    def _too_late(self, wait: Wait) -> CloudgraftError:
+        verb, seconds = wait.operation.verb.value, wait.operation.timeout.total_seconds()
+        if not wait.sent:
+            return UnavailableError(
+                f"the driver for {self._info.key} took no new operation in {seconds:g} s: {verb} was not sent"
+            )
+        return DeadlineError(
+            f"the driver for {self._info.key} did not answer in {seconds:g} s: whether {verb} was done is unknown"
+        )
+
+    def abandon(self, wait: Wait) -> None:
+        """The caller is gone."""
+        if wait.future.done() and not wait.future.cancelled():
+            if wait.future.exception() is None:
+                self._late()
+            return
+        self._bury(wait)
+        if wait.sent:
+            words = self._speech.cancel(wait.number)
+            self._outbox.say(lambda: words)
+
+    def _bury(self, wait: Wait) -> None:
+        if wait.sent:
+            self._tombstones.add(self._info.key, wait.number)
+        self._drop(wait)
+
+    def mark_sent(self, number: int) -> None:
+        """The operation is handed to the connection now."""
+        self._waits[number].sent = True
+        self.in_flight += 1
+        self._regulate()
+
+    def settle(self, reply: Reply) -> bool:
+        """Gives the reply to who waits for it; False when nobody does."""
+        wait = None if reply.foreign else self._waits.get(reply.number)
+        if wait is None or not wait.sent:  # an answer before the question is none
+            return False
+        self._drop(wait)
+        if not wait.future.done():
+            wait.future.set_result(reply)
+        return True
+
+    def fail_unsent(self, why: str) -> None:
+        """Those that were never handed to the connection: nothing was done, and that is certain."""
+        for wait in [wait for wait in self._waits.values() if not wait.sent]:
+            self._drop(wait)
+            verb = wait.operation.verb.value
+            self._fail(wait, UnavailableError(f"{why}: {verb} was not sent to the driver for {self._info.key}"))
+
+    def fail_all(self, why: str) -> None:
+        """The connection has ended."""
+        self.fail_unsent(why)
+        self._deadlines.close()
+        for wait in list(self._waits.values()):
+            self._bury(wait)
+            verb = wait.operation.verb.value
+            self._fail(
+                wait,
+                DeadlineError(f"{why} in the middle of {verb} ({self._info.key}): whether it was done is unknown"),
+            )
+
+    @staticmethod
+    def _fail(wait: Wait, error: CloudgraftError) -> None:
+        if not wait.future.done():
+            wait.future.set_exception(error)
+
+    async def empty(self) -> None:
+        """Returns when nobody waits."""
+        await self._empty.wait()
+
+    def _drop(self, wait: Wait) -> None:
+        if self._waits.pop(wait.number, None) is None:
+            return
+        if wait.sent:
+            self.in_flight -= 1
+            self._regulate()
+        else:
+            self._outbox.remove(wait.number)
+        if not self._waits:
+            self._empty.set()
+
+    def _regulate(self) -> None:
+        if self._most:
+            take = self.in_flight < self._most
+            if take is not self._outbox.open:
+                self._outbox.take_operations(take=take)
+
+
+def judged(result: Result, operation: Operation) -> Answer:
+    """The answer, or the error that the driver tells.
+
+    A machine that comes with an error may exist or not: then the outcome is unknown, whatever the code.
+    """
+    status = result.status
+    if status.code is Code.OK:  # whatever was asked: nothing to look up
+        return result.answer
+    error = error_of(status.code, status.message, operation.verb, status.retry_after)
+    if error is None:
+        return result.answer
+    if isinstance(result.answer, Machine):
+        raise DeadlineError(
+            f"the driver says that create failed ({error.message}), and names the machine "
+            f"{result.answer.machine_id!r}: whether there is one is unknown"
+        )
+    raise error

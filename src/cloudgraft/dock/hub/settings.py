@@ -1,0 +1,70 @@
+"""How patient and how generous a hub is, and what it tells of the drivers that are connected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Self
+
+from cloudgraft.dock.protocol.messages import DriverInfo
+
+__all__ = ["NOTICED_WITHIN", "DriverReport", "HubSettings"]
+
+# Seconds after which a driver that is frozen, or whose network is gone without a word, is known to be away; v0 and v1.
+NOTICED_WITHIN: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSettings:
+    """Times are in seconds."""
+
+    heartbeat: float = NOTICED_WITHIN / 3  # between two heartbeats of v1, in both directions
+    missed: int = 3  # heartbeats in a row that make a connection a dead one
+    handshake: float = 10.0  # until a driver must have said who it is
+    grace: float = 10.0  # for operations in flight when the hub closes
+    # Of HTTP/2: the only way to notice a frozen driver of v0. From the last byte to the end: the sum of the two. The
+    # second is also how long any driver may stand still: gRPC pings of its own accord, right after a message.
+    keepalive: float = NOTICED_WITHIN / 3
+    keepalive_timeout: float = NOTICED_WITHIN * 2 / 3
+
+    max_message_bytes: int = 16 * 1024 * 1024
+    outbox: int = 1000  # messages that wait for a driver to read
+    outbox_bytes: int = 32 * 1024 * 1024
+    malformed: int = 10  # answers that make no sense, until a driver is cut off
+    max_connections: int = 2500  # at most the dock's share of the descriptors
+    max_sessions: int = 2000
+    max_sessions_per_identity: int = 500
+    registrations: int = 1000  # of one identity in a row; after that so many a second:
+    registrations_per_second: float = 20.0
+    unasked: int = 1000  # messages nobody asked for that are read in a row; after that so many a second:
+    unasked_per_second: float = 200.0
+    tombstones: int = 10_000  # operations that were given up, and whose late results are still known
+
+    @classmethod
+    def beating(cls, heartbeat: float) -> Self:
+        """As patient with drivers of v0 as with those of v1: three heartbeats."""
+        return cls(heartbeat=heartbeat, keepalive=heartbeat, keepalive_timeout=2 * heartbeat)
+
+    @property
+    def silence(self) -> float:
+        """How long a driver of v1 may say nothing."""
+        return self.heartbeat * self.missed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverReport:
+    """One connected driver, as `dock drivers` and the metrics show it."""
+
+    info: DriverInfo
+    identity: str
+    peer: str
+    session_id: str
+    state: str  # "ready" or "draining"
+    since: datetime  # by the hub's own clock
+    silent_for: timedelta  # since the last message
+    in_flight: int  # operations that the driver works on
+    queued: int  # operations that wait to be sent
+    succeeded: int
+    failed: int
+    malformed: int  # messages that made no sense
+    last_error: str = ""

@@ -1,0 +1,86 @@
+"""A dock for an engine that runs elsewhere: ``cloudgraft.driver.v1.Driver``, one driver behind each key.
+
+Which driver a call is for is said by its metadata; see :mod:`cloudgraft.dock.remote_slot`, the other side. Only an
+engine may call, and only for kinds that it was given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from cloudgraft.dock.access import admit_engine, known_engine
+from cloudgraft.dock.ports import Context, EngineAccess
+from cloudgraft.dock.protocol.messages import Key
+from cloudgraft.dock.remote_slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY
+from cloudgraft.dock.slot import Berth, Calls, Classes, HubBerth
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.server.driver_calls import DriverCalls
+
+__all__ = ["EngineService"]
+
+_LONGEST: Final = timedelta(minutes=10)  # for a call without a deadline
+_LONGEST_NAME: Final = 253
+
+
+class EngineService(DriverCalls):
+    """Answers the calls of engines with the drivers of one hub."""
+
+    def __init__(self, hub: Calls, classes: Classes | None, access: EngineAccess) -> None:
+        """``access`` tells which callers are engines, and for which keys."""
+        self._hub = hub
+        self._classes = classes
+        self._access = access
+        # A list in one answer: the parts of one that a page is taken from would be kept for who knows how many engines.
+        super().__init__(self._aimed, log=logging.getLogger("cloudgraft.dock"), whose="the dock's", page=None)
+
+    def _aimed(self, context: Context) -> _Aimed:
+        """The driver that is meant, once it is known that the caller may mean it."""
+        known_engine(self._access, context)
+        said = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
+        kind, api_version, name = (_plain(said, one) for one in (KIND_KEY, API_VERSION_KEY, CLASS_KEY))
+        key = Key(kind=kind, api_version=api_version)
+        admit_engine(self._access, context, key)
+        return _Aimed(HubBerth(self._hub, self._classes, key, name), _within(context))
+
+
+class _Aimed:
+    """One call's driver, and how long its caller waits."""
+
+    def __init__(self, berth: Berth, within: timedelta) -> None:
+        self._berth = berth
+        self._within = within
+
+    async def describe(self) -> DriverTraits | None:
+        return await self._berth.traits()
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        return await self._berth.create(spec, self._within)
+
+    async def delete(self, machine: Machine) -> None:
+        await self._berth.delete(machine, self._within)
+
+    async def list(self) -> Sequence[Machine]:
+        return await self._berth.list(self._within)
+
+    async def shapes(self) -> Sequence[Shape]:
+        return await self._berth.shapes(self._within)
+
+    async def prices(self) -> Sequence[Price]:
+        return await self._berth.prices(self._within)
+
+
+def _plain(said: dict[str, str], name: str) -> str:
+    value = said.get(name, "")
+    if not value or len(value) > _LONGEST_NAME or not value.isprintable():
+        raise InvalidArgumentError(f"the call does not say which driver it is for: its metadata lacks a good {name}")
+    return value
+
+
+def _within(context: Context) -> timedelta:
+    """How long the caller waits."""
+    left = context.time_remaining()
+    return _LONGEST if left is None else min(_LONGEST, timedelta(seconds=max(0.0, left)))

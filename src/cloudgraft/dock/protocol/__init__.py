@@ -1,0 +1,1 @@
+"""The protocol between hub and drivers, in both versions."""

@@ -1,0 +1,243 @@
+"""The codes with which a driver that dialled in tells how a call ended, and what each one means for each call.
+
+The codes are gRPC's own, and one more. What a code becomes here decides, through the one table of
+:mod:`cloudgraft.sdk.errors`, whether the engine asks again, when, and what the autoscaler is told. The page
+``docs/reference/machine-codes.md`` is generated from this table.
+
+Law 3 decides the doubtful ones: of a create, a code means "nothing was made" only where the driver cannot have meant
+anything else. Every other one leaves the outcome open, and a list settles it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfStockError,
+    PermissionDeniedError,
+    PreconditionError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from cloudgraft.dock.protocol.messages import Verb  # it imports this module
+
+__all__ = ["Code", "Meaning", "code_from", "code_of", "decode", "encode", "error_of", "meaning_of", "retry_after_of"]
+
+_LONGEST_HEARD: Final = timedelta(hours=1)  # whatever a driver says: one that is wrong would be left alone for ever
+
+
+class Code(enum.IntEnum):
+    """0 to 16 are gRPC's; 17 is the machine controller's own."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+    UNINITIALIZED = 17  # the machine is there, but not initialised
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a code means as the end of one call."""
+
+    error: type[CloudgraftError] | None  # None: it is no failure
+    why: str
+    # What it is instead when the driver says after what time to ask again. Nobody says that who does not know that
+    # nothing was done: a connection that broke says nothing.
+    if_told_when: type[CloudgraftError] | None = None
+
+
+# What holds for calls that change nothing: there is no outcome to be in doubt about, only no answer.
+_READ: Final[Mapping[Code, Meaning]] = {
+    Code.OK: Meaning(None, "it is done"),
+    Code.CANCELLED: Meaning(DeadlineError, "it was given up"),
+    Code.UNKNOWN: Meaning(InternalError, "the driver does not say what went wrong"),
+    Code.INVALID_ARGUMENT: Meaning(InvalidArgumentError, "the machine class makes no sense to the driver"),
+    Code.DEADLINE_EXCEEDED: Meaning(DeadlineError, "its cloud did not answer in time"),
+    Code.NOT_FOUND: Meaning(NotFoundError, "something that the machine class names is not there; not an empty answer"),
+    Code.ALREADY_EXISTS: Meaning(InternalError, "no answer to a question"),
+    Code.PERMISSION_DENIED: Meaning(PermissionDeniedError, "its cloud refuses"),
+    Code.RESOURCE_EXHAUSTED: Meaning(RateLimitedError, "a question uses up nothing but calls"),
+    Code.FAILED_PRECONDITION: Meaning(PreconditionError, "not possible in the present state"),
+    Code.ABORTED: Meaning(ConflictError, "another call was in the way"),
+    Code.OUT_OF_RANGE: Meaning(PreconditionError, "there are more machines of one name than the driver can tell apart"),
+    Code.UNIMPLEMENTED: Meaning(UnsupportedError, "the driver cannot do it"),
+    Code.INTERNAL: Meaning(InternalError, "a bug of the driver or its cloud"),
+    Code.UNAVAILABLE: Meaning(UnavailableError, "its cloud is away or overloaded"),
+    Code.DATA_LOSS: Meaning(InternalError, "its cloud has lost something"),
+    Code.UNAUTHENTICATED: Meaning(AuthenticationError, "its cloud does not take the credentials"),
+    Code.UNINITIALIZED: Meaning(UnavailableError, "the driver is not ready to answer"),
+}
+_CREATE: Final[Mapping[Code, Meaning]] = {
+    **_READ,
+    Code.OK: Meaning(None, "the cloud has accepted it"),
+    Code.CANCELLED: Meaning(DeadlineError, "given up in the middle: what was done by then is not known"),
+    Code.UNKNOWN: Meaning(InternalError, "the driver does not say what went wrong, nor when"),
+    Code.DEADLINE_EXCEEDED: Meaning(DeadlineError, "the cloud may still make it"),
+    Code.NOT_FOUND: Meaning(NotFoundError, "an image, a network or the like is not there; nothing was made"),
+    Code.ALREADY_EXISTS: Meaning(AlreadyExistsError, "ours of an earlier try, or a stranger: a list tells"),
+    Code.PERMISSION_DENIED: Meaning(PermissionDeniedError, "the cloud refused it"),
+    Code.RESOURCE_EXHAUSTED: Meaning(OutOfStockError, "no quota or no stock: another group may have some"),
+    Code.FAILED_PRECONDITION: Meaning(PreconditionError, "refused in the present state; nothing was made"),
+    Code.ABORTED: Meaning(DeadlineError, "another call for this machine is under way, and may well make it"),
+    Code.OUT_OF_RANGE: Meaning(AlreadyExistsError, "there is more than one machine of this name: a list tells"),
+    Code.INTERNAL: Meaning(InternalError, "a bug, before or after the machine was made"),
+    Code.UNAVAILABLE: Meaning(
+        DeadlineError, "a connection that broke, before or after the cloud was asked", if_told_when=UnavailableError
+    ),
+    Code.DATA_LOSS: Meaning(InternalError, "something was lost, perhaps after the machine was made"),
+    Code.UNAUTHENTICATED: Meaning(AuthenticationError, "the cloud does not take the credentials; nothing was made"),
+    Code.UNINITIALIZED: Meaning(None, "the machine is there, and will be ready later"),
+}
+_DELETE: Final[Mapping[Code, Meaning]] = {
+    **_READ,
+    Code.OK: Meaning(None, "the cloud has accepted it; a list shows when the machine is gone"),
+    Code.CANCELLED: Meaning(DeadlineError, "given up in the middle; a list shows whether it is gone"),
+    Code.DEADLINE_EXCEEDED: Meaning(DeadlineError, "the cloud may still delete it; a list shows"),
+    Code.INVALID_ARGUMENT: Meaning(InvalidArgumentError, "the machine's id or class makes no sense to the driver"),
+    Code.NOT_FOUND: Meaning(NotFoundError, "the machine is gone"),
+    Code.ALREADY_EXISTS: Meaning(ConflictError, "it is being deleted already"),
+    Code.RESOURCE_EXHAUSTED: Meaning(RateLimitedError, "a deletion uses up nothing but calls"),
+    Code.ABORTED: Meaning(ConflictError, "another call for this machine is under way"),
+    Code.OUT_OF_RANGE: Meaning(PreconditionError, "there is more than one machine of this name, and none is chosen"),
+    Code.UNINITIALIZED: Meaning(ConflictError, "the machine is there, and not ready to be deleted"),
+}
+_SHAPES: Final[Mapping[Code, Meaning]] = {
+    **_READ,
+    Code.UNIMPLEMENTED: Meaning(UnsupportedError, "the driver does not know; the machine class is asked"),
+}
+_PRICES: Final[Mapping[Code, Meaning]] = {
+    **_READ,
+    Code.UNIMPLEMENTED: Meaning(UnsupportedError, "the driver does not know; the group's own price holds"),
+}
+_TABLE: Final[Mapping[str, Mapping[Code, Meaning]]] = {
+    "create": _CREATE,
+    "delete": _DELETE,
+    "list": _READ,
+    "shapes": _SHAPES,
+    "prices": _PRICES,
+}
+
+
+_SOON: Final = timedelta(seconds=1)
+_LONGEST_WAIT: Final = 24 * 3600.0  # seconds
+
+
+def code_from(number: int) -> Code:
+    """The code with that number; one that nobody defined says nothing: UNKNOWN."""
+    try:
+        return Code(number)
+    except ValueError:
+        return Code.UNKNOWN
+
+
+def meaning_of(code: Code, verb: Verb) -> Meaning:
+    """The row of the table."""
+    return _TABLE[verb.value][code]
+
+
+def error_of(code: Code, message: str, verb: Verb, retry_after: timedelta | None = None) -> CloudgraftError | None:
+    """The error with which a call ended; None when it did not fail.
+
+    A create that did not fail is still one only with the machine in the answer: without it, the outcome is unknown.
+    """
+    meaning = meaning_of(code, verb)
+    if meaning.error is None:
+        return None
+    seconds = None
+    if retry_after is not None and retry_after > timedelta(0):
+        seconds = min(retry_after, _LONGEST_HEARD).total_seconds()
+    kind = meaning.error if seconds is None else meaning.if_told_when or meaning.error
+    return kind(message or f"the driver answered {code.name}: {meaning.why}", retry_after=seconds)
+
+
+def code_of(error: CloudgraftError) -> Code:
+    """The code with which a driver tells of an error of the sdk."""
+    if isinstance(error, RateLimitedError):
+        return Code.UNAVAILABLE  # it shares its status with stock and quota, but a call too many is no lack of machines
+    return Code(int(error.status))
+
+
+def retry_after_of(error: CloudgraftError) -> timedelta | None:
+    """After what time a driver asks to be called again.
+
+    Where the sdk's error says that nothing was done, some time is always told: it is how the hub gets to know that.
+    """
+    seconds = error.retry_after
+    if seconds is None or not seconds > 0:  # nor is "not a number"
+        return _SOON if isinstance(error, UnavailableError | RateLimitedError) else None
+    return timedelta(seconds=min(seconds, _LONGEST_WAIT))
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------
+
+_MARK: Final = "machine codes error:"
+_GROUPS: Final = 2  # the code and the message
+_NAMES: Final[Mapping[Code, str]] = {
+    **{code: "".join(word.capitalize() for word in code.name.split("_")) for code in Code},
+    Code.OK: "OK",
+    Code.CANCELLED: "Canceled",
+}
+_CODES: Final[Mapping[str, Code]] = {name: code for code, name in _NAMES.items()}
+
+
+def encode(code: Code, message: str) -> str:
+    """An error as the machine controller's drivers write it where there is room for text only."""
+    if _groups(message) is None:  # brackets that do not match would make the whole undecodable
+        message = message.replace("[", "(").replace("]", ")")
+    return f"{_MARK} code = [{_NAMES[code]}] message = [{message}]"
+
+
+def decode(text: str) -> tuple[Code, str]:
+    """The code and the message of such a text. Any other text is an error of which nothing else is known: UNKNOWN."""
+    start = text.find(_MARK)
+    groups = _groups(text[start + len(_MARK) :]) if start >= 0 else None
+    if groups is None or len(groups) != _GROUPS or groups[0] not in _CODES:
+        return Code.UNKNOWN, text
+    return _CODES[groups[0]], groups[1]
+
+
+def _groups(text: str) -> list[str] | None:
+    """What is between the outermost brackets, group by group; None when they do not match."""
+    groups: list[str] = []
+    depth = start = 0
+    for position, character in enumerate(text):
+        if character == "[":
+            depth += 1
+            if depth == 1:
+                start = position + 1
+        elif character == "]":
+            depth -= 1
+            if depth < 0:
+                return None
+            if depth == 0:
+                groups.append(text[start:position])
+    return groups if depth == 0 else None

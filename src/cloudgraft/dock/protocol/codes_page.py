@@ -1,0 +1,87 @@
+"""The page of the machine codes: what the table in :mod:`cloudgraft.dock.protocol.codes` says, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cloudgraft.dock.protocol.codes import Code, Meaning, encode, meaning_of
+from cloudgraft.dock.protocol.messages import Verb
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry, UnsupportedError
+
+__all__ = ["codes_page"]
+
+
+def codes_page() -> str:
+    """The whole page, in Markdown."""
+    lines = [
+        "# Machine codes",
+        "",
+        "With these codes a driver that [dials in](../how-to/let-drivers-dial-in.md) tells how a call ended. 0 to 16",
+        "are gRPC's own; 17 is one more. What a code means depends on the call, and decides whether the call is made",
+        "again, when, and what the autoscaler is told. A number that is not in the table counts as 2, UNKNOWN.",
+        "",
+        "*Nothing was made* is only believed where the driver cannot have meant anything else. After every other code",
+        "two complete lists must show that there is no such machine before it is created again.",
+        "",
+        "Drivers that speak the protocol of 2018 have room for text only. Text of this form has a code, and any other",
+        "text counts as 2, UNKNOWN:",
+        "",
+        "```text",
+        encode(Code.RESOURCE_EXHAUSTED, "no more machines of this type in zone a"),
+        "```",
+        "",
+        "The errors are those of [the one table](errors.md).",
+        "",
+    ]
+    for verb in (Verb.CREATE, Verb.DELETE, Verb.LIST, Verb.SHAPES, Verb.PRICES):
+        lines += [f"## {verb.value}", "", *_table(verb), ""]
+    return "\n".join(lines)
+
+
+def _table(verb: Verb) -> Iterator[str]:
+    is_create = verb is Verb.CREATE
+    yield "| code | it means | error | asked again |" + (" the autoscaler is told |" if is_create else "")
+    yield "|---|---|---|---|" + ("---|" if is_create else "")
+    for code in Code:
+        meaning = meaning_of(code, verb)
+        yield _row(code, meaning, meaning.error, verb)
+        if meaning.if_told_when is not None:
+            yield _row(code, meaning, meaning.if_told_when, verb, is_told_when=True)
+
+
+def _row(
+    code: Code, meaning: Meaning, error: type[CloudgraftError] | None, verb: Verb, *, is_told_when: bool = False
+) -> str:
+    label = f"{code.value} {code.name}" + (" with `retry_after`" if is_told_when else "")
+    why = "closed or overloaded, and it says until when; nothing was made" if is_told_when else meaning.why
+    name = f"`{error.__name__}`" if error is not None else "none"
+    row = f"| {label} | {why} | {name} | {_again(error, verb)} |"
+    return f"{row} {_told(error)} |" if verb is Verb.CREATE else row
+
+
+def _again(error: type[CloudgraftError] | None, verb: Verb) -> str:
+    if error is None:
+        return "no need"
+    if verb is Verb.CREATE:
+        return _create_again(error)
+    if verb is Verb.DELETE:
+        return "no need" if error is NotFoundError else _delete_again(error)
+    return "no" if error is UnsupportedError and verb is not Verb.LIST else "with the next look at the cloud"
+
+
+def _create_again(error: type[CloudgraftError]) -> str:
+    if error.retry is Retry.SETTLE_FIRST or error is AlreadyExistsError:
+        return "after lists have shown that it is not there"
+    return "after a wait" if error.retry is Retry.YES else "no: the machine has failed"
+
+
+def _delete_again(error: type[CloudgraftError]) -> str:
+    return "after a list has shown it again, and a wait" if error.retry is Retry.SETTLE_FIRST else "after a wait"
+
+
+def _told(error: type[CloudgraftError] | None) -> str:
+    if error is None:
+        return "nothing but that it is coming"
+    if error.retry is not Retry.NO or error is AlreadyExistsError:
+        return "`deadline`, class 99, if it never comes"
+    return f"`{error.slug}`, class {error.error_class.value}, at once"

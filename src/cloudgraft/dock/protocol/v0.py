@@ -1,0 +1,197 @@
+"""The protocol of 2018, between its messages and ours.
+
+A machine has one id in it, which is the providerID. A create carries nothing but the names of the machine and of its
+class: a driver makes of it what the class says. There are no codes, only texts; those that the machine controller's
+drivers write with a code in them are understood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Iterator
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cloudgraft.dock.protocol.codes import Code, decode, error_of
+from cloudgraft.dock.protocol.dialect import (
+    LONGEST_TEXT,
+    Bye,
+    Heard,
+    Introduction,
+    Malformed,
+    Reply,
+    Speech,
+    checked_key,
+    shortened,
+)
+from cloudgraft.dock.protocol.messages import DriverInfo, Operation, Result, Status, Verb
+from cloudgraft.dock.protocol.streaming_decode import LARGE, MOST_ITEMS, Turns, cut_out, entries
+from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
+from cloudgraft.wire.pb import dock_v0_pb2 as pb
+
+__all__ = ["PROTOCOL", "SpeechV0"]
+
+PROTOCOL: Final = "v0"
+REGISTER: Final = "register"
+UNREGISTER: Final = "unregister"
+FIRST_NUMBER: Final = 1
+LAST_NUMBER: Final = 2**31 - 1  # they are int32
+_LIST, _ERROR = pb.DriverSide.listResp.LIST_FIELD_NUMBER, pb.DriverSide.listResp.ERROR_FIELD_NUMBER
+_ANSWERS: Final = {Verb.CREATE: "createresponse", Verb.DELETE: "deleteresponse", Verb.LIST: "listresponse"}
+
+
+class SpeechV0(Speech):
+    """Server first; no heartbeat, no cancel, no acknowledgement: silence says nothing here."""
+
+    protocol = PROTOCOL
+
+    def greeting(self) -> bytes:
+        """Asks the driver to register."""
+        return pb.MCMside(operationID=1, operationType=REGISTER).SerializeToString()
+
+    def introduction(self, data: bytes) -> Introduction:
+        """By its payload alone: as in 2018, the number and the type of this one reply do not matter."""
+        message = _parsed(data) if len(data) <= LARGE else None
+        if message is None or message.WhichOneof("response") != "registerResp":
+            raise InvalidArgumentError("the first message of a driver must be the answer to register: registerResp")
+        said = message.registerResp
+        if not said.version:
+            raise InvalidArgumentError("the driver does not say its version: without it nobody can find it")
+        api_version = f"{said.group}/{said.version}" if said.group else said.version
+        return Introduction(
+            info=DriverInfo(key=checked_key(said.kind, api_version), protocol=PROTOCOL, name=said.name[:100])
+        )
+
+    def numbers(self) -> Iterator[int]:
+        """From 1, as far as an int32 goes, and from 1 again."""
+        yield from range(FIRST_NUMBER, LAST_NUMBER + 1)
+        for _ in itertools.count():
+            yield from range(1, LAST_NUMBER + 1)
+
+    def operation(self, number: int, operation: Operation, info: DriverInfo) -> bytes:
+        """What 2018 had words for: create, delete, list."""
+        if operation.verb not in _ANSWERS:
+            raise UnsupportedError(f"a driver of {PROTOCOL} cannot be asked for {operation.verb.value}")
+        message = pb.MCMside(operationID=number, operationType=operation.verb.value)
+        params = message.operationparams
+        params.machineClassMetaData.name = operation.class_ref.name
+        params.machineClassMetaData.revision = max(0, min(operation.class_ref.revision, LAST_NUMBER))
+        if operation.verb is Verb.CREATE:
+            params.machineName = operation.spec.name if operation.spec else ""
+        if operation.verb is Verb.DELETE:
+            params.machineID = operation.machine.machine_id if operation.machine else ""
+        _check(operation, params)
+        return message.SerializeToString()
+
+    def hear(self, data: bytes) -> Heard:
+        """An answer by its number; its type is an echo, and not looked at."""
+        if len(data) > LARGE:
+            return _heard_large(memoryview(data))
+        message = _parsed(data)
+        if message is None:
+            return Malformed("it is not a DriverSide")
+        if message.operationType == UNREGISTER and message.WhichOneof("response") is None:
+            return Bye(at_once=True)
+        if message.WhichOneof("response") == "registerResp":
+            return Malformed("it registers a second time on one connection")
+        return Reply(message.operationID, message)
+
+    def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
+        """An answer of the kind that was asked for."""
+        message: pb.DriverSide = reply.message
+        given, wanted = message.WhichOneof("response"), _ANSWERS[operation.verb]
+        if given != wanted:
+            raise InternalError(
+                f"the driver answers {operation.verb.value} with {given or 'nothing'}: whether it was done is unknown"
+            )
+        if operation.verb is Verb.LIST:
+            return _listed(message.listresponse, reply.content or memoryview(b""))
+        if operation.verb is Verb.DELETE:
+            return Result(status=_status(message.deleteresponse.error))
+        return _created(message.createresponse, operation)
+
+
+def _parsed(data: bytes) -> pb.DriverSide | None:
+    try:
+        return pb.DriverSide.FromString(data)
+    except DecodeError:
+        return None
+
+
+def _heard_large(data: memoryview) -> Heard:
+    """Nothing is so long but a list; it is looked into later, little by little."""
+    try:
+        rest, content = cut_out(data, pb.DriverSide.LISTRESPONSE_FIELD_NUMBER)
+        message = pb.DriverSide.FromString(rest)
+    except DecodeError:
+        return Malformed(f"{len(data)} bytes are no list")
+    return Reply(message.operationID, message, content)
+
+
+def _check(operation: Operation, params: pb.MCMside.operationParams) -> None:
+    """Empty ids and names mean "all" or nothing in 2018: they are never sent by mistake."""
+    if operation.verb is Verb.CREATE and not params.machineName:
+        raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
+    if operation.verb is Verb.DELETE and not params.machineID:
+        raise InvalidArgumentError("a machine without machine_id cannot be deleted")
+
+
+def _status(error: str) -> Status:
+    if not error:
+        return Status()
+    code, text = decode(error)
+    return Status(code=code, message=shortened(text))
+
+
+def _created(response: pb.DriverSide.createResp, operation: Operation) -> Result:
+    status = _status(response.error)
+    failed = error_of(status.code, status.message, Verb.CREATE) is not None
+    if not response.providerID:
+        if not failed:
+            raise InternalError("the driver says that it created a machine, but not which: it sends no providerID")
+        return Result(status=status)
+    machine = Machine(
+        name=operation.spec.name if operation.spec else "",
+        machine_id=response.providerID,
+        provider_id=response.providerID,
+        addresses=(response.nodename,) if response.nodename else (),
+    )
+    return Result(status=status, answer=machine)
+
+
+async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Result:
+    """``content`` is the response's own, where it is so long that it was cut out. Others have their turn meanwhile."""
+    status, machines, turns = _status(response.error), list[Machine](), Turns()
+    try:
+        if status.code is Code.OK:
+            for message in response.list:
+                _add(machines, message)
+                if turns.is_over(()):
+                    await asyncio.sleep(0)
+        for number, entry in entries(content, _LIST, _ERROR):
+            if number == _ERROR:
+                status = _status(str(entry[: 4 * LONGEST_TEXT], "utf-8", "replace"))
+            elif status.code is Code.OK:
+                _add(machines, pb.DriverSide.machine.FromString(bytes(entry)))
+            if turns.is_over(entry):
+                await asyncio.sleep(0)
+    except DecodeError:
+        raise InternalError("the driver's list cannot be read to its end") from None
+    if status.code is not Code.OK:
+        return Result(status=status)  # whatever machines are in it: half a list is none
+    return Result(status=status, answer=machines)
+
+
+def _add(machines: list[Machine], message: pb.DriverSide.machine) -> None:
+    if len(machines) >= MOST_ITEMS:
+        raise InternalError(f"the driver lists more than {MOST_ITEMS} machines: nobody can have so many")
+    machines.append(_machine(message))
+
+
+def _machine(message: pb.DriverSide.machine) -> Machine:
+    if not message.machineID:
+        raise InternalError(f"the driver lists the machine {message.machineName!r} without an id")
+    return Machine(name=message.machineName, machine_id=message.machineID, provider_id=message.machineID)

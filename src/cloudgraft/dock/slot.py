@@ -1,0 +1,169 @@
+"""One key and one machine class of a dock, in this process or elsewhere: what a cloud of the engine is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from cloudgraft.dock.classes.shapes import shape_of
+from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation, Verb
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import InternalError, NotFoundError, PreconditionError, UnavailableError, UnsupportedError
+
+__all__ = ["Berth", "Calls", "Classes", "HubBerth"]
+
+T = TypeVar("T")
+_WITHOUT_USER_DATA: Final = "v0"
+_SLICE: Final = 5000  # of a long answer, looked at in a row before others have their turn
+
+
+class Calls(Protocol):
+    """What is needed of a hub."""
+
+    async def call(self, key: Key, operation: Operation) -> Answer:
+        """Has the key's driver do it; raises CloudgraftError."""
+
+    def info(self, key: Key) -> DriverInfo | None:
+        """What the connected driver says of itself; None when there is none."""
+
+
+class Classes(Protocol):
+    """What is needed of a store of machine classes."""
+
+    def ref(self, name: str, key: Key) -> ClassRef:
+        """The class as it is now; raises NotFoundError."""
+
+    def get(self, name: str, key: Key) -> MachineClass:
+        """The class itself; raises NotFoundError."""
+
+    def check_create(self, name: str, key: Key) -> None:
+        """Whether a machine may be made of it; raises NotFoundError or PreconditionError."""
+
+
+class Berth(ABC):
+    """The calls to whatever driver is connected under one key, for one machine class."""
+
+    name: str
+
+    @abstractmethod
+    async def traits(self) -> DriverTraits | None:
+        """What the driver declares; None when it declares nothing. Raises UnavailableError when it is away."""
+
+    @abstractmethod
+    async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
+        """As :meth:`cloudgraft.sdk.Driver.create`."""
+
+    @abstractmethod
+    async def delete(self, machine: Machine, within: timedelta) -> None:
+        """As :meth:`cloudgraft.sdk.Driver.delete`."""
+
+    @abstractmethod
+    async def list(self, within: timedelta) -> Sequence[Machine]:
+        """As :meth:`cloudgraft.sdk.Driver.list`."""
+
+    @abstractmethod
+    async def shapes(self, within: timedelta) -> Sequence[Shape]:
+        """As :meth:`cloudgraft.sdk.Driver.shapes`; the machine class tells where the driver does not know."""
+
+    @abstractmethod
+    async def prices(self, within: timedelta) -> Sequence[Price]:
+        """As :meth:`cloudgraft.sdk.Driver.prices`."""
+
+    async def open(self) -> None:
+        """Called once before the first call."""
+
+    async def close(self) -> None:
+        """Called once after the last call."""
+
+
+class HubBerth(Berth):
+    """In this process."""
+
+    def __init__(self, hub: Calls, classes: Classes | None, key: Key, machine_class: str) -> None:
+        self.name = f"the driver of {key}"
+        self._hub = hub
+        self._classes = classes
+        self._key = key
+        self._class = machine_class
+
+    async def traits(self) -> DriverTraits | None:
+        """From the driver's hello."""
+        info = self._hub.info(self._key)
+        if info is None:
+            raise UnavailableError(f"{self.name} is not connected")
+        return info.traits
+
+    async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
+        """A machine of another name is not the one that was asked for; one without a name is."""
+        info = self._hub.info(self._key)
+        if spec.user_data and info is not None and info.protocol == _WITHOUT_USER_DATA:
+            raise PreconditionError(
+                f"{self.name} speaks the protocol of 2018, in which a machine cannot be given user data: put it into "
+                "the secret of the machine class, and leave `join` out for this group"
+            )
+        answer = await self._call(Verb.CREATE, within, spec=spec)
+        if not isinstance(answer, Machine) or not answer.machine_id:
+            raise InternalError(f"{self.name} says that it made {spec.name!r}, and not what; a list will tell")
+        if answer.name not in ("", spec.name):
+            raise InternalError(f"{self.name} was asked for {spec.name!r} and answered with {answer.name!r}")
+        return replace(answer, name=spec.name)
+
+    async def delete(self, machine: Machine, within: timedelta) -> None:
+        """Nothing is expected but that it ends well."""
+        await self._call(Verb.DELETE, within, machine=machine)
+
+    async def list(self, within: timedelta) -> Sequence[Machine]:
+        """All machines of the class."""
+        return await self._checked(await self._call(Verb.LIST, within), Machine)
+
+    async def shapes(self, within: timedelta) -> Sequence[Shape]:
+        """The driver's, else that of the class."""
+        try:
+            return await self._checked(await self._call(Verb.SHAPES, within), Shape)
+        except UnsupportedError:
+            machine_class = self._known_class()
+            if machine_class is None:
+                raise
+            return (shape_of(machine_class),)
+
+    async def prices(self, within: timedelta) -> Sequence[Price]:
+        """The driver's."""
+        return await self._checked(await self._call(Verb.PRICES, within), Price)
+
+    async def _call(self, verb: Verb, within: timedelta, **about: Any) -> Answer:
+        return await self._hub.call(
+            self._key, Operation(verb=verb, class_ref=self._class_ref(verb), timeout=within, **about)
+        )
+
+    def _class_ref(self, verb: Verb) -> ClassRef:
+        if self._classes is None:
+            return ClassRef(name=self._class)
+        if verb is Verb.CREATE:
+            self._classes.check_create(self._class, self._key)
+        try:
+            return self._classes.ref(self._class, self._key)
+        except NotFoundError:
+            if verb is Verb.CREATE:
+                raise
+            return ClassRef(name=self._class)  # machines of a class that is gone are still to be listed and deleted
+
+    def _known_class(self) -> MachineClass | None:
+        if self._classes is None:
+            return None
+        try:
+            return self._classes.get(self._class, self._key)
+        except NotFoundError:
+            return None
+
+    async def _checked(self, answer: Answer, kind: type[T]) -> Sequence[T]:
+        if not isinstance(answer, Sequence):
+            raise InternalError(f"{self.name} answered with {type(answer).__name__} where a list was asked for")
+        for start in range(0, len(answer), _SLICE):
+            if not all(isinstance(item, kind) for item in answer[start : start + _SLICE]):
+                raise InternalError(f"{self.name} answered with a list that is not one of {kind.__name__}")
+            await asyncio.sleep(0)
+        return cast("Sequence[T]", answer)

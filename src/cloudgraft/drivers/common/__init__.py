@@ -1,0 +1,1 @@
+"""What several drivers share: error tables, JSON, limits on libraries, secrets in files."""

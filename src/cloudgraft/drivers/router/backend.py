@@ -1,0 +1,246 @@
+"""One cloud of a router: its driver, whether it can be reached, and what it refused lately."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from cloudgraft.drivers.router.failures import hinted, put_off
+from cloudgraft.drivers.router.traits import create_limit
+from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, PartialList, Price, Shape
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+)
+from cloudgraft.sdk.list_budget import ListBudget, current_budget
+
+__all__ = ["Backend", "Cloud"]
+
+log = logging.getLogger("cloudgraft.drivers.router")
+
+T = TypeVar("T")
+_LEAST_PATIENCE: Final = 5.0  # seconds for a list of a cloud that did not answer the last time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloud:
+    """Another cloud of the configuration, for a router to use."""
+
+    make: Callable[[], Driver]
+    takes: frozenset[str] = frozenset()  # of `labels` and `taints`: what its driver puts on nodes itself
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a cloud has told of what it offers; it counts until it tells something else."""
+
+    shapes: Mapping[str, Shape] | None = None  # None: it has not told yet; empty: it cannot tell
+    prices: Mapping[str, Price] | None = None
+
+
+class Backend:
+    """Makes the calls of one cloud, and remembers how they went."""
+
+    def __init__(
+        self, name: str, cloud: Cloud, *, list_timeout: timedelta, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = name
+        self.takes = cloud.takes
+        self.driver = cloud.make()
+        self.away = ""  # why it cannot be reached, from how its latest list went
+        self.told = _Told()
+        self._list_timeout = list_timeout.total_seconds()
+        self._clock = clock
+        self._took: float | None = None  # seconds, for the latest list that worked
+        self._refused: dict[str, float] = {}  # by shape: asked after the others until then
+        # By call: until when it asked to be left alone, and in which words. Nobody else would remember it, for the
+        # router's own list works as long as one of its clouds does.
+        self._left_alone: dict[str, tuple[float, CloudgraftError]] = {}
+        self._starting = asyncio.Lock()
+        self._is_started = False
+
+    @property
+    def prefix(self) -> str:
+        """How the ids of its machines begin."""
+        return f"{self.name}/"
+
+    @property
+    def is_started(self) -> bool:
+        """Whether its driver is ready, so that what it declares is what holds."""
+        return self._is_started
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether it has listed its machines since the start."""
+        return self._took is not None
+
+    def is_cooling(self, shape: str) -> bool:
+        """Whether it refused this shape a moment ago."""
+        return self._refused.get(shape, 0.0) > self._clock()
+
+    def cool_down(self, shape: str, seconds: float) -> None:
+        """It refused this shape, or did not answer; with 0 seconds, it did what it was asked for."""
+        self._refused[shape] = self._clock() + seconds
+
+    async def start(self) -> None:
+        """Starts its driver, unless that is done. A cloud that was away may be started by any later call."""
+        async with self._starting:
+            if not self._is_started:
+                await self._limited("start", self._list_timeout, self.driver.start)
+                self._is_started = True
+
+    async def close(self) -> None:
+        """Closes its driver, and leaves one that does not close."""
+        try:
+            await contained(self.driver.close())
+        except Exception as error:  # noqa: BLE001 - the others are closed all the same
+            log.warning("a backend did not close", extra={"cloud": self.name, "error": type(error).__name__})
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Asks for a machine; when the cloud does not answer in its time, the outcome is unknown.
+
+        What wants fewer calls is not asked again, for whichever machine, before its time is over.
+        """
+        if (refusal := self._still("create")) is not None:
+            raise refusal
+        await self.start()
+        seconds = create_limit(self.driver.traits).total_seconds()
+        try:
+            return self.shown(await self._limited("create", seconds, lambda: self.driver.create(spec)))
+        except RateLimitedError as error:
+            self._leave_alone("create", error)
+            raise
+
+    async def delete(self, machine: Machine) -> None:
+        """Asks for the deletion of a machine that was shown by this backend."""
+        await self.start()
+        await self.driver.delete(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)))
+
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Marks a machine that was shown by this backend."""
+        await self.start()
+        await self.driver.mark(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)), tags)
+
+    async def list(self) -> Sequence[Machine] | CloudgraftError:
+        """All its machines, with its own ids; or why it cannot be reached, or will not be before its time."""
+        if (refusal := self._still("list")) is not None:
+            return refusal
+        began = self._clock()
+        try:
+            await self.start()
+            machines = _checked(self.name, await self._budgeted("list", self.driver.list))
+        except CloudgraftError as error:
+            if not self.away:
+                log.warning("a backend is away", extra={"cloud": self.name, "error": error.message})
+            self.away = error.message
+            self._leave_alone("list", error)
+            return error
+        if self.away:
+            log.info("a backend answers again", extra={"cloud": self.name})
+        self.away, self._took = "", self._clock() - began
+        return machines
+
+    def complete_for(self, machines: Sequence[Machine]) -> Sequence[str]:
+        """What this list of its machines is complete for, in the router's ids."""
+        if isinstance(machines, PartialList):
+            return [f"{self.prefix}{beginning}" for beginning in machines.complete_for]
+        return [self.prefix]
+
+    async def shapes(self) -> Mapping[str, Shape]:
+        """What it offers; what it told before, when it cannot be asked. Raises when it has never told."""
+        self.told.shapes = await self._asked("shapes", self.driver.shapes, lambda s: s.name, self.told.shapes)
+        return self.told.shapes
+
+    async def prices(self) -> Mapping[str, Price]:
+        """The same for prices."""
+        self.told.prices = await self._asked("prices", self.driver.prices, lambda p: p.shape, self.told.prices)
+        return self.told.prices
+
+    def shown(self, machine: Machine) -> Machine:
+        """A machine as the router shows it: its id says in which cloud it is."""
+        if not machine.machine_id:
+            raise _no_machines(self.name, "a machine without a machine_id")
+        return replace(machine, machine_id=f"{self.prefix}{machine.machine_id}")
+
+    async def _asked(
+        self,
+        verb: str,
+        call: Callable[[], Awaitable[Sequence[T]]],
+        key: Callable[[T], str],
+        known: Mapping[str, T] | None,
+    ) -> Mapping[str, T]:
+        try:
+            await self.start()
+            answer = await self._budgeted(verb, call)
+        except UnsupportedError:
+            return {}
+        except CloudgraftError as error:
+            if known is not None:
+                return known
+            raise UnavailableError(f"cloud {self.name} has not told yet what it offers: {error.message}") from error
+        return {key(one): one for one in answer}
+
+    def _leave_alone(self, verb: str, error: CloudgraftError) -> None:
+        # Without its traceback: that holds what was read of a list that was too long.
+        self._left_alone[verb] = (self._clock() + (hinted(error) or 0.0), error.with_traceback(None))
+
+    def _still(self, verb: str) -> CloudgraftError | None:
+        """What it said when it asked to be left alone, if it still wants to be."""
+        if verb not in self._left_alone:
+            return None
+        until, error = self._left_alone[verb]
+        seconds = until - self._clock()
+        return put_off(error, seconds) if seconds > 0 else None
+
+    def _patience(self) -> float:
+        """A cloud that did not answer the last time does not hold up the others for long again."""
+        if not self.away or self._took is None:
+            return self._list_timeout
+        return min(self._list_timeout, max(_LEAST_PATIENCE, 2 * self._took))
+
+    async def _budgeted(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+        """A list within bounds of its own: one backend's list without end must not use up those of the others."""
+        whole, seconds = current_budget(), self._patience()
+        budget = ListBudget(machines=whole.machines, size=whole.size, seconds=seconds)
+        return await budget.limited(self._limited(verb, seconds, call))
+
+    async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+        """The call's result, or a CloudgraftError: an outcome that nobody knows is never taken for a refusal."""
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await contained(call())
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                raise DeadlineError(f"cloud {self.name} did not answer {verb} within {seconds:g} s") from error
+            log.exception("a driver raised an unexpected exception", extra={"cloud": self.name, "call": verb})
+            raise InternalError(
+                f"the driver of cloud {self.name} failed in {verb} with {type(error).__name__}; the log has the details"
+            ) from error
+
+
+def _checked(cloud: str, answer: object) -> Sequence[Machine]:
+    """A cloud's list, when it is one: the nonsense of one cloud must not cost the lists of the others (law 6)."""
+    if not isinstance(answer, Sequence):
+        raise _no_machines(cloud, type(answer).__name__)
+    for one in answer:
+        if not isinstance(one, Machine) or not one.machine_id:
+            what = "a machine without a machine_id" if isinstance(one, Machine) else type(one).__name__
+            raise _no_machines(cloud, what)
+    return answer
+
+
+def _no_machines(cloud: str, what: str) -> InternalError:
+    return InternalError(f"the driver of cloud {cloud} answered with {what}")

@@ -1,0 +1,209 @@
+"""The driver ``router``: several clouds behind one node group, asked in order or by price.
+
+**One machine per intent (law 3).** Within one create the next cloud is asked only after the one before has said for
+certain that nothing was done (:mod:`cloudgraft.drivers.router.failures`). A time-out, a broken connection or a bug ends
+the create with that error: the machine may exist, and only a list can tell. Between two creates of one name nothing is
+remembered here, because a crash would lose it, and no cloud's token binds another. So the router declares that its
+create is not idempotent, and the engine does what that takes: it waits until a call that it gave up must be over, lists
+all clouds, and calls again only when two lists do not have the name. Should two clouds have made a machine for one
+intent all the same, both are in the list under one name, and the engine keeps one and deletes the other.
+
+**A cloud that is away.** Its machines cannot be listed, and those of the others must be. The list then says what it is
+complete for (:class:`~cloudgraft.sdk.driver.PartialList`): the engine keeps what it knows of machines in the cloud that
+is away, believes the list for all others, and waits with what may be in either, a create whose outcome is unknown. The
+cloud is not asked for machines until it lists again. The same holds for a cloud that is no longer in the
+configuration: what was made there is neither forgotten nor touched. Only when no cloud answers does the list fail.
+
+**Ids.** A machine's id is the name of its cloud, a slash, and its id there. Its providerID is its cloud's own.
+
+**Sharing.** The same clouds may serve groups of their own: a machine is known by its name and its id in the journal,
+whichever of them lists it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from cloudgraft.drivers.router.backend import Backend, Cloud
+from cloudgraft.drivers.router.catalog import RouterCatalog
+from cloudgraft.drivers.router.failures import hinted, located, may_pass_on, refused_by_all
+from cloudgraft.drivers.router.options import BackendOptions, MachineSettings, RouterOptions
+from cloudgraft.drivers.router.share import SharedDriver
+from cloudgraft.drivers.router.traits import check_alike, combined
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, PartialList, Price, Shape
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, Retry, UnavailableError
+
+__all__ = ["RouterDriver", "drivers_within"]
+
+log = logging.getLogger("cloudgraft.drivers.router")
+
+_SLICE: Final = 500  # machines put into the list before others get their turn on the event loop
+
+
+class RouterDriver(Driver):
+    """Several clouds of this file as one: the first that has room makes the machine."""
+
+    Options = RouterOptions
+    MachineSettings = MachineSettings
+
+    def __init__(self, options: RouterOptions, clouds: Mapping[str, Cloud]) -> None:
+        """``clouds`` are the other clouds of the configuration, by name."""
+        missing = [name for name in options.clouds if name not in clouds]
+        if missing:
+            raise InvalidArgumentError(f"there is no cloud {missing[0]} for the router to use")
+        self._options = options
+        self._backends = {
+            name: Backend(name, clouds[name], list_timeout=options.list_timeout) for name in options.clouds
+        }
+        self._catalog = RouterCatalog(options, self._backends)
+
+    @property
+    def traits(self) -> DriverTraits:  # type: ignore[override]  # as those of the backends, which may be remote
+        """What holds in all of its clouds."""
+        listed = (backend.driver.traits for backend in self._backends.values() if backend.has_listed)
+        return combined(tuple(backend.driver.traits for backend in self._backends.values()), tuple(listed))
+
+    def used(self) -> Sequence[Driver]:
+        """The drivers of its clouds."""
+        return [backend.driver for backend in self._backends.values()]
+
+    async def start(self) -> None:
+        """Starts the drivers. A cloud that is away is started by a later call."""
+        ended = await asyncio.gather(*(self._start(backend) for backend in self._backends.values()))
+        errors = {name: error for name, error in zip(self._backends, ended, strict=True) if error is not None}
+        if len(errors) == len(self._backends):
+            raise refused_by_all(errors)
+        self._check()
+
+    async def close(self) -> None:
+        """Closes the drivers."""
+        await asyncio.gather(*(backend.close() for backend in self._backends.values()))
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Asks one cloud after the other, until one accepts, or does not say for certain that it did nothing."""
+        self._check()
+        shape = str(spec.settings.get("shape", ""))
+        refusals: dict[str, CloudgraftError] = {}
+        for options in self._in_turn(shape):
+            backend = self._backends[options.cloud]
+            if backend.away:
+                refusals[backend.name] = UnavailableError(f"is away: {backend.away}")
+                continue
+            try:
+                machine = await backend.create(_for(options, backend, spec))
+            except CloudgraftError as error:
+                if may_pass_on(error):
+                    self._passed_over(backend, shape, error)
+                    refusals[backend.name] = error
+                    continue
+                if error.retry is Retry.SETTLE_FIRST:
+                    backend.cool_down(shape, self._options.cool_down.total_seconds())
+                raise located(error, backend.name) from error
+            else:
+                backend.cool_down(shape, 0.0)
+                return machine
+        raise refused_by_all(refusals)
+
+    async def delete(self, machine: Machine) -> None:
+        """Asks the cloud that the machine is in."""
+        backend = self._backend_of(machine)
+        try:
+            await backend.delete(machine)
+        except CloudgraftError as error:
+            raise located(error, backend.name) from error
+
+    async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
+        """Asks the cloud that the machine is in, if that can do it."""
+        backend = self._backend_of(machine)
+        try:
+            await backend.mark(machine, tags)
+        except CloudgraftError as error:
+            raise located(error, backend.name) from error
+
+    async def list(self) -> Sequence[Machine]:
+        """The machines of all clouds that answer, and what that is complete for; raises when none of them does."""
+        ended = await asyncio.gather(*(backend.list() for backend in self._backends.values()))
+        self._check()
+        machines: list[Machine] = []
+        complete_for: list[str] = []
+        is_whole = True
+        errors: dict[str, CloudgraftError] = {}
+        for backend, found in zip(self._backends.values(), ended, strict=True):
+            if isinstance(found, CloudgraftError):
+                errors[backend.name] = found
+                continue
+            complete_for += backend.complete_for(found)
+            is_whole &= not isinstance(found, PartialList) or found.is_whole
+            for start in range(0, len(found), _SLICE):
+                machines += map(backend.shown, found[start : start + _SLICE])
+                await asyncio.sleep(0)
+        if len(errors) == len(self._backends):
+            raise refused_by_all(errors)
+        return PartialList(machines, complete_for=complete_for, is_whole=is_whole and not errors)
+
+    async def shapes(self) -> Sequence[Shape]:
+        """The router's own shapes, each with what it is in every cloud."""
+        return await self._catalog.shapes()
+
+    async def prices(self) -> Sequence[Price]:
+        """What each of them costs in the dearest of its clouds."""
+        return await self._catalog.prices()
+
+    def _backend_of(self, machine: Machine) -> Backend:
+        name, slash, _ = machine.machine_id.partition("/")
+        if not slash:
+            raise InvalidArgumentError(f"{machine.machine_id!r} is no id of a router: those are like cloud/id")
+        backend = self._backends.get(name)
+        if backend is None:
+            # Not NotFoundError: that would say that it is gone.
+            raise PreconditionError(
+                f"machine {machine.machine_id} is in a cloud that this router does not use any more; put it back into "
+                "the configuration until its machines are gone"
+            )
+        return backend
+
+    def _check(self) -> None:
+        """Refuses clouds that do not go together, as soon as it is known of each what it declares."""
+        known = {name: backend.driver.traits for name, backend in self._backends.items() if backend.is_started}
+        if known:
+            check_alike(known)
+
+    async def _start(self, backend: Backend) -> CloudgraftError | None:
+        try:
+            await backend.start()
+        except CloudgraftError as error:
+            return error
+        return None
+
+    def _in_turn(self, shape: str) -> Sequence[BackendOptions]:
+        """Those that refused this shape a moment ago are asked after the others."""
+        ordered = self._catalog.ordered(shape)
+        return sorted(ordered, key=lambda options: self._backends[options.cloud].is_cooling(shape))
+
+    def _passed_over(self, backend: Backend, shape: str, error: CloudgraftError) -> None:
+        if not backend.is_cooling(shape):
+            log.warning(
+                "a backend is passed over", extra={"cloud": backend.name, "shape": shape, "error": error.message}
+            )
+        backend.cool_down(shape, max(hinted(error) or 0.0, self._options.cool_down.total_seconds()))
+
+
+def drivers_within(driver: Driver) -> Iterator[Driver]:
+    """The drivers that make the calls in the end: those of a router, the one that is shared, or the driver itself."""
+    if isinstance(driver, RouterDriver):
+        for used in driver.used():
+            yield from drivers_within(used)
+    elif isinstance(driver, SharedDriver):
+        yield driver.inner
+    else:
+        yield driver
+
+
+def _for(options: BackendOptions, backend: Backend, spec: MachineSpec) -> MachineSpec:
+    """The machine as this cloud is asked for it: with its own section, and what the group's nodes are to have."""
+    given = {key: spec.settings[key] for key in sorted(backend.takes) if key in spec.settings}
+    return replace(spec, settings={**given, **options.machine})

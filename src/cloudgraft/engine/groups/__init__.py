@@ -1,0 +1,1 @@
+"""Node groups, from the configuration to what the autoscaler is served."""

@@ -1,0 +1,174 @@
+"""What a new node of a group will look like, before the first one exists: declaration over real nodes over shape. Pure.
+
+Capacity comes from the driver's shape, and from the declaration where that says something else. Allocatable is what a
+kubelet would report: capacity less what is reserved for system and kubelet, less what hard eviction keeps free, less
+huge pages as far as memory is concerned, and never less than nothing.
+
+Where nodes of the group have really joined, what they have counts instead of all that is computed or that the shape
+says, but not instead of what is declared: :mod:`cloudgraft.engine.nodes.node_facts`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+
+from cloudgraft.engine.nodes.node_facts import Facts
+from cloudgraft.sdk.driver import Shape
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.types import NodeTemplate, Taint
+
+__all__ = ["TemplateDeclaration", "build_template", "expected_labels", "given_labels"]
+
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+
+DEFAULT_PODS = Quantity(110)  # a kubelet's own
+_NOTHING = Quantity(0)
+_PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+Resources = Mapping[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateDeclaration:
+    """What the configuration says of a group's nodes. Everything has a default that suits most."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
+    capacity: Resources = field(default_factory=dict)  # over the shape's
+    allocatable: Resources = field(default_factory=dict)  # over what is computed
+    reserved: Resources = field(default_factory=dict)  # kube-reserved and system-reserved together
+    # Hard eviction thresholds as a kubelet takes them: a quantity, or a percentage of the capacity.
+    eviction_memory: str = "100Mi"
+    eviction_nodefs: str = "10%"
+
+
+def build_template(
+    declaration: TemplateDeclaration,
+    shape: Shape | None = None,
+    *,
+    zone: str = "",
+    region: str = "",
+    facts: Facts | None = None,
+) -> NodeTemplate:
+    """The complete template; raises InvalidArgumentError that names the key to set when no pod could ever fit (R68).
+
+    There is no label that would only tell groups apart, because equal groups are to be balanced (R72), and neither
+    name nor providerID: the autoscaler puts in its own (R70).
+    """
+    real = facts or Facts()
+    expected = {"pods": DEFAULT_PODS, **(shape.capacity if shape else {})} if not real.is_settled else {}
+    capacity = {**expected, **real.capacity, **declaration.capacity}
+    computed = _allocatable(capacity, declaration)
+    allocatable = {**computed, **_real_allocatable(real, declaration), **declaration.allocatable}
+    _check(capacity, allocatable)
+    return NodeTemplate(
+        labels=_labels(declaration, shape, zone, region, real),
+        annotations=dict(declaration.annotations),
+        taints=_taints(declaration, shape, real),
+        capacity=capacity,
+        allocatable=allocatable,
+    )
+
+
+def given_labels(
+    declaration: TemplateDeclaration, shape: Shape | None = None, *, zone: str = "", region: str = ""
+) -> dict[str, str]:
+    """R69: those that nodes are to have, whether or not one has joined yet."""
+    return _labels(declaration, shape, zone, region, Facts())
+
+
+def _labels(
+    declaration: TemplateDeclaration, shape: Shape | None, zone: str, region: str, real: Facts
+) -> dict[str, str]:
+    """R69: those that a kubelet and a cloud put on a node, then the shape's, then real nodes', then the group's own."""
+    labels = {} if real.is_settled else expected_labels(shape)
+    labels.update(real.labels)
+    labels.update({key: value for key, value in ((ZONE, zone), (REGION, region)) if value})
+    return {**labels, **declaration.labels}
+
+
+def expected_labels(shape: Shape | None) -> dict[str, str]:
+    """R69: those that a kubelet and a cloud put on a node of this shape by themselves."""
+    labels = {ARCH: "amd64", OS: "linux"}
+    # No node can carry any other name as a label; nor one that its cloud does not know it by.
+    if shape and not shape.variants and _LABEL_VALUE.fullmatch(shape.name):
+        labels[INSTANCE_TYPE] = shape.name
+    labels.update(shape.labels if shape else {})
+    return labels
+
+
+def _taints(declaration: TemplateDeclaration, shape: Shape | None, real: Facts) -> tuple[Taint, ...]:
+    """A node has one taint for each key and effect: the declared one, else that of real nodes, else the shape's."""
+    expected = () if shape is None or real.is_settled else shape.taints
+    found: dict[tuple[str, str], Taint] = {}
+    for taint in (*declaration.taints, *real.taints, *expected):
+        found.setdefault((taint.key, taint.effect), taint)
+    return tuple(found.values())
+
+
+def _real_allocatable(real: Facts, declaration: TemplateDeclaration) -> dict[str, Quantity]:
+    """What nodes were seen to have left for pods, where nothing is declared that it would have to be computed from."""
+    said = {*declaration.capacity, *declaration.reserved}
+    return {name: amount for name, amount in real.allocatable.items() if name not in said}
+
+
+def _allocatable(capacity: Resources, declaration: TemplateDeclaration) -> dict[str, Quantity]:
+    """As the kubelet computes it."""
+    kept_free = {"memory": declaration.eviction_memory, "ephemeral-storage": declaration.eviction_nodefs}
+    allocatable = {}
+    for name, amount in capacity.items():
+        eviction = _threshold(kept_free[name], amount) if name in kept_free else _NOTHING
+        allocatable[name] = _less(amount, declaration.reserved.get(name, _NOTHING) + eviction)
+    for name, amount in capacity.items():
+        if name.startswith("hugepages-") and "memory" in allocatable:  # taken from memory when the node boots
+            allocatable["memory"] = _less(allocatable["memory"], amount)
+    return allocatable
+
+
+def _less(amount: Quantity, other: Quantity) -> Quantity:
+    return max(amount - other, _NOTHING)
+
+
+def _threshold(text: str, capacity: Quantity) -> Quantity:
+    share = _PERCENTAGE.fullmatch(text)
+    if share is None:
+        try:
+            return Quantity(text)
+        except InvalidQuantityError:
+            raise InvalidArgumentError(
+                f"the eviction threshold {text!r} is neither a quantity nor a percentage, such as 100Mi or 10%"
+            ) from None
+    return Quantity(int(capacity.value * Fraction(Decimal(share[1])) / 100))
+
+
+def _check(capacity: Resources, allocatable: Resources) -> None:
+    """R68: without cpu, memory and pods nothing ever fits, and the autoscaler divides by the first two."""
+    problems = [
+        f"it has no {name}: set template.capacity.{name}, or machine.shape to a machine type whose {name} is known"
+        for name in ("cpu", "memory", "pods")
+        if capacity.get(name, _NOTHING) <= _NOTHING
+    ]
+    problems += [
+        f"nothing of its {name} ({capacity[name]}) is left for pods: lower template.reserved.{name}"
+        + (" or template.evictionHard" if name == "memory" else "")
+        for name in ("cpu", "memory", "pods")
+        if capacity.get(name, _NOTHING) > _NOTHING >= allocatable[name]
+    ]
+    problems += [
+        f"template.allocatable.{name} is {amount}, more than the capacity of {capacity.get(name, _NOTHING)}"
+        for name, amount in allocatable.items()
+        if amount > capacity.get(name, _NOTHING)
+    ]
+    if problems:
+        raise InvalidArgumentError(f"no pod could run on this group's nodes: {'; '.join(problems)}")

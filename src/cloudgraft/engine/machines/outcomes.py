@@ -1,0 +1,123 @@
+"""What the answer to a call means for a machine. Pure.
+
+Which errors may be tried again, and which leave the outcome open, is said in one table: :mod:`cloudgraft.sdk.errors`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cloudgraft.engine.machines.decide import Move, failure
+from cloudgraft.engine.machines.response_checks import check_machine
+from cloudgraft.engine.machines.states import amend, move
+from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry
+from cloudgraft.store.records import MachineRecord, Presence, State
+
+__all__ = ["CreateFailed", "Created", "DeleteFailed", "Deleted", "NotAsked", "Outcome", "after", "check_created"]
+
+
+USER_DATA: Final = "user_data"  # the error code of a machine whose user data could not be made
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The cloud has accepted it."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFailed:
+    """The cloud refused, or did not answer."""
+
+    error: CloudgraftError
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """The cloud was not asked at all: what the machine is to be told when it boots could not be made."""
+
+    error: CloudgraftError
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The cloud has accepted to delete this machine; a list will show when it is gone."""
+
+    machine_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFailed:
+    """The cloud refused to delete this machine, or did not answer."""
+
+    machine_id: str
+    error: CloudgraftError
+
+
+Outcome = Created | CreateFailed | NotAsked | Deleted | DeleteFailed
+
+
+def check_created(answer: object, name: str) -> Machine:
+    """A driver's answer to create, when it makes sense; else the outcome is as unknown as after any other bug."""
+    return check_machine(answer, f"create() of {name}")
+
+
+def after(record: MachineRecord, outcome: Outcome, now: float) -> Move | None:
+    """What to write down; None when the record stays as it is."""
+    match outcome:
+        case Created(machine):
+            return _after_created(record, machine, now)
+        case CreateFailed(error):
+            return _after_refusal(record, error, now)
+        case NotAsked(error):
+            return _after_nothing(record, error, now)
+        case DeleteFailed(machine_id, NotFoundError()) if machine_id == record.machine_id:
+            if record.state is State.DELETING:
+                return Move(
+                    move(record, State.GONE, now, presence=Presence.NONE), "the cloud says that it is not there"
+                )
+            if record.presence is not Presence.NONE:
+                return Move(amend(record, presence=Presence.NONE), "the cloud says that it is not there", kind=None)
+    return None
+
+
+def _after_created(record: MachineRecord, machine: Machine, now: float) -> Move | None:
+    if record.presence is not Presence.UNKNOWN or record.state is State.GONE:
+        return None  # a list was quicker
+    changes = {"presence": Presence.PRESENT, "machine_id": machine.machine_id}
+    if machine.provider_id:
+        changes["provider_id"] = machine.provider_id
+    if record.state is State.CREATING:
+        return Move(move(record, State.BOOTING, now, **changes), "the cloud has accepted it")
+    return Move(amend(record, **changes), "the cloud created it after it was given up; it is being removed", kind=None)
+
+
+def _after_nothing(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:
+    """No call was made: it counts neither as an attempt nor against a guard, and there is nothing to settle."""
+    if record.presence is not Presence.UNKNOWN:
+        return None
+    unsent: dict[str, Any] = {"presence": Presence.NONE, "attempts": record.attempts - 1}
+    if record.attempts == 1:
+        unsent["ordered_at"] = None
+    message = f"its user data could not be made: {error.message}"
+    if record.state is not State.CREATING:
+        return Move(amend(record, **unsent), message, kind=None)
+    if error.retry is Retry.NO:
+        return Move(move(record, State.FAILED, now, error=failure(USER_DATA, message), **unsent), message)
+    return Move(amend(record, **unsent), f"it will be tried again: {message}", "retry")
+
+
+def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:
+    if record.presence is not Presence.UNKNOWN or error.retry is Retry.SETTLE_FIRST:
+        return None
+    if isinstance(error, AlreadyExistsError):
+        return None  # ours of an earlier try, or a stranger: a list will tell
+    if record.state is State.CREATING and error.retry is Retry.NO:
+        why = failure(error.slug, error.message, error.error_class)
+        return Move(move(record, State.FAILED, now, presence=Presence.NONE, error=why), error.message)
+    if record.state is State.CREATING:
+        return Move(amend(record, presence=Presence.NONE), f"it will be tried again: {error.message}", "retry")
+    return Move(amend(record, presence=Presence.NONE), f"the cloud did not create it: {error.message}", kind=None)

@@ -1,0 +1,42 @@
+"""Which broken machines are replaced. Pure.
+
+The autoscaler does not replace a broken machine of a group at its minimum; this does, slowly: never more than a share
+of a group at once, and none while a breaker holds the group back. The same holds for a node that has not been ready for
+long, after the autoscaler has had its time to remove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cloudgraft.engine.groups.specs import RepairSettings
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.store.records import MachineRecord
+
+__all__ = ["due_at", "plan_repair"]
+
+
+def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
+    """From when on a running machine is to be replaced; None while nothing is wrong with it.
+
+    Only time counts in which lists reported it dead and the cluster could be seen; a node that is ready says that it is
+    not, and the time begins anew. A node that is not ready must have been so for as long as we have seen it ourselves:
+    the cluster's clock may be another. A restart costs patience.
+    """
+    times = []
+    if sight.dead_since is not None and not sight.may_be_ready:
+        times.append(now + settings.after.total_seconds() - sight.dead_for)
+    if sight.unready_since is not None and settings.not_ready_after:
+        times.append(now + settings.not_ready_after.total_seconds() - sight.unready_for)
+    return min(times, default=None)
+
+
+def plan_repair(
+    due: Sequence[MachineRecord], *, running: int, under_way: int, settings: RepairSettings
+) -> Sequence[MachineRecord]:
+    """The machines of one group to replace now, of those that are due.
+
+    ``running`` is how many it has in all, ``under_way`` how many replacements do not run yet.
+    """
+    allowed = max(1, int(settings.max_share * running))
+    return sorted(due, key=lambda record: record.requested_at)[: max(0, allowed - under_way)]

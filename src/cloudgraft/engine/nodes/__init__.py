@@ -1,0 +1,1 @@
+"""Kubernetes nodes of our machines: tracking, claims, join credentials, template learning, drift."""

@@ -1,0 +1,52 @@
+"""What the journal has learned of nodes, ready for use."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.nodes.node_facts import Facts
+from cloudgraft.engine.nodes.node_facts_json import facts_from_json
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.store.records import LearnedRecord
+
+__all__ = ["Lessons", "same_settings"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+
+class Lessons:
+    """Reads what was learned once for every time that it changes."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._read: dict[str, tuple[LearnedRecord, Facts | None]] = {}
+
+    def of(self, group: str, settings: Mapping[str, object]) -> Facts | None:
+        """What nodes of a group have whose machines were made with these settings; None when that is not known."""
+        record = self._fleet.learned.get(group)
+        if record is None or not same_settings(record.settings, settings):
+            return None
+        known = self._read.get(group)
+        if known is None or known[0] is not record:
+            known = self._read[group] = (record, _facts(record))
+        return known[1]
+
+
+def same_settings(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Whether two `machine` sections are the same, be they from a file or from the journal, which has only JSON."""
+    return one is other or one == other or _text(one) == _text(other)
+
+
+def _text(settings: Mapping[str, object]) -> str:
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+def _facts(record: LearnedRecord) -> Facts | None:
+    try:
+        return facts_from_json(record)
+    except InvalidArgumentError as error:  # a later version wrote it, or somebody else: it can be learned again
+        log.warning("what was learned of a group is not used", extra={"group": record.group, "error": error.message})
+        return None

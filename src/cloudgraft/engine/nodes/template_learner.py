@@ -1,0 +1,121 @@
+"""Learns from the nodes of one cloud what those to come will be like, and tells where they are not as promised."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Sequence
+from typing import Final
+
+from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.events import happened
+from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.nodes.drift import Drift, find_drift
+from cloudgraft.engine.nodes.learned_templates import Lessons, same_settings
+from cloudgraft.engine.nodes.node_facts import Specimen, learn
+from cloudgraft.engine.nodes.node_facts_json import facts_to_json
+from cloudgraft.kube.objects import Node
+from cloudgraft.store.records import Change, Event, LearnedRecord, MachineRecord, State
+
+__all__ = ["Scholar"]
+
+_RECENT: Final = 20  # nodes of a group that are looked at, those of the latest machines
+
+
+class Scholar:
+    """Looks at the groups of one cloud. First it is shown every machine, then it studies what it has kept of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.drift: dict[str, Sequence[Drift]] = {}  # by group
+        self._around = around
+        self._lessons = Lessons(around.fleet)
+        self._latest: dict[str, list[tuple[float, str, Node]]] = {}  # by group; a heap, the oldest first
+        self._is_same: dict[tuple[str, int], bool] = {}  # hundreds of machines of a group share their settings
+        self._told: set[tuple[str, str]] = set()  # a group, and what was told of it
+
+    def begin(self) -> None:
+        """Before the first machine."""
+        self._latest, self._is_same = {}, {}
+
+    def look_at(self, record: MachineRecord, sight: Sight) -> None:
+        """Keeps what is ready and was made as a new machine would be, as long as it is one of the latest.
+
+        Not what an operator took over, which others have made; nor a node that somebody has cordoned: it is in their
+        hands, and has what they gave it.
+        """
+        group, node = self._around.fleet.groups.get(record.group), sight.node
+        if group is None or node is None or not sight.joined or record.state is not State.RUNNING:
+            return
+        if not node.ready or node.deleting or node.unschedulable or record.is_adopted:
+            return
+        if not self._is_like_new(record, group):
+            return
+        latest = self._latest.setdefault(record.group, [])
+        (heapq.heappush if len(latest) < _RECENT else heapq.heappushpop)(
+            latest, (record.requested_at, record.name, node)
+        )
+
+    async def study(self) -> None:
+        """What the nodes teach is written down, and used from the next Refresh on (R4)."""
+        groups = self._around.fleet.groups
+        self.drift = {id_: found for id_, found in self.drift.items() if id_ in groups}
+        learned: list[LearnedRecord] = []
+        events: list[Event] = []
+        for id_ in list(self._latest):
+            group = groups.get(id_)
+            if group is not None and group.is_configured:
+                specimens = self._specimens(id_)
+                lesson = self._lesson(group, specimens)
+                learned += lesson
+                events += [] if lesson else self._compared(group, specimens)
+            await asyncio.sleep(0)
+        if learned or events:
+            await self._around.writer.write(lambda: self._taken_down(learned, events))
+
+    def _taken_down(self, learned: Sequence[LearnedRecord], events: Sequence[Event]) -> Change:
+        """Not what was learned of a group that is gone, or that was changed while this waited for its turn."""
+        groups = self._around.fleet.groups
+        return Change(
+            learned=[r for r in learned if r.group in groups and r.since == self._since(r.group)], events=events
+        )
+
+    def _since(self, group: str) -> float:
+        known = self._around.fleet.learned.get(group)
+        return known.since if known is not None else 0.0
+
+    def _is_like_new(self, record: MachineRecord, group: Group) -> bool:
+        key = record.group, id(record.settings)
+        if key not in self._is_same:
+            self._is_same[key] = same_settings(record.settings, group.spec.machine)
+        return self._is_same[key] and record.requested_at >= self._since(record.group)
+
+    def _specimens(self, group: str) -> list[Specimen]:
+        found = []
+        for _, name, node in sorted(self._latest[group], key=lambda one: (-one[0], one[1])):
+            record = self._around.fleet.machines.get(name)
+            ids = (record.machine_id, record.provider_id) if record is not None else ()
+            found.append(Specimen(node=node, names=(node.name, node.uid, name, *ids)))
+        return found
+
+    def _lesson(self, group: Group, specimens: Sequence[Specimen]) -> list[LearnedRecord]:
+        spec, now = group.spec, self._around.clock.now()
+        old = self._lessons.of(spec.id, spec.machine)
+        facts = learn(old, specimens, now)
+        if facts is None or facts is old:
+            return []
+        since = self._since(spec.id)
+        return [LearnedRecord(group=spec.id, settings=spec.machine, since=since, facts=facts_to_json(facts))]
+
+    def _compared(self, group: Group, specimens: Sequence[Specimen]) -> list[Event]:
+        """Each difference is told once. What was learned since the last Refresh may put it right by itself."""
+        spec, now = group.spec, self._around.clock.now()
+        if group.lesson is not self._around.fleet.learned.get(spec.id):
+            return []
+        found = self.drift[spec.id] = find_drift(spec.template, specimens, now)
+        news = [one for one in found if (spec.id, one.subject) not in self._told]
+        self._told |= {(spec.id, one.subject) for one in news}
+        return [
+            happened("drift", now, f"{one.what}; {one.todo}", cloud=spec.cloud, group=spec.id, subject=one.subject)
+            for one in news
+        ]

@@ -1,0 +1,1 @@
+"""What operators order: adopt, release, delete orphans, mark, pause, accept losses."""

@@ -1,0 +1,45 @@
+"""An operator accepts what a breaker holds back: that machines are missing, or broken, although they are many."""
+
+from __future__ import annotations
+
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.events import happened
+from cloudgraft.engine.machines.breaker import Breaker
+from cloudgraft.engine.reconcile.worker import Worker
+from cloudgraft.sdk.errors import NotFoundError
+from cloudgraft.store.records import Change, Scope
+
+__all__ = ["accept_loss"]
+
+
+async def accept_loss(engine: Engine, scope: Scope, name: str) -> int:
+    """Believes it of the machines that are held back now; returns how many they are.
+
+    Of a cloud: missing machines are taken for gone. Of a group: broken machines are replaced, step by step.
+    """
+    engine.check_leader()
+    worker, breaker = _find(engine, scope, name)
+    if breaker is None or not breaker.is_open:
+        return 0
+    affected = breaker.affected  # a list that comes meanwhile may miss more, of which nobody has spoken
+    count = len(affected)
+    message = f"an operator accepted that {count} machines of {scope.value} {name} are {_LOSSES[scope]}"
+    group = name if scope is Scope.GROUP else ""
+    event = happened("breaker_closed", engine.clock.now(), message, cloud=worker.name, group=group)
+    await engine.writer.write(lambda: Change(events=(event,)))
+    breaker.accept(affected)
+    worker.nudge()
+    return count
+
+
+_LOSSES = {Scope.CLOUD: "gone", Scope.GROUP: "broken"}
+
+
+def _find(engine: Engine, scope: Scope, name: str) -> tuple[Worker, Breaker | None]:
+    group = engine.fleet.groups.get(name) if scope is Scope.GROUP else None
+    cloud = name if scope is Scope.CLOUD else group.spec.cloud if group is not None else ""
+    worker = engine.workers.get(cloud)
+    if worker is None:
+        known = engine.workers if scope is Scope.CLOUD else engine.fleet.groups
+        raise NotFoundError(f"there is no {scope.value} {name!r}; there is: {', '.join(sorted(known))[:500] or 'none'}")
+    return worker, worker.observer.absence.breaker if scope is Scope.CLOUD else worker.repairer.breakers.get(name)

@@ -1,0 +1,116 @@
+"""Machines that an operator takes out of the journal and leaves in their cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.events import about
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.states import move
+from cloudgraft.engine.operations.bulk_operations import Item, Result, carry_out, item_of
+from cloudgraft.engine.operations.marking import take_marks
+from cloudgraft.engine.ownership.rules import Refusal, released
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.sdk.types import NodeRef
+from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
+
+__all__ = ["release", "release_group"]
+
+_NOTES: Final = {
+    Presence.NONE: "its cloud holds nothing of it",
+    Presence.UNKNOWN: "whether its cloud has it is not known; if that is ever configured again, it is deleted there",
+}
+
+
+async def release(engine: Engine, machines: Sequence[str], *, is_dry_run: bool = True) -> Result:
+    """Releases machines by our names for them, their ids or their providerIDs.
+
+    To the autoscaler their nodes are nobody's from then on. Nothing of ours touches them again: they run, and cost,
+    until somebody else deletes them. Marks that adoption put on them are taken off; what we created keeps its marks.
+    """
+    engine.check_leader()
+    if not machines:
+        raise InvalidArgumentError("say which machines to release")
+    picks = list(dict.fromkeys(machines))
+    items = await _carried_out(engine, picks, is_end=False, is_dry_run=is_dry_run)
+    return Result(is_dry_run=is_dry_run, items=items)
+
+
+async def release_group(engine: Engine, group: str, *, is_dry_run: bool = True) -> Result:
+    """Releases all machines of a group that is draining, so that it ends with the next Refresh."""
+    engine.check_leader()
+    found = engine.fleet.groups.get(group)
+    if found is None:
+        raise NotFoundError(f"there is no node group {group!r}")
+    if found.is_configured:
+        raise PreconditionError(
+            f"node group {group!r} is configured; remove it from the configuration first, or name single machines"
+        )
+    names = list(found.machines)
+    items = await _carried_out(engine, names, is_end=True, is_dry_run=is_dry_run)
+    left = sum(bool(item.refused) for item in items)
+    notes = [f"{left} machines cannot be released yet; do it again in a while"] if left else []
+    return Result(is_dry_run=is_dry_run, items=items, notes=notes)
+
+
+async def _carried_out(engine: Engine, picks: Sequence[str], *, is_end: bool, is_dry_run: bool) -> Sequence[Item]:
+    items = await carry_out(engine, picks, lambda batch: _planned(engine, batch, is_end=is_end), is_dry_run=is_dry_run)
+    return items if is_dry_run else await take_marks(engine, items)
+
+
+def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> tuple[list[Item], Change]:
+    items: list[Item] = []
+    records: dict[str, MachineRecord] = {}
+    events: list[Event] = []
+    now = engine.clock.now()
+    for pick in picks:
+        record = _find(engine, pick)
+        if isinstance(record, Refusal):
+            items.append(Item(machine_id="", name=pick, refused=record.why))
+            continue
+        given_up = _given_up(engine, record, now) if is_end else None
+        verdict = given_up or released(record, _sight(engine, record), now)
+        if isinstance(verdict, Refusal):
+            items.append(item_of(record, refused=verdict.why))
+            continue
+        records[verdict.name] = verdict
+        items.append(item_of(verdict, note=_NOTES.get(verdict.presence, "")))
+        events += _events(verdict, now)
+    return items, Change(machines=tuple(records.values()), events=events)
+
+
+def _given_up(engine: Engine, record: MachineRecord, now: float) -> MachineRecord | None:
+    """At the end of a group also what nothing is known of goes, where nothing ever will be: its cloud is removed."""
+    sight = _sight(engine, record)
+    is_nothing = record.presence is Presence.NONE and (sight is None or not sight.is_calling)
+    is_lost = record.presence is Presence.UNKNOWN and not record.machine_id and record.cloud not in engine.workers
+    return move(record, State.GONE, now) if record.state is not State.GONE and (is_nothing or is_lost) else None
+
+
+def _events(record: MachineRecord, now: float) -> list[Event]:
+    if record.presence is not Presence.PRESENT:
+        return [about(record, now, f"an operator gave up its group; {_NOTES[record.presence]}")]
+    message = f"an operator released it: it stays in its cloud as {record.machine_id}, and is not ours any more"
+    return [
+        about(record, now, message),
+        about(record, now, message, kind="released", machine_id=record.machine_id),
+    ]
+
+
+def _find(engine: Engine, wanted: str) -> MachineRecord | Refusal:
+    fleet = engine.fleet
+    by_name = fleet.machines.get(wanted) or fleet.find(NodeRef(name="", provider_id=wanted))
+    if by_name is not None:
+        return by_name
+    by_id = {cloud: fleet.by_machine_id(cloud, wanted) for cloud in fleet.active}
+    found = [record for record in by_id.values() if record is not None]
+    if len(found) > 1:
+        return Refusal(f"several clouds have such a machine; use its name: {', '.join(r.name for r in found)}")
+    return found[0] if found else Refusal("the journal has no machine of this name or id")
+
+
+def _sight(engine: Engine, record: MachineRecord) -> Sight | None:
+    worker = engine.workers.get(record.cloud)
+    return worker.observer.peek(record.name) if worker is not None else None

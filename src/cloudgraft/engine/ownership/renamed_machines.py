@@ -1,0 +1,77 @@
+"""Machines that were renamed in their cloud: the name that the journal knows is in their marks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_NAME, Identity
+from cloudgraft.engine.machines.response_checks import is_storable
+from cloudgraft.sdk.driver import Machine, Ownership, PartialList
+from cloudgraft.store.records import MachineRecord, State
+
+__all__ = ["is_shown_by_both", "renamed", "true_names"]
+
+
+def renamed(machines: Sequence[Machine], identity: Identity, ownership: Ownership) -> list[Machine]:
+    """Those of ours that have another name in their marks. It looks at each by itself: a list may come in pieces."""
+    return [m for m in machines if m.tags.get(TAG_NAME, m.name) != m.name and _is_ours(m, identity, ownership)]
+
+
+def true_names(cloud: str, machines: Sequence[Machine], others: Sequence[Machine], fleet: Fleet) -> Sequence[Machine]:
+    """A cloud's list, in which machines that the journal can only know by their names have those names.
+
+    ``others`` are those of them that were :func:`renamed`.
+
+    A machine may also be a copy, made by hand with all marks. The name is not given to one when there is, or was, a
+    machine of that name beside it: it would be taken for a double, and be deleted (law 4).
+    """
+    if not others:
+        return machines
+    shown = {machine.name for machine in machines}
+    heirs: dict[str, Machine] = {}
+    for machine in sorted(others, key=_age):
+        name = machine.tags[TAG_NAME]
+        if name not in shown and is_storable(name) and _is_looked_for(cloud, machine, name, fleet):
+            heirs.setdefault(name, machine)  # a copy is younger than what it was made from
+    named = {machine.machine_id: replace(machine, name=name) for name, machine in heirs.items()}
+    result = [named.get(machine.machine_id, machine) for machine in machines]
+    if isinstance(machines, PartialList):
+        return PartialList(result, complete_for=machines.complete_for, is_whole=machines.is_whole)
+    return result
+
+
+def _is_ours(machine: Machine, identity: Identity, ownership: Ownership) -> bool:
+    """Where names are the proof, a tag must not make one."""
+    name = machine.tags[TAG_NAME]
+    is_marked = machine.tags.get(TAG_CLUSTER_ID) == identity.cluster_id
+    return isinstance(name, str) and name != "" and is_marked and ownership is not Ownership.NAME
+
+
+def _is_looked_for(cloud: str, machine: Machine, name: str, fleet: Fleet) -> bool:
+    """Whether the name is what the machine will be known by. One that is known by its id needs none."""
+    known = fleet.by_machine_id(cloud, machine.machine_id)
+    if known is not None and known.state is not State.GONE:
+        return False
+    record = fleet.machines.get(name)
+    if record is None or not record.machine_id:
+        return True
+    if record.cloud == cloud:
+        return record.machine_id == machine.machine_id
+    return is_shown_by_both(cloud, machine, record)
+
+
+def is_shown_by_both(cloud: str, machine: Machine, record: MachineRecord) -> bool:
+    """Whether a machine is that of another cloud's record. A router names a machine ``cloud/id`` by whose it is.
+
+    One that is just being made has no id yet; its name is nobody else's.
+    """
+    if not record.machine_id:
+        return record.name == machine.name
+    theirs = (machine.machine_id, f"{cloud}/{machine.machine_id}")
+    return record.machine_id in theirs or machine.machine_id == f"{record.cloud}/{record.machine_id}"
+
+
+def _age(machine: Machine) -> tuple[float, str]:
+    return (machine.created_at.timestamp() if machine.created_at else float("inf"), machine.machine_id)

@@ -1,0 +1,294 @@
+"""Calls to one cloud: bounded in number, in rate and in time, and every end of one becomes an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from cloudgraft.engine.clock import Clock
+from cloudgraft.engine.groups.desired import Catalog
+from cloudgraft.engine.groups.specs import CloudSettings, create_limit
+from cloudgraft.engine.machines.outcomes import (
+    Created,
+    CreateFailed,
+    Deleted,
+    DeleteFailed,
+    NotAsked,
+    Outcome,
+    check_created,
+)
+from cloudgraft.engine.machines.response_checks import check_machine, check_prices, check_shapes
+from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    DeadlineError,
+    InternalError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
+from cloudgraft.sdk.list_budget import ListBudget
+from cloudgraft.store.records import MachineRecord
+
+__all__ = ["Caller"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+T = TypeVar("T")
+_CLOSE = 5.0  # seconds
+_LOOKING = frozenset({"start", "list", "shapes", "prices"})  # calls that change nothing in a cloud
+_SLICE = 100  # machines looked at before others get their turn on the event loop
+
+
+class Caller:
+    """Makes the calls of one cloud."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        settings: CloudSettings,
+        clock: Clock,
+        *,
+        may_act: Callable[[], bool],
+        on_outcome: Callable[[], None],
+    ) -> None:
+        """``may_act`` is asked before every call; ``on_outcome`` is told when there is one to take."""
+        self.settings = settings
+        self.ended: Counter[tuple[str, str]] = Counter()  # calls by verb and by "ok" or the error's name
+        self._driver = driver
+        self._clock = clock
+        self._may_act = may_act
+        self._on_outcome = on_outcome
+        self._tasks: set[asyncio.Task[None]] = set()  # creates and deletes
+        self._outcomes: list[tuple[str, Outcome]] = []
+        self._next_at = 0.0
+        self._is_started = False
+
+    @property
+    def traits(self) -> DriverTraits:
+        """What the driver declares."""
+        return self._driver.traits
+
+    @property
+    def under_way(self) -> int:
+        """How many creates and deletes are under way."""
+        return len(self._tasks)
+
+    def free(self, now: float) -> int:
+        """How many calls may be made now."""
+        slots = max(0, self.settings.max_calls - len(self._tasks))
+        if self.settings.calls_per_second is None:
+            return slots
+        return min(slots, 1) if now >= self._next_at else 0
+
+    def wake_at(self) -> float | None:
+        """When the rate allows another call; None when the rate is not what holds one back."""
+        is_full = len(self._tasks) >= self.settings.max_calls
+        return None if is_full or self.settings.calls_per_second is None else self._next_at
+
+    def take(self) -> Sequence[tuple[str, Outcome]]:
+        """The outcomes since the last time, each with the name of its machine."""
+        taken, self._outcomes = self._outcomes, []
+        return taken
+
+    def create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None = None) -> None:
+        """Begins to create the machine of this record, which the journal already has.
+
+        ``prepare`` makes its user data right before the call, within half of the time that the call has: a cluster that
+        is slow must not leave the cloud so little that every create is given up on the way, its outcome unknown.
+        """
+        self._begin(record.name, self._create(record, prepare))
+
+    def delete(self, name: str, machine: Machine) -> None:
+        """Begins to delete a machine; ``name`` is that of the record it belongs to."""
+        self._begin(name, self._delete(machine))
+
+    def remove(self, machine: Machine) -> asyncio.Task[None]:
+        """Begins to delete a machine that no record stands for; the task ends as the call does."""
+        seconds = self.settings.delete_timeout.total_seconds()
+        task = asyncio.create_task(self._call("delete", seconds, lambda: self._driver.delete(machine)))
+        self._track(task)
+        return task
+
+    def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> asyncio.Task[None]:
+        """Begins to put marks on a machine, or to take them off; the task ends as the call does."""
+        seconds = self.settings.delete_timeout.total_seconds()
+        task = asyncio.create_task(self._call("mark", seconds, lambda: self._driver.mark(machine, tags)))
+        self._track(task)
+        return task
+
+    async def room(self) -> None:
+        """Waits until one more call may be made."""
+        while not self.free(self._clock.now()):
+            at = self.wake_at()
+            if at is None:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(max(0.0, at - self._clock.now()))
+
+    async def list(self) -> Sequence[Machine]:
+        """All machines of the cloud; raises CloudgraftError."""
+        seconds = self.settings.list_timeout.total_seconds()
+        if not self._is_started:
+            await self._call("start", seconds, self._driver.start)
+            self._is_started = True
+        return await _checked(await self._budgeted("list", self._driver.list))
+
+    async def catalog(self) -> Catalog:
+        """What the cloud offers; empty for a driver that cannot tell."""
+        shapes = check_shapes(await self._ask("shapes", self._driver.shapes))
+        prices = check_prices(await self._ask("prices", self._driver.prices))
+        return Catalog(shapes={shape.name: shape for shape in shapes}, prices=tuple(prices))
+
+    async def settled(self) -> None:
+        """Waits for the calls that are under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def stop(self, seconds: float) -> None:
+        """Gives calls under way some time to end, then gives them up: their outcome is settled after the restart."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        await self.settled()
+
+    async def close(self) -> None:
+        """Closes the driver, and does not wait for ever for one that hangs."""
+        try:
+            async with asyncio.timeout(_CLOSE):
+                await contained(self._driver.close())
+        except Exception as error:  # noqa: BLE001 - it is left
+            log.warning("a driver did not close", extra={"cloud": self.settings.name, "error": type(error).__name__})
+
+    async def _ask(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+        try:
+            return await self._budgeted(verb, call)
+        except UnsupportedError:
+            return ()
+
+    async def _budgeted(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
+        """A list of anything, bounded in entries, bytes and time while it is read: see :mod:`sdk.list_budget`."""
+        settings = self.settings
+        seconds = settings.list_timeout.total_seconds()
+        budget = ListBudget(machines=settings.max_list_machines, size=settings.max_list_bytes, seconds=seconds)
+        return await budget.limited(self._call(verb, seconds, call))
+
+    def _begin(self, name: str, call: Awaitable[Outcome]) -> None:
+        self._track(asyncio.create_task(self._end(name, call)))
+
+    def _track(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        if self.settings.calls_per_second is not None:
+            self._next_at = max(self._next_at, self._clock.now()) + 1 / self.settings.calls_per_second
+
+    async def _end(self, name: str, call: Awaitable[Outcome]) -> None:
+        outcome = await call  # first: take() may put another list in place meanwhile
+        self._outcomes.append((name, outcome))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # perhaps nobody waits for it
+        self._on_outcome()
+
+    async def _create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None) -> Outcome:
+        ends = asyncio.get_running_loop().time() + create_limit(self.settings, self.traits)
+        try:
+            user_data = await self._prepared(prepare)
+        except CloudgraftError as error:
+            return NotAsked(error)
+        spec = MachineSpec(
+            name=record.name, group=record.group, settings=record.settings, tags=record.tags, user_data=user_data
+        )
+        seconds = max(0.0, ends - asyncio.get_running_loop().time())
+        try:
+            answer = await self._call("create", seconds, lambda: self._driver.create(spec))
+            return Created(check_created(answer, spec.name))
+        except CloudgraftError as error:
+            return CreateFailed(error)
+
+    async def _prepared(self, prepare: Callable[[], Awaitable[str]] | None) -> str:
+        if prepare is None:
+            return ""
+        if not self._may_act():
+            raise UnavailableError("another process leads; no call was made")
+        self._check_allowed("create")
+        seconds = create_limit(self.settings, self.traits) / 2
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await contained(prepare())
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                raise DeadlineError(f"it was not made within {seconds:g} s") from error
+            log.exception("user data could not be made", extra={"cloud": self.settings.name})
+            raise InternalError(f"it failed with {type(error).__name__}; the log has the details") from error
+
+    async def _delete(self, machine: Machine) -> Outcome:
+        seconds = self.settings.delete_timeout.total_seconds()
+        try:
+            await self._call("delete", seconds, lambda: self._driver.delete(machine))
+        except CloudgraftError as error:
+            return DeleteFailed(machine.machine_id, error)
+        return Deleted(machine.machine_id)
+
+    async def _call(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+        """The call's result, or a CloudgraftError, in time."""
+        if not self._may_act():
+            raise UnavailableError("another process leads; no call was made")
+        self._check_allowed(verb)
+        try:
+            result = await self._limited(verb, seconds, call)
+        except CloudgraftError as error:
+            self.ended[verb, error.slug] += 1
+            raise
+        self.ended[verb, "ok"] += 1
+        return result
+
+    def _check_allowed(self, verb: str) -> None:
+        """The last gate of observeOnly: whatever is decided above, only calls that look are made."""
+        if self.settings.observe_only and verb not in _LOOKING:
+            raise PreconditionError(
+                f"observeOnly of cloud {self.settings.name} is set, so it was not called to {verb}; remove "
+                "observeOnly from the configuration to allow that"
+            )
+
+    async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await contained(call())
+        except CloudgraftError:
+            raise
+        except Exception as error:
+            cloud = self.settings.name
+            if limit.expired():
+                raise DeadlineError(f"cloud {cloud} did not answer {verb} within {seconds:g} s") from error
+            log.exception("a driver raised an unexpected exception", extra={"cloud": cloud, "call": verb})
+            # What it says may be anything; the log has it, without what was hidden (sdk.secrecy).
+            raise InternalError(
+                f"the driver of cloud {cloud} failed in {verb} with {type(error).__name__}; the log has the details"
+            ) from error
+
+
+async def _checked(answer: object) -> Sequence[Machine]:
+    """A driver's list, when it makes sense: one that does not is no list at all."""
+    if not isinstance(answer, Sequence):
+        raise InternalError(f"the driver's list() answered with {type(answer).__name__} instead of a sequence")
+    seen: set[str] = set()
+    for count, machine in enumerate(answer, 1):
+        check_machine(machine, "list()")
+        if machine.machine_id in seen:
+            raise InternalError(f"the driver's list() has machine {machine.machine_id} twice")
+        seen.add(machine.machine_id)
+        if count % _SLICE == 0:
+            await asyncio.sleep(0)
+    return answer

@@ -1,0 +1,68 @@
+"""What a cloud offers, read anew as often as its driver says that it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from cloudgraft.engine.clock import Clock
+from cloudgraft.engine.groups.desired import Catalog
+from cloudgraft.engine.reconcile.calls import Caller
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["CatalogReader"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+
+class CatalogReader:
+    """Keeps the shapes and prices of one cloud. What it told last counts until it tells something else."""
+
+    def __init__(self, caller: Caller, clock: Clock) -> None:
+        self.known: Catalog | None = None  # once the cloud has told
+        self.error = ""  # why it has not
+        self._caller = caller
+        self._clock = clock
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def look(self) -> None:
+        """Waits for the first answer, without which groups may not be served; later ones come beside everything else.
+
+        A cloud whose prices are slow to come is listed as often as any other.
+        """
+        if self.known is None:
+            await self._read()
+        elif self._is_due() and self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name=f"what {self._caller.settings.name} offers")
+            self._reading.add_done_callback(self._done)
+
+    async def done(self) -> None:
+        """Waits for what is being read."""
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+
+    async def stop(self) -> None:
+        """Ends what is being read."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await self.done()
+
+    def _is_due(self) -> bool:
+        return self._clock.now() - self._read_at >= self._caller.traits.catalog_lasts.total_seconds()
+
+    async def _read(self) -> None:
+        cloud, now = self._caller.settings.name, self._clock.now()
+        try:
+            self.known, self._read_at = await self._caller.catalog(), now
+            self.error = ""
+        except CloudgraftError as error:
+            message = f"cloud {cloud} does not tell what it offers: {error.message}"
+            if message != self.error:  # once, not at every attempt
+                log.warning("a cloud does not tell what it offers", extra={"cloud": cloud, "error": error.message})
+            self.error = message
+
+    def _done(self, reading: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not reading.cancelled() and reading.exception() is not None:
+            log.error("reading what a cloud offers failed", exc_info=reading.exception())

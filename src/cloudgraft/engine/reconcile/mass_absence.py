@@ -1,0 +1,121 @@
+"""How far the lists of one cloud are believed when they miss machines (`engine.massAbsence`).
+
+A list that misses many at once is doubted until that has lasted, and so are lists that miss a few more each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.events import happened
+from cloudgraft.engine.machines.breaker import Breaker, Turn
+from cloudgraft.engine.machines.observation import Listing, Looker, Sight
+from cloudgraft.engine.machines.states import has_vanished, is_lost
+from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
+
+__all__ = ["Absence"]
+
+_SLICE = 1000  # machines looked at before others get their turn on the event loop
+_THERE = frozenset({State.BOOTING, State.RUNNING})  # without those that are being deleted
+
+
+class Absence:
+    """Watches what the lists of one cloud miss."""
+
+    def __init__(self, cloud: str, around: Surroundings, sight: Callable[[str], Sight]) -> None:
+        """``sight`` gives what is known of one machine."""
+        self.breaker = Breaker()
+        self._cloud = cloud
+        self._around = around
+        self._sight = sight
+
+    @property
+    def held_back(self) -> str:
+        """What is not believed of the latest list, and how an operator ends that; empty for nothing."""
+        if not self.breaker.is_open:
+            return ""
+        limit = self._around.settings.absence
+        return (
+            f"the list of cloud {self._cloud} misses {len(self.breaker.affected)} of {self.breaker.total} machines at "
+            f"once; no more of them is taken for gone until that has lasted {(limit.hold or 0) / 60:.3g} minutes and "
+            f"{limit.looks} lists. If they are really gone, run `cloudgraft accept-loss --cloud {self._cloud}`"
+        )
+
+    async def judge(self, listing: Listing, looker: Looker) -> Looker:
+        """How to read this list: no absence is believed while it misses too many machines at once."""
+        limit = self._around.settings.absence
+        missing, total = await self._missing(listing, looker)
+        lost = self._lost_before(missing, listing)
+        turn = self.breaker.look(missing | lost, total + len(lost), limit, passed=listing.passed)
+        if turn is not Turn.NONE:
+            kind = "breaker" if turn is Turn.OPENED else "breaker_closed"
+            event = happened(kind, self._around.clock.now(), self._message(turn), cloud=self._cloud)
+            await self._around.writer.write(lambda: Change(events=(event,)))
+        return replace(looker, is_doubted=self.breaker.is_open, accepted=self.breaker.accepted)
+
+    async def _missing(self, listing: Listing, looker: Looker) -> tuple[set[str], int]:
+        """The names of machines that were there and must be in this list, and are not; and of how many."""
+        missing: set[str] = set()
+        total = 0
+        records = self._around.fleet.in_cloud(self._cloud)
+        for count, record in enumerate(list(records.values()), 1):
+            if record.state in _THERE and listing.tells_of(record):
+                total += 1
+                if not _is_listed(record, listing) and self._is_doubtful(record, listing, looker):
+                    missing.add(record.name)
+            if count % _SLICE == 0:
+                await asyncio.sleep(0)
+        return missing, total
+
+    def _is_doubtful(self, record: MachineRecord, listing: Listing, looker: Looker) -> bool:
+        sight = self._sight(record.name)
+        return not looker.is_borne_out(sight) and looker.must_show(record, sight, listing)
+
+    def _lost_before(self, missing: set[str], listing: Listing) -> set[str]:
+        """Machines whose absence was believed lately: many that go a few at a time are suspicious too."""
+        hold, known = self._around.settings.absence.hold, self._around.fleet.machines
+        missed = {
+            name: since
+            for name, since in self._around.losses.of(self._cloud).items()
+            if (hold is None or listing.began - since < hold)
+            and (name in missing or (name in known and _has_vanished(known[name], listing)))
+        }
+        for name in missing:
+            missed.setdefault(name, listing.began)
+        self._around.losses.put(self._cloud, missed)
+        return missed.keys() - missing
+
+    def losses(self, records: Iterable[MachineRecord], now: float) -> list[Event]:
+        """Of records that are about to be written in a new state: what to write of those that lists have missed.
+
+        Not of those whose absence was accepted, or is borne out by their nodes: these are no reason to doubt a list.
+        """
+        losses = self._around.losses
+        doubtful = losses.of(self._cloud).keys() - self.breaker.accepted
+        return [losses.told(record, now) for record in records if record.name in doubtful and _is_over(record)]
+
+    def _message(self, turn: Turn) -> str:
+        if turn is Turn.CLOSED:
+            return f"cloud {self._cloud} shows its machines again; absence is believed as usual"
+        if turn is Turn.EXPIRED:
+            return f"cloud {self._cloud} still misses {len(self.breaker.accepted)} machines; they are taken for gone"
+        return self.held_back
+
+
+def _is_listed(record: MachineRecord, listing: Listing) -> bool:
+    return record.machine_id in listing.by_id or record.name in listing.by_name
+
+
+def _has_vanished(record: MachineRecord, listing: Listing) -> bool:
+    """Whether it is over with a machine because lists missed it, and this one does too."""
+    return _is_over(record) and not _is_listed(record, listing)
+
+
+def _is_over(record: MachineRecord) -> bool:
+    """Also of one that failed for that and that the autoscaler took back: it does so within seconds."""
+    if is_lost(record) or has_vanished(record):
+        return True
+    return record.state is State.FAILED and record.presence is Presence.NONE

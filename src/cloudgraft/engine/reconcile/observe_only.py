@@ -1,0 +1,81 @@
+"""Reports what would be done in a cloud of which the configuration says `observeOnly`.
+
+There everything is listed, matched and decided, and nothing is changed: no machine is created, deleted, marked or given
+up, and nothing is written to its nodes. Each decision that is not carried out becomes an event of kind `observed`, once
+for each machine and reason. :class:`cloudgraft.engine.reconcile.calls.Caller` makes no call that changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cloudgraft.engine.events import about, happened
+from cloudgraft.engine.guards import HOUR
+from cloudgraft.engine.machines.decide import Create, Decision, Delete, Move
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.writer import Writer
+from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.store.records import Change, MachineRecord, Presence, State
+
+__all__ = ["ObserveOnlyError", "Orders", "observed", "withheld"]
+
+
+class ObserveOnlyError(PreconditionError):
+    """The autoscaler ordered something in a cloud where nothing may be changed."""
+
+    def __init__(self, cloud: str, group: str, what: str) -> None:
+        super().__init__(
+            f"observeOnly of cloud {cloud} is set, so nothing was done; otherwise cloudgraft would {what} in group "
+            f"{group}. Remove observeOnly from the configuration to allow it"
+        )
+        self.cloud = cloud
+        self.group = group
+
+
+class Orders:
+    """Writes what the autoscaler orders; what it ordered in vain becomes an event, at most once an hour each."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._told: dict[str, float] = {}  # by message: when
+
+    async def write(self, plan: Callable[[], Change], now: float) -> Change:
+        """Makes the change that ``plan`` returns when its turn comes."""
+        try:
+            return await self._writer.write(plan)
+        except ObserveOnlyError as error:
+            event = happened("observed", now, error.message, cloud=error.cloud, group=error.group)
+            self._told = {message: at for message, at in self._told.items() if at > now - HOUR}
+            if self._told.setdefault(error.message, now) == now:
+                await self._writer.write(lambda: Change(events=(event,)))
+            raise
+
+
+def withheld(record: MachineRecord, decision: Decision) -> str:
+    """What of a decision must not be carried out, in words; empty for what only writes down how things are."""
+    match decision:
+        case Create():
+            return "create it"
+        case Delete(machine, cause):
+            why = cause or (record.error.message if record.error else "its deletion was ordered")
+            return f"delete machine {machine.machine_id}: {why}"
+        case Move(new) if _gives_up(record, new):
+            return f"give it up and delete it: {new.error.message if new.error else decision.cause}"
+        case _:
+            return ""
+
+
+def observed(sight: Sight, record: MachineRecord, what: str, now: float) -> Change:
+    """The event that tells of it, unless it was told of already."""
+    sight.held = f"observeOnly: it would {what}"
+    key = f"observed: {what}"
+    if key in sight.told:
+        return Change()
+    sight.told |= {key}
+    message = f"observeOnly of cloud {record.cloud} is set, so nothing was done; otherwise cloudgraft would {what}"
+    return Change(events=(about(record, now, message, kind="observed"),))
+
+
+def _gives_up(old: MachineRecord, new: MachineRecord) -> bool:
+    """Whether the next step after this one is to delete what the cloud holds."""
+    return new.presence is Presence.PRESENT and new.state in (State.FAILED, State.DELETING) and old.state != new.state

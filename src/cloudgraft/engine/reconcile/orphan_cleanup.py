@@ -1,0 +1,115 @@
+"""The policy that is off by default: orphans that have been there for long are deleted without anybody's word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.delete_guard import REMOVAL
+from cloudgraft.engine.events import happened
+from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
+from cloudgraft.engine.reconcile.calls import Caller
+from cloudgraft.engine.reconcile.observer import Observer
+from cloudgraft.sdk.driver import Machine, MachineState
+from cloudgraft.store.records import Change, Event
+
+__all__ = ["Sweeper"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+_PATIENCE: Final = 3600.0  # seconds that lists must have shown an orphan, as far as this process remembers
+_AGAIN: Final = 300.0  # seconds before a call that did not help is made again
+
+
+class Sweeper:
+    """Deletes the orphans of one cloud, where the configuration says so."""
+
+    def __init__(self, observer: Observer, caller: Caller, around: Surroundings) -> None:
+        self._observer = observer
+        self._caller = caller
+        self._around = around
+        self._seen_for: dict[str, float] = {}  # by machine id: observed seconds
+        self._tried: dict[str, float] = {}
+        self._held: dict[str, str] = {}  # by machine id: why it is not deleted, as it was told
+
+    async def sweep(self) -> None:
+        """After a list: remembers what it shows, and begins to delete what has been there for too long.
+
+        Only what proves to be ours and was never in the hands of an operator. A pause holds it like everything else.
+        In an inventory what has no marks at all proves to be ours, so that it must also look like one that we made.
+        """
+        now, around = self._around.clock.now(), self._around
+        ours = (o for o in self._observer.orphans if around.identity.looks_ours(o.machine))
+        orphans = {o.machine.machine_id: o for o in ours if _is_fair_game(o)}
+        listing = self._observer.listing
+        passed = listing.began - listing.follows if listing is not None and listing.follows is not None else 0.0
+        self._seen_for = {id_: self._seen_for[id_] + passed if id_ in self._seen_for else 0.0 for id_ in orphans}
+        self._tried = {id_: at for id_, at in self._tried.items() if id_ in orphans}
+        self._held = {id_: why for id_, why in self._held.items() if id_ in orphans}
+        if not around.settings.delete_orphans or not self._observer.may_create:
+            return
+        for id_, orphan in orphans.items():
+            is_due = self._seen_for[id_] >= _PATIENCE and now - self._tried.get(id_, -_AGAIN) >= _AGAIN
+            is_paused = around.fleet.pause_of(orphan.group or "", orphan.cloud) is not None
+            if is_due and not is_paused and around.nodes.is_clear and around.may_act() and self._caller.free(now):
+                await self._delete(orphan, now)
+
+    async def _delete(self, orphan: Orphan, now: float) -> None:
+        """Deletes it once the journal says so, unless it was taken in, or a guard or observeOnly says not to."""
+        begun: list[Machine] = []
+        counted: list[str] = []
+        id_ = orphan.machine.machine_id
+        try:
+            await self._around.writer.write(lambda: self._deletion(orphan, now, begun, counted))
+        except BaseException:
+            for machine_id in counted:
+                self._around.deletions.uncount(orphan.cloud, machine_id)
+            raise
+        if begun and self._around.fleet.by_machine_id(orphan.cloud, id_) is None:
+            self._tried[id_] = now
+            self._caller.remove(orphan.machine).add_done_callback(self._tell)
+
+    def _deletion(self, orphan: Orphan, now: float, begun: list[Machine], counted: list[str]) -> Change:
+        around, id_ = self._around, orphan.machine.machine_id
+        if around.fleet.by_machine_id(orphan.cloud, id_) is not None:
+            return Change()
+        if around.observes_only(orphan.cloud):
+            return self._withheld(orphan, now, "observed", "observeOnly is set; otherwise cloudgraft would delete it")
+        if around.nodes.is_used(orphan.machine):
+            return self._withheld(orphan, now, "orphan", "its node is ready, so that only you adopt or delete it")
+        refusal = around.deletions.refusal(orphan.cloud, id_, now)
+        if refusal:
+            return self._withheld(orphan, now, "guard", f"its deletion waits: {refusal}")
+        begun.append(orphan.machine)
+        if not around.deletions.count(orphan.cloud, id_, now):
+            return Change()
+        counted.append(id_)
+        message = (
+            f"machine {id_} ({orphan.machine.name}) has our marks and has not been in the journal for "
+            f"{self._seen_for[id_] / 60:.0f} minutes; engine.orphans.delete says to delete it"
+        )
+        return Change(events=[_event(kind, orphan, now, message) for kind in ("orphan_deleted", REMOVAL)])
+
+    def _withheld(self, orphan: Orphan, now: float, kind: str, why: str) -> Change:
+        """Told once for each reason; it is asked again after the next list."""
+        id_ = orphan.machine.machine_id
+        if self._held.get(id_) == why:
+            return Change()
+        self._held[id_] = why
+        return Change(events=(_event(kind, orphan, now, f"orphan {id_} ({orphan.machine.name}): {why}"),))
+
+    def _tell(self, call: asyncio.Task[None]) -> None:
+        error = None if call.cancelled() else call.exception()
+        if error is not None:
+            log.warning("an orphan was not deleted", extra={"cloud": self._observer.name, "error": str(error)})
+
+
+def _event(kind: str, orphan: Orphan, now: float, message: str) -> Event:
+    group, id_ = orphan.group or "", orphan.machine.machine_id
+    return happened(kind, now, message, cloud=orphan.cloud, group=group, machine_id=id_)
+
+
+def _is_fair_game(orphan: Orphan) -> bool:
+    return orphan.kind is OrphanKind.UNKNOWN and orphan.machine.state is not MachineState.DELETING

@@ -1,0 +1,299 @@
+"""The calls that wait for their turn, and what their ends mean."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.delete_guard import REMOVAL
+from cloudgraft.engine.events import about
+from cloudgraft.engine.guards import HOUR
+from cloudgraft.engine.machines import backoff
+from cloudgraft.engine.machines.decide import Create, Delete, Situation, decide
+from cloudgraft.engine.machines.duplicates import DOUBLE, surplus
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, after
+from cloudgraft.engine.machines.states import amend, is_given_up, move
+from cloudgraft.engine.reconcile.calls import Caller
+from cloudgraft.engine.reconcile.observer import Observer
+from cloudgraft.joining.claims import NewMachine
+from cloudgraft.sdk.driver import Machine
+from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, InternalError, NotFoundError, PreconditionError, Retry
+from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
+
+__all__ = ["Sender"]
+
+
+class Sender:
+    """Makes the calls of one cloud as there is room for them."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        observer: Observer,
+        around: Surroundings,
+        situation: Callable[[MachineRecord, Sight, float], Situation],
+        on_due: Callable[[str], None],
+    ) -> None:
+        """``on_due`` is told of machines that must be decided about again."""
+        self.creates: dict[str, None] = {}  # names, in the order in which they came
+        self.deletes: dict[str, None] = {}
+        self._caller = caller
+        self._observer = observer
+        self._around = around
+        self._situation = situation
+        self._on_due = on_due
+        self._told_of_guard: float | None = None  # when a deletion was last held back
+        self._sold_out: dict[str, tuple[float, ErrorRecord]] = {}  # by group: when, and what the cloud said
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is a call that found no room."""
+        return bool(self.creates or self.deletes)
+
+    def sold_out(self, record: MachineRecord) -> ErrorRecord | None:
+        """What the cloud said of this group after the machine was asked for: it will say the same again."""
+        said = self._sold_out.get(record.group)
+        return said[1] if said is not None and record.requested_at <= said[0] else None
+
+    async def send(self) -> None:
+        """Makes the calls there is room for, deletions first: they cost nothing and stop a cost."""
+        while self.deletes and self._caller.free(self._around.clock.now()):
+            name = next(iter(self.deletes))
+            del self.deletes[name]
+            await self._delete(name)
+        free = self._caller.free(self._around.clock.now())
+        while self.creates and free and self._around.may_act():
+            names = list(self.creates)[:free]
+            for name in names:
+                del self.creates[name]
+            await self._create(names)
+            free = self._caller.free(self._around.clock.now())
+
+    async def take_outcomes(self) -> None:
+        """Writes down how calls have ended."""
+        taken = [(name, self._believed(name, outcome)) for name, outcome in self._caller.take()]
+        if not taken:
+            return
+        for name, outcome in taken:
+            self._note(name, self._observer.sight(name), outcome)
+        await self._around.writer.write(lambda: self._settled(taken))
+
+    # -- creating ----------------------------------------------------------------------------------------------------
+
+    async def _create(self, names: list[str]) -> None:
+        """Law 2: one transaction that says what is about to be called, then the calls."""
+        change = await self._around.writer.write(lambda: self._ordered(names))
+        for record in change.machines:
+            if record.state is State.CREATING:
+                sight = self._observer.sight(record.name)
+                sight.is_calling, sight.absences = True, 0
+                self._caller.create(record, self._user_data_for(record))
+
+    def _user_data_for(self, record: MachineRecord) -> Callable[[], Awaitable[str]] | None:
+        """How to make what the machine is told when it boots; None where machines are told nothing."""
+        make, group = self._around.user_data, self._around.fleet.groups.get(record.group)
+        if make is None:
+            return None
+        if group is None or not group.is_configured:
+            return _nothing_to_tell
+        machine = NewMachine(
+            name=record.name,
+            group=record.group,
+            cloud=record.cloud,
+            provider_id=record.provider_id,  # known by now only where the driver can tell it from the name
+            labels=group.spec.labels,
+            taints=group.spec.taints,
+            settings=record.settings,
+            user_data_limit=self._caller.traits.user_data_limit,
+        )
+        return lambda: make.make(machine)
+
+    def _ordered(self, names: list[str]) -> Change:
+        now = self._around.clock.now()
+        records: list[MachineRecord] = []
+        events: list[Event] = []
+        for name in names:
+            record = self._around.fleet.machines.get(name)
+            if record is None or self._around.observes_only(record.cloud):
+                continue
+            if not self._is_still(record, now, Create):
+                continue
+            refusal = self._around.book.order(record.cloud, is_first=record.state is State.REQUESTED)
+            if refusal is not None:
+                failed = move(record, State.FAILED, now, error=refusal)
+                records.append(failed)
+                events += [about(failed, now, refusal.message), about(failed, now, refusal.message, kind="guard")]
+                continue
+            sent = {
+                "presence": Presence.UNKNOWN,
+                "attempts": record.attempts + 1,
+                "attempt_at": now,
+                "ordered_at": record.ordered_at if record.ordered_at is not None else now,
+            }
+            if record.state is State.REQUESTED:
+                records.append(move(record, State.CREATING, now, **sent))
+                events.append(about(records[-1], now, "the cloud is asked to create it"))
+            else:
+                records.append(amend(record, **sent))
+        return Change(machines=records, events=events)
+
+    # -- deleting ----------------------------------------------------------------------------------------------------
+
+    async def _delete(self, name: str) -> None:
+        """The call is made once the journal has what counts for a guard; nobody takes the machine back in between."""
+        if not self._around.may_act():
+            return
+        begun: list[Delete] = []
+        counted: list[str] = []
+        try:
+            await self._around.writer.write(lambda: self._deletion(name, begun, counted))
+        except BaseException:  # whatever it was, no call was made, and the next list has it decided about again
+            if begun:
+                self._observer.sight(name).is_calling = False
+            for machine_id in counted:
+                self._around.deletions.uncount(self._caller.settings.name, machine_id, name=name)
+            raise
+        for decision in begun:
+            if decision.kind == DOUBLE and self._is_overtaken(name, decision.machine):
+                self._observer.sight(name).is_calling = False
+                self._on_due(name)
+            else:
+                self._caller.delete(name, decision.machine)
+
+    def _is_overtaken(self, name: str, double: Machine) -> bool:
+        """Whether a double has joined the cluster while the journal was written, which may take long."""
+        record, sight = self._around.fleet.machines.get(name), self._observer.sight(name)
+        if record is None:
+            return True
+        self._around.nodes.see(record, sight)
+        found = surplus(record, sight, sees_nodes=self._around.nodes.is_clear)
+        return found is None or found.machine_id != double.machine_id
+
+    def _deletion(self, name: str, begun: list[Delete], counted: list[str]) -> Change:
+        """Decides in turn with all changes: what is just being taken back must not be deleted."""
+        now = self._around.clock.now()
+        record = self._around.fleet.machines.get(name)
+        if record is None or self._around.observes_only(record.cloud):
+            return Change()
+        sight = self._observer.sight(name)
+        self._around.nodes.see(record, sight)
+        decision = decide(record, sight, self._situation(record, sight, now))
+        if not isinstance(decision, Delete):
+            return Change()
+        events: list[Event] = []
+        if decision.kind or is_given_up(record):
+            why = decision.cause or (record.error.message if record.error else "it failed")
+            refusal = self._around.deletions.refusal(record.cloud, decision.machine.machine_id, now, name=name)
+            if refusal:
+                return self._held_back(record, sight, f"its deletion waits ({why}): {refusal}", now)
+            events += self._counted(record, decision.machine, why, now)
+            counted += [decision.machine.machine_id for _ in events]
+        sight.is_calling = True
+        begun.append(decision)
+        if decision.kind and decision.machine.machine_id not in sight.told:
+            sight.told |= {decision.machine.machine_id}
+            data = {"machine_id": decision.machine.machine_id}
+            events.append(about(record, now, decision.cause, kind=decision.kind, **data))
+        return Change(events=events)
+
+    def _counted(self, record: MachineRecord, machine: Machine, why: str, now: float) -> list[Event]:
+        """Counts a deletion that nobody ordered; the event is what a restart counts."""
+        if not self._around.deletions.count(record.cloud, machine.machine_id, now, name=record.name):
+            return []  # its cloud is asked once more
+        message = f"machine {machine.machine_id} is being deleted, and nobody ordered it: {why}"
+        return [about(record, now, message, kind=REMOVAL, machine_id=machine.machine_id)]
+
+    def _held_back(self, record: MachineRecord, sight: Sight, why: str, now: float) -> Change:
+        """It is asked again after the next list. One event tells of the first of many."""
+        sight.held = why
+        was_told, self._told_of_guard = self._told_of_guard, now
+        if was_told is not None and now - was_told < HOUR:
+            return Change()
+        return Change(events=(about(record, now, f"{why}; others may wait too", kind="guard"),))
+
+    def _is_still(self, record: MachineRecord, now: float, wanted: type) -> bool:
+        sight = self._observer.sight(record.name)
+        return isinstance(decide(record, sight, self._situation(record, sight, now)), wanted)
+
+    # -- outcomes ----------------------------------------------------------------------------------------------------
+
+    def _note(self, name: str, sight: Sight, outcome: Outcome) -> None:
+        """What is remembered of a call's end beside the journal."""
+        now, settings = self._around.clock.now(), self._caller.settings
+        sight.is_calling = False
+        record = self._around.fleet.machines.get(name)
+        match outcome:
+            case Created():
+                sight.since, sight.absences, sight.is_ours, sight.retry_at = now, 0, True, 0.0
+                sight.trouble, sight.unprepared = "", 0
+            case CreateFailed(error):
+                sight.absences, sight.trouble = 0, error.message
+                sight.retry_at = now + backoff.delay(settings, record.attempts if record else 1, error.retry_after)
+                if record is not None and error.error_class is ErrorClass.OUT_OF_RESOURCES:
+                    self._remember_sold_out(record.group, error, now)
+            case NotAsked(error):
+                sight.unprepared += 1
+                sight.trouble = f"its user data could not be made: {error.message}"
+                sight.retry_at = now + backoff.delay(settings, sight.unprepared, error.retry_after)
+            case Deleted():
+                sight.deletes += 1
+                sight.deleted_at = now
+                sight.retry_at = now + backoff.delay(settings, sight.deletes + 2)
+                sight.is_ours = (
+                    sight.is_ours and sight.machine is not None
+                )  # one unseen: what is there now, a list shows
+            case DeleteFailed(machine_id, error):
+                sight.failures += 1
+                if error.retry is Retry.SETTLE_FIRST:
+                    sight.deleted_at = now
+                sight.retry_at = now + backoff.delay(settings, sight.failures, error.retry_after)
+                sight.is_ours = sight.is_ours and sight.machine is not None
+                if isinstance(error, NotFoundError):
+                    sight.forget(machine_id)
+
+    def _believed(self, name: str, outcome: Outcome) -> Outcome:
+        """A cloud that answers with a machine that another record stands for has made none: it must not be deleted."""
+        if not isinstance(outcome, Created):
+            return outcome
+        id_ = outcome.machine.machine_id
+        holder = self._around.fleet.by_machine_id(self._caller.settings.name, id_)
+        if holder is None or holder.name == name or holder.state not in (State.BOOTING, State.RUNNING):
+            return outcome
+        message = f"the driver's create() of {name} answered with machine {id_}, which is {holder.name}"
+        return CreateFailed(InternalError(message))
+
+    def _remember_sold_out(self, group: str, error: CloudgraftError, now: float) -> None:
+        said = ErrorRecord(code=error.slug, message=error.message, error_class=int(error.error_class))
+        self._sold_out[group] = (now, said)
+        waiting = self._around.fleet.groups.get(group)
+        if waiting is not None:
+            for record in waiting.machines.values():
+                if record.state is State.REQUESTED:
+                    self.creates.pop(record.name, None)
+                    self._on_due(record.name)
+
+    def _settled(self, taken: Sequence[tuple[str, Outcome]]) -> Change:
+        now = self._around.clock.now()
+        records: dict[str, MachineRecord] = {}
+        events: list[Event] = []
+        for name, outcome in taken:
+            record = records.get(name) or self._around.fleet.machines.get(name)
+            if record is None:
+                continue
+            made = after(record, outcome, now)
+            if made is not None:
+                records[name] = made.record
+                if made.kind is not None:
+                    events.append(about(made.record, now, made.cause, kind=made.kind))
+            elif isinstance(outcome, CreateFailed) and outcome.error.retry is Retry.SETTLE_FIRST:
+                events.append(about(record, now, outcome.error.message, kind="unsettled"))
+            elif isinstance(outcome, DeleteFailed) and not isinstance(outcome.error, NotFoundError):
+                message = f"it could not be deleted and will be tried again: {outcome.error.message}"
+                events.append(about(record, now, message, kind="retry"))
+        return Change(machines=tuple(records.values()), events=events)
+
+
+async def _nothing_to_tell() -> str:
+    """How its machines join went with the group, and one that is told nothing costs money and never joins."""
+    raise PreconditionError("its group is not configured any more")

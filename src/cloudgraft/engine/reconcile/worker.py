@@ -1,0 +1,361 @@
+"""One cloud: observe it, decide about each of its machines, and carry that out.
+
+One list at a time, a bounded number of other calls, nothing that another cloud or an RPC waits for. All that a worker
+remembers beside the journal is in its sights, and a restart may lose that: it is looked for anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections.abc import Iterable
+
+from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.events import about
+from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.groups.specs import CloudSettings
+from cloudgraft.engine.machines import backoff
+from cloudgraft.engine.machines.decide import (
+    JOIN_DEADLINE,
+    RETURNED,
+    Create,
+    Delete,
+    Move,
+    Situation,
+    Stay,
+    decide,
+    failure,
+    left_alone,
+)
+from cloudgraft.engine.machines.duplicates import DOUBLE, in_doubt
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.states import is_released
+from cloudgraft.engine.nodes.claims import Claimer
+from cloudgraft.engine.nodes.credential_revocation import Settler
+from cloudgraft.engine.nodes.node_scan import RollCall
+from cloudgraft.engine.reconcile.calls import Caller
+from cloudgraft.engine.reconcile.catalog import CatalogReader
+from cloudgraft.engine.reconcile.observe_only import observed, withheld
+from cloudgraft.engine.reconcile.observer import SLICE, Observer
+from cloudgraft.engine.reconcile.orphan_cleanup import Sweeper
+from cloudgraft.engine.reconcile.repairer import Repairer
+from cloudgraft.engine.reconcile.sender import Sender
+from cloudgraft.sdk.driver import Driver, Machine
+from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
+from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
+from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
+
+__all__ = ["Worker"]
+
+log = logging.getLogger("cloudgraft.engine")
+
+_BATCH = 250  # records written in one transaction by the loop
+_REST = 1.0  # seconds after a step that failed: what made it fail may wake us at once, again and again
+_UNWANTED = frozenset({State.FAILED, State.DELETING})
+_JOURNAL = (JournalUnavailableError, JournalBrokenError)
+
+
+class Worker:
+    """Looks after the machines of one cloud."""
+
+    def __init__(self, driver: Driver, settings: CloudSettings, around: Surroundings) -> None:
+        self.name = settings.name
+        self.driver = driver
+        self.settings = settings
+        self.caller = Caller(driver, settings, around.clock, may_act=around.may_act, on_outcome=self._wake_up)
+        self.observer = Observer(settings.name, self.caller, around)
+        self.catalog = CatalogReader(self.caller, around.clock)
+        self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
+        self.roll_call = RollCall(self.observer, around)
+        self._claimer = Claimer(self.observer, around)
+        self._settler = Settler(around, on_done=self._wake_up)
+        self._sender = Sender(self.caller, self.observer, around, self._situation, self._make_due)
+        self.repairer = Repairer(self.observer, around, self.refusal)
+        self._sweeper = Sweeper(self.observer, self.caller, around)
+        self._around = around
+        self._wake = asyncio.Event()
+        self._look = asyncio.Event()
+        self._due: dict[str, None] = {}  # to be decided about
+        self._alarms: list[tuple[float, str]] = []
+        self._alarm_of: dict[str, float] = {}
+
+    # -- for the engine ----------------------------------------------------------------------------------------------
+
+    def refusal(self) -> ErrorRecord | None:
+        """Why a machine that is asked for now would not come; None when it may."""
+        if self.observer.blocked:
+            return ErrorRecord(code="blocked", message=self.observer.blocked, error_class=ErrorClass.OTHER)
+        return self.observer.health.refusal()
+
+    def configure(self, settings: CloudSettings) -> None:
+        """Takes new settings; the driver stays."""
+        self.settings = self.caller.settings = settings
+        self.nudge()
+
+    def until_next_list(self) -> float:
+        """Seconds until the cloud is listed again, unless something happens that must be looked at."""
+        health, is_hurried = self.observer.health, self.observer.is_hurried()
+        return backoff.until_next_list(self.settings, health.failures, health.retry_after, is_hurried=is_hurried)
+
+    async def close(self, seconds: float) -> None:
+        """Gives calls under way some time to end, and closes the driver."""
+        await self._settler.stop()
+        await self.catalog.stop()
+        await self.caller.stop(seconds)
+        with contextlib.suppress(CloudgraftError):  # else a list settles it after the restart
+            await self._sender.take_outcomes()
+        await self.caller.close()
+
+    def on_change(self, record: MachineRecord) -> None:
+        """A record of this cloud has changed."""
+        self._claimer.note(record)
+        self._make_due(record.name)
+
+    def on_nodes(self) -> None:
+        """Nodes have come, gone or changed."""
+        self.roll_call.note()
+        self._wake_up()
+
+    def nudge(self, *, needs_look: bool = True) -> None:
+        """Something beside a record has changed, a pause say: decide about all machines again."""
+        self._due.update(dict.fromkeys(self._around.fleet.in_cloud(self.name)))
+        self._claimer.begin_anew()
+        self._wake_up()
+        if needs_look:
+            self._look.set()
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_observing(), name=f"observe {self.name}")
+            group.create_task(self._keep_acting(), name=f"act {self.name}")
+
+    async def turn(self) -> None:
+        """One whole pass, by hand: list the cloud, then act until no call is under way. For tests and the demo."""
+        await self.observe()
+        await self.catalog.done()
+        await self.act()
+        while self.caller.under_way or self._wake.is_set():
+            self._wake.clear()
+            await self.caller.settled()
+            await self._settler.done()
+            await self.act()
+        await self._settler.done()
+
+    async def observe(self) -> None:
+        """Lists the cloud, and looks at all its machines in that light."""
+        try:
+            await self.roll_call.call()  # first: of two machines for one intent the one that joined is kept
+            is_up = await self.observer.observe()
+            await self._claimer.review()
+            if is_up:
+                await self.catalog.look()
+                await self.repairer.repair()
+                await self._sweeper.sweep()
+                await self.roll_call.study()
+        finally:
+            self.looked.set()
+            listing, known = self.observer.listing, self._around.fleet
+            self._due.update(dict.fromkeys(known.in_cloud(self.name)))
+            self._due.update(dict.fromkeys(self._claimer.gone))
+            self._due.update(dict.fromkeys(r.name for r in known.released.values() if r.cloud == self.name))
+            if listing is not None:
+                self._due.update(dict.fromkeys(name for name in listing.by_name if name in known.machines))
+            self._wake_up()
+
+    async def act(self) -> None:
+        """Takes in how calls ended, decides about every machine that is due, and makes the calls there is room for."""
+        await self._sender.take_outcomes()
+        now = self._around.clock.now()
+        self._around.nodes.watch(now)
+        self._due.update(dict.fromkeys(await self.roll_call.call(only_news=True)))
+        self._sound_alarms(now)
+        moves: list[Move] = []
+        tell: list[Event] = []
+        names, self._due = list(self._due), {}
+        for count, name in enumerate(names, 1):
+            self._sort(name, now, moves, tell)
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
+        if tell:
+            await self._around.writer.write(lambda: Change(events=tell))
+        for start in range(0, len(moves), _BATCH):
+            await self._write(moves[start : start + _BATCH])
+        await self._claimer.hand(now)
+        self._settler.go_on(now)
+        await self._sender.send()
+
+    # -- the two loops -----------------------------------------------------------------------------------------------
+
+    async def _keep_observing(self) -> None:
+        while True:
+            self._look.clear()  # before: what changes while the cloud is listed is not in that list
+            try:
+                await self.observe()
+            except _JOURNAL as error:  # the writer has told; a cloud's own troubles end in the observer
+                log.debug("an observation was not taken in", extra={"cloud": self.name, "error": error.message})
+            except Exception:  # a bug must not end the loop that everything hangs on
+                log.exception("an observation failed", extra={"cloud": self.name})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.until_next_list()):
+                    await self._look.wait()
+
+    async def _keep_acting(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.act()
+            except _JOURNAL as error:
+                # Intent before act: without a journal nothing is done. What was due is due again with the next list.
+                log.debug("no action without the journal", extra={"cloud": self.name, "error": error.message})
+                await asyncio.sleep(_REST)
+            except Exception:  # a bug must not end the loop that everything hangs on
+                log.exception("a step of the loop failed", extra={"cloud": self.name})
+                await asyncio.sleep(_REST)
+
+    def _pause(self) -> float | None:
+        alarm = self._alarms[0][0] if self._alarms else None
+        rate = self.caller.wake_at() if self._sender.is_waiting else None
+        others = (self._claimer.wake_at(), self._settler.wake_at(), self.roll_call.wake_at())
+        times = [at for at in (alarm, rate, *others) if at is not None]
+        return max(0.0, min(times) - self._around.clock.now()) if times else None
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _make_due(self, name: str) -> None:
+        self._due[name] = None
+        self._wake_up()
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _sort(self, name: str, now: float, moves: list[Move], tell: list[Event]) -> None:
+        """Decides about one machine, and puts it where it belongs."""
+        record = self._around.fleet.machines.get(name)
+        if record is None:
+            self.observer.forget(name)
+            return
+        sight = self.observer.sight(name)
+        self._around.nodes.see(record, sight)
+        self._settler.consider(record, sight, now)
+        situation = self._situation(record, sight, now)
+        decision = decide(record, sight, situation)
+        sight.held = ""
+        if self._around.observes_only(self.name) and (what := withheld(record, decision)):
+            tell += observed(sight, record, what, now).events
+            return
+        match decision:
+            case Move():
+                moves.append(decision)
+            case Create():
+                self._sender.creates[name] = None
+            case Delete():
+                self._sender.deletes[name] = None
+            case Stay(wake_at):
+                self._set_alarm(name, wake_at)
+                is_told = record.state in _UNWANTED or record.is_adopted
+                if sight.unproven is not None and is_told and "unproven" not in sight.told:
+                    sight.told |= {"unproven"}
+                    tell.append(_unproven(record, sight.unproven, now))
+                sight.held = in_doubt(record, sight)
+                if sight.held and sight.held not in sight.told:
+                    sight.told |= {sight.held}
+                    tell.append(about(record, now, sight.held, kind=DOUBLE))
+                if situation.is_used and (why := left_alone(record, sight)) and why not in sight.told:
+                    sight.told |= {why}
+                    tell.append(about(record, now, why, kind=RETURNED))
+                is_over = record.state is State.GONE and not is_released(record)
+                if is_over and sight.machine is None and not sight.is_calling:
+                    self.observer.forget(name)
+
+    def _situation(self, record: MachineRecord, sight: Sight, now: float) -> Situation:
+        around = self._around
+        refusal = None
+        back = sight.machine if record.state is State.GONE else None
+        if record.state is State.REQUESTED:
+            refusal = self.refusal() or self._sender.sold_out(record) or _drained(around.fleet.groups.get(record.group))
+        return Situation(
+            now=now,
+            settings=around.settings,
+            may_create=self.observer.may_create,
+            sees_cloud=self.observer.health.failures == 0,
+            sees_nodes=around.nodes.is_clear,
+            is_used=back is not None and around.nodes.is_used(back),
+            is_paused=around.fleet.pause_of(record.group, record.cloud) is not None,
+            is_served=record.group in around.fleet.groups,
+            refusal=refusal,
+        )
+
+    def _set_alarm(self, name: str, at: float | None) -> None:
+        if at is None:
+            self._alarm_of.pop(name, None)
+        elif self._alarm_of.get(name) != at:
+            self._alarm_of[name] = at
+            heapq.heappush(self._alarms, (at, name))
+
+    def _sound_alarms(self, now: float) -> None:
+        while self._alarms and self._alarms[0][0] <= now:
+            at, name = heapq.heappop(self._alarms)
+            if self._alarm_of.get(name) == at:
+                del self._alarm_of[name]
+                self._due[name] = None
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    async def _write(self, moves: Iterable[Move]) -> None:
+        await self._around.writer.write(lambda: self._planned(moves))
+
+    def _planned(self, moves: Iterable[Move]) -> Change:
+        """The moves whose record is still the one they were decided for; the others are decided about again."""
+        now = self._around.clock.now()
+        records: list[MachineRecord] = []
+        moved: list[MachineRecord] = []  # of these, the ones that are worth an event
+        events: list[Event] = []
+        for made in moves:
+            current = self._around.fleet.machines.get(made.record.name)
+            is_same = current is not None and current.version + 1 == made.record.version
+            if not is_same or self._has_joined_after_all(made.record):
+                self._make_due(made.record.name)
+                continue
+            records.append(made.record)
+            if made.kind is not None:
+                moved.append(made.record)
+                events.append(about(made.record, now, made.cause, kind=made.kind))
+        events += self.observer.absence.losses(moved, now)
+        more = self.repairer.keep_minimum([r for r in records if r.state is State.GONE], now)
+        return Change(machines=[*records, *more.machines], events=[*events, *more.events])
+
+    def _has_joined_after_all(self, late: MachineRecord) -> bool:
+        """A node may come in the very moment in which its machine is given up for the lack of it."""
+        if late.state is not State.FAILED or late.error is None or late.error.code != JOIN_DEADLINE:
+            return False
+        sight = self.observer.sight(late.name)
+        self._around.nodes.see(late, sight)
+        return sight.joined is not False or bool(sight.rivals.any)
+
+
+def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:
+    id_, what = machine.machine_id, "does not show our marks"
+    if record.is_adopted:
+        what += ", nor prove to be the one that was adopted"
+    if record.state is State.GONE:
+        way = f"if it is yours, adopt it again with `cloudgraft adopt {record.group} {id_}`"
+    else:
+        way = (
+            f"give it its marks back, say that it is ours with `cloudgraft orphans adopt {id_}`, or take it out of the "
+            f"journal with `cloudgraft orphans release {record.name}`"
+        )
+    message = f"machine {id_} {what}, so it is not deleted; {way}"
+    return about(record, now, message, kind="unproven", machine_id=machine.machine_id)
+
+
+def _drained(group: Group | None) -> ErrorRecord | None:
+    """What was asked for before its group was taken out of the configuration is not ordered any more."""
+    if group is None or group.is_configured:
+        return None
+    return failure("draining", "its group is no longer configured")

@@ -1,0 +1,145 @@
+"""What is not where it should be, for an operator: orphans in the clouds, and machines of the journal in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
+from cloudgraft.engine.reconcile.observer import SLICE
+from cloudgraft.engine.reconcile.worker import Worker
+from cloudgraft.engine.reporting.report_json import iso
+from cloudgraft.store.records import MachineRecord, Presence, State
+
+__all__ = ["Finding", "FindingKind", "all_findings"]
+
+_STUCK_AFTER: Final = 900.0  # seconds; a deletion that takes longer is worth a look
+_STUCK_FAILURES: Final = 3
+
+
+class FindingKind(enum.Enum):
+    """What is wrong. The first three are in a cloud and not in the journal, the others are in the journal."""
+
+    UNKNOWN = "unknown"  # it proves to be ours, and the journal does not have it
+    UNMARKED = "unmarked"  # it is named like ours but does not prove to be
+    RELEASED = "released"  # an operator took it out of the journal, and it still looks like ours
+    MISSING = "missing"  # the latest list of its cloud does not have it
+    UNPROVEN = "unproven"  # its cloud has it, without our marks: it cannot be deleted
+    STUCK = "stuck"  # it should be gone, and is not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One machine, what is wrong with it, and what an operator can do."""
+
+    kind: FindingKind
+    cloud: str
+    group: str
+    name: str
+    machine_id: str
+    provider_id: str
+    state: str  # as its cloud says of an orphan, else as the journal does
+    since: str  # when it was created, or came to be in that state; empty when that is not known
+    detail: str
+    hint: str
+
+
+async def all_findings(engine: Engine) -> list[Finding]:
+    """Everything, cloud by cloud; others get their turn meanwhile."""
+    found: list[Finding] = []
+    for worker in list(engine.workers.values()):
+        worker.observer.review()
+        found += map(_orphan, worker.observer.orphans)
+        records = list(engine.fleet.in_cloud(worker.name).values())
+        for start in range(0, len(records), SLICE):
+            found += _in_trouble(worker, records[start : start + SLICE], engine.clock.now())
+            await asyncio.sleep(0)
+    return found
+
+
+_ORPHANS: Final = {
+    OrphanKind.UNKNOWN: ("it has our marks and is not in the journal", "adopt {id}, or delete {id}"),
+    OrphanKind.UNMARKED: (
+        "it is named like ours but does not show our marks, and is not in the journal",
+        "adopt {id} if it is ours, or delete {id} --force",
+    ),
+    OrphanKind.RELEASED: ("it was released, and still looks like ours", "adopt {id} takes it back; or delete {id}"),
+}
+
+
+def _orphan(orphan: Orphan) -> Finding:
+    machine = orphan.machine
+    detail, hint = _ORPHANS[orphan.kind]
+    return Finding(
+        kind=FindingKind(orphan.kind.value),
+        cloud=orphan.cloud,
+        group=orphan.group or "",
+        name=machine.name,
+        machine_id=machine.machine_id,
+        provider_id=machine.provider_id or "",
+        state=machine.state.value,
+        since=iso(machine.created_at.timestamp()) if machine.created_at else "",
+        detail=detail,
+        hint=hint.format(id=machine.machine_id),
+    )
+
+
+def _in_trouble(worker: Worker, records: Sequence[MachineRecord], now: float) -> Iterator[Finding]:
+    for record in records:
+        sight = worker.observer.peek(record.name)
+        if sight is None or worker.observer.listing is None:
+            continue
+        kind = _kind_of(worker, record, sight, now)
+        if kind is not None:
+            yield _recorded(kind, record, sight, worker)
+
+
+def _kind_of(worker: Worker, record: MachineRecord, sight: Sight, now: float) -> FindingKind | None:
+    if sight.machine is not None and not sight.is_ours:
+        return FindingKind.UNPROVEN
+    if sight.machine is None and sight.unproven is not None:
+        return FindingKind.UNPROVEN
+    is_unwanted = record.state in (State.DELETING, State.FAILED)
+    if is_unwanted and record.presence is not Presence.NONE:
+        is_late = now - record.state_since >= _STUCK_AFTER
+        return FindingKind.STUCK if is_late or sight.failures >= _STUCK_FAILURES else None
+    listing = worker.observer.listing
+    seen_by = record.state_since + worker.driver.traits.list_delay.total_seconds()
+    if record.presence is not Presence.PRESENT or listing is None or not listing.tells_of(record):
+        return None
+    return FindingKind.MISSING if listing.began >= seen_by and sight.machine is None else None
+
+
+def _recorded(kind: FindingKind, record: MachineRecord, sight: Sight, worker: Worker) -> Finding:
+    seen = sight.machine or sight.unproven
+    machine_id = seen.machine_id if seen else record.machine_id
+    match kind:
+        case FindingKind.UNPROVEN:
+            detail = "its cloud shows it without our marks, so it is not deleted"
+            if record.is_adopted:
+                detail = "it does not prove to be the machine that was adopted, so it is not deleted"
+            hint = f"adopt {machine_id} says that it is ours all the same; release {record.name} leaves it alone"
+        case FindingKind.STUCK:
+            detail = f"its cloud was asked {sight.deletes + sight.failures} times to delete it, {sight.failures} failed"
+            hint = f"look at it in its cloud; release {record.name} leaves it alone"
+        case _:
+            is_believed = worker.driver.traits.complete_list
+            detail = "the latest list of its cloud does not have it"
+            hint = "wait for one more list" if is_believed else f"release {record.name}, if it is gone"
+    return Finding(
+        kind=kind,
+        cloud=record.cloud,
+        group=record.group,
+        name=record.name,
+        machine_id=machine_id,
+        provider_id=record.provider_id,
+        state=record.state.value,
+        since=iso(record.state_since),
+        detail=detail,
+        hint=hint,
+    )

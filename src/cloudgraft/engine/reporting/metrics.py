@@ -1,0 +1,206 @@
+"""What ``/metrics`` shows of the engine. Read when somebody asks, from whatever thread that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cloudgraft.engine.clock import SystemClock
+from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.events import KINDS
+from cloudgraft.engine.machines.breaker import Breaker
+from cloudgraft.engine.ownership.orphans import OrphanKind
+from cloudgraft.engine.reconcile.worker import Worker
+from cloudgraft.engine.reporting.webhook import Webhook
+from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.store.records import Event, State
+
+__all__ = ["EngineMetrics"]
+
+T = TypeVar("T")
+_STATES: Final = tuple(state for state in State if state is not State.GONE)
+_TRIES: Final = 5
+
+# name -> (what it tells, labels). Gauges, but for those in _COUNTERS.
+_FAMILIES: Final = {
+    "cloudgraft_machines": ("Machines of a group, by state", ("group", "cloud", "state")),
+    "cloudgraft_nodes": (
+        "Nodes of a group's machines that have joined, by state; nothing while the cluster cannot be seen",
+        ("group", "cloud", "state"),
+    ),
+    "cloudgraft_cluster_known": ("1 while what is known of the cluster is fresh; nothing without a cluster", ()),
+    "cloudgraft_group_drift": ("Ways in which nodes of the group are not as promised", ("group", "cloud")),
+    "cloudgraft_group_target_size": ("Machines that count for the autoscaler", ("group", "cloud")),
+    "cloudgraft_group_min_size": ("The group's minimum, as the autoscaler was told", ("group", "cloud")),
+    "cloudgraft_group_max_size": ("The group's maximum, as the autoscaler was told", ("group", "cloud")),
+    "cloudgraft_group_paused": ("1 while an operator has paused the group or its cloud", ("group", "cloud")),
+    "cloudgraft_group_draining": (
+        "1 when the group is no longer configured and still has machines",
+        ("group", "cloud"),
+    ),
+    "cloudgraft_group_left_out": ("1 for a group that is configured and cannot be served", ("group",)),
+    "cloudgraft_cloud_up": ("1 while the cloud answers", ("cloud",)),
+    "cloudgraft_cloud_list_age_seconds": ("Age of the latest list of the cloud that worked", ("cloud",)),
+    "cloudgraft_cloud_machines_listed": ("Machines in that list, also those of others", ("cloud",)),
+    "cloudgraft_cloud_calls_under_way": ("Creates and deletes that wait for the cloud's answer", ("cloud",)),
+    "cloudgraft_cloud_calls": (
+        "Calls to the cloud that ended, by result: ok or an error's name",
+        ("cloud", "call", "result"),
+    ),
+    "cloudgraft_machines_held_back": (
+        "Machines that a cloud misses, or a group has broken, in such numbers that it is not believed",
+        ("cloud", "group", "reason"),
+    ),
+    "cloudgraft_cloud_observe_only": ("1 while observeOnly is set for the cloud", ("cloud",)),
+    "cloudgraft_cloud_held": (
+        "Machines about which something was decided that a guard, or observeOnly, holds back",
+        ("cloud",),
+    ),
+    "cloudgraft_orphans": ("Machines that look like ours and are not in the journal", ("cloud", "kind")),
+    "cloudgraft_guard_used": ("What counts against a guard; no cloud means all together", ("cloud", "guard")),
+    "cloudgraft_guard_limit": ("The guard's limit", ("cloud", "guard")),
+    "cloudgraft_events": ("Events, by kind", ("kind",)),
+    "cloudgraft_clock_offset_seconds": ("How far the wall clock is ahead of the engine's, which takes no jumps", ()),
+    "cloudgraft_journal_up": ("1 while the journal can be written", ()),
+    "cloudgraft_leader": ("1 while this process leads", ()),
+    "cloudgraft_database_clock_offset_seconds": (
+        "How far the clock of the journal's PostgreSQL is ahead of this host's",
+        (),
+    ),
+    "cloudgraft_webhook_events": ("Events for the webhook, by what became of them", ("result",)),
+}
+_COUNTERS: Final = frozenset({"cloudgraft_cloud_calls", "cloudgraft_events", "cloudgraft_webhook_events"})
+
+Sample = tuple[str, tuple[str, ...], float]  # a name, the values of its labels, and the value
+
+
+class EngineMetrics(Collector):
+    """The metrics of one engine, in the registry of the service."""
+
+    def __init__(self, engine: Engine, registry: CollectorRegistry, *, webhook: Webhook | None = None) -> None:
+        self._engine = engine
+        self._webhook = webhook
+        self._events: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+        engine.writer.subscribe(self._count)
+        registry.register(self)
+
+    @staticmethod
+    def families() -> list[Metric]:
+        """All of them, without values: for the registry and the documentation."""
+        return [
+            (CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily)(name, text, labels=labels)
+            for name, (text, labels) in _FAMILIES.items()
+        ]
+
+    def describe(self) -> Iterable[Metric]:
+        """As prometheus_client wants it, so that nothing is collected before the engine has started."""
+        return self.families()
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them as they are now."""
+        families = {family.name: family for family in self.families()}
+        for read in (self._of_groups, self._of_clouds, self._of_guards, self._of_all):
+            for name, labels, value in _steady(read):
+                family = families[name]
+                if isinstance(family, CounterMetricFamily | GaugeMetricFamily):
+                    family.add_metric(labels, value)
+        return families.values()
+
+    def _count(self, event: Event) -> None:
+        self._events[event.kind] += 1
+
+    def _of_groups(self) -> Iterator[Sample]:
+        engine = self._engine
+        for group in list(engine.fleet.groups.values()):
+            id_, cloud = group.spec.id, group.spec.cloud
+            counted = Counter(record.state for record in list(group.machines.values()))
+            for state in _STATES:
+                yield "cloudgraft_machines", (id_, cloud, state.value), counted[state]
+            yield from self._of_nodes(id_, cloud)
+            yield "cloudgraft_group_target_size", (id_, cloud), group.target
+            yield "cloudgraft_group_min_size", (id_, cloud), group.shown.min_size
+            yield "cloudgraft_group_max_size", (id_, cloud), group.shown.max_size
+            is_paused = engine.fleet.pause_of(id_, cloud) is not None
+            yield "cloudgraft_group_paused", (id_, cloud), is_paused
+            yield "cloudgraft_group_draining", (id_, cloud), not group.is_configured
+        for id_ in engine.left_out():
+            yield "cloudgraft_group_left_out", (id_,), 1
+
+    def _of_nodes(self, group: str, cloud: str) -> Iterator[Sample]:
+        nodes, worker = self._engine.nodes, self._engine.workers.get(cloud)
+        if nodes.cluster is None or worker is None:
+            return
+        yield "cloudgraft_group_drift", (group, cloud), len(worker.roll_call.scholar.drift.get(group, ()))
+        if nodes.is_known:
+            count = nodes.of_group(cloud, group)
+            yield "cloudgraft_nodes", (group, cloud, "ready"), count.joined - count.unready
+            yield "cloudgraft_nodes", (group, cloud, "unready"), count.unready
+
+    def _of_clouds(self) -> Iterator[Sample]:
+        for worker in list(self._engine.workers.values()):
+            yield from self._of_cloud(worker)
+
+    def _of_cloud(self, worker: Worker) -> Iterator[Sample]:
+        health, cloud = worker.observer.health, worker.name
+        yield "cloudgraft_cloud_up", (cloud,), not health.is_down and health.listed_at is not None
+        if health.listed_at is not None:
+            yield "cloudgraft_cloud_list_age_seconds", (cloud,), self._engine.clock.now() - health.listed_at
+        yield "cloudgraft_cloud_machines_listed", (cloud,), health.machines
+        yield "cloudgraft_cloud_calls_under_way", (cloud,), worker.caller.under_way
+        for (call, result), count in list(worker.caller.ended.items()):
+            yield "cloudgraft_cloud_calls", (cloud, call, result), count
+        yield "cloudgraft_machines_held_back", (cloud, "", "missing"), _held_back(worker.observer.absence.breaker)
+        for group, breaker in list(worker.repairer.breakers.items()):
+            yield "cloudgraft_machines_held_back", (cloud, group, "broken"), _held_back(breaker)
+        yield "cloudgraft_cloud_observe_only", (cloud,), self._engine.observes_only(cloud)
+        yield "cloudgraft_cloud_held", (cloud,), worker.observer.held()
+        orphans = Counter(orphan.kind for orphan in list(worker.observer.orphans))
+        for kind in OrphanKind:
+            yield "cloudgraft_orphans", (cloud, kind.value), orphans[kind]
+
+    def _of_guards(self) -> Iterator[Sample]:
+        for use in self._engine.guard_use():
+            yield "cloudgraft_guard_used", (use.scope, use.guard), use.used
+            yield "cloudgraft_guard_limit", (use.scope, use.guard), use.limit
+
+    def _of_all(self) -> Iterator[Sample]:
+        for kind, count in list(self._events.items()):
+            yield "cloudgraft_events", (kind,), count
+        if isinstance(self._engine.clock, SystemClock):
+            yield "cloudgraft_clock_offset_seconds", (), self._engine.clock.offset
+        yield "cloudgraft_journal_up", (), not self._engine.writer.trouble
+        yield "cloudgraft_leader", (), self._is_leader()
+        offset = self._engine.database_clock.offset
+        if offset is not None:
+            yield "cloudgraft_database_clock_offset_seconds", (), offset
+        if self._engine.nodes.cluster is not None:
+            yield "cloudgraft_cluster_known", (), self._engine.nodes.is_known
+        if self._webhook is not None:
+            for result, count in list(self._webhook.results.items()):
+                yield "cloudgraft_webhook_events", (result,), count
+
+    def _is_leader(self) -> bool:
+        try:
+            self._engine.check_leader()
+        except UnavailableError:
+            return False
+        return True
+
+
+def _held_back(breaker: Breaker) -> int:
+    return len(breaker.affected) if breaker.is_open else 0
+
+
+def _steady(read: Callable[[], Iterator[T]]) -> list[T]:
+    """What is read from another thread's memory, again when that has changed meanwhile."""
+    for _ in range(_TRIES - 1):
+        try:
+            return list(read())
+        except RuntimeError:  # "dictionary changed size during iteration"
+            continue
+    return list(read())

@@ -1,0 +1,172 @@
+"""What goes on beside the calls: providerIDs, reservations of machines that are gone, peerings that nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from cloudgraft.kube.attempts import Attempts
+from cloudgraft.kube.objects import CustomObject, Node
+from cloudgraft.kube.watched import Watched
+from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.nodes import NodeTender
+from cloudgraft.liqo.objects.kinds import OUR_SLICES, SLICES, VIRTUAL_NODES
+from cloudgraft.liqo.options import LiqoOptions
+from cloudgraft.liqo.peering.peering import Peering
+from cloudgraft.liqo.reservations import Ledger
+from cloudgraft.liqo.slices import Slices, slice_of
+from cloudgraft.sdk.errors import CloudgraftError
+
+if TYPE_CHECKING:  # an extra, and slow to import
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["Keeper"]
+
+log = logging.getLogger("cloudgraft.liqo")
+T = TypeVar("T")
+_SETTLING = 0.05  # seconds in which changes come together
+_AGAIN = 1.0  # seconds between two looks, at the least
+_AT_ONCE = 4  # peerings that are ended: each may have to wait for a cluster that is slow, or away
+
+
+class Keeper:
+    """The background work of one consumer."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        peering: Peering,
+        ledger: Ledger,
+        options: LiqoOptions,
+        *,
+        in_use: Callable[[], set[str]],
+    ) -> None:
+        """``in_use`` tells the clusters that a create is at work with at this moment."""
+        self._client = client
+        self._peering = peering
+        self._ledger = ledger
+        self._options = options
+        self._in_use = in_use
+        self._changed = asyncio.Event()  # something is to be seen at nodes
+        self._news = asyncio.Event()  # slices came or went
+        self._slices: Watched[CustomObject] = Watched(client, OUR_SLICES, on_change=self._on_slices)
+        self._nodes: Watched[Node] = Watched(client, VIRTUAL_NODES, on_change=self._changed.set)
+        self._tender = NodeTender(client)
+        self._idle_since: dict[str, float] = {}
+        self._attempts = Attempts()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins."""
+        self._task = asyncio.create_task(self._kept_up(), name="liqo keeper")
+
+    async def stop(self) -> None:
+        """Ends, and waits for that."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a machine's node was ready when we last heard of it."""
+        node = self._nodes.objects.get(f"/{name}")
+        return node is not None and node.ready
+
+    async def _kept_up(self) -> None:
+        """Until cancelled. A bug is told, and leaves nodes without their providerIDs for a moment only."""
+        while True:
+            try:
+                await self._run()
+            except Exception:
+                log.exception("the keeper of remote clusters failed by a bug, and begins anew")
+            await asyncio.sleep(_AGAIN)
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._slices.run())
+            group.create_task(self._nodes.run())
+            group.create_task(self._keep_tending())
+            group.create_task(self._keep_looking())
+
+    async def _keep_tending(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if await self._guarded(self._tend):
+                asyncio.get_running_loop().call_later(_AGAIN, self._changed.set)
+            await asyncio.sleep(_SETTLING)
+
+    async def _tend(self) -> bool:
+        slices = {found.name: slice_of(found) for found in self._slices.objects.values()}
+        return await self._tender.tend(list(self._nodes.objects.values()), slices)
+
+    async def _keep_looking(self) -> None:
+        every = self._options.look_every.total_seconds()
+        while True:
+            self._news.clear()
+            await self._guarded(self.look)
+            await asyncio.sleep(min(_AGAIN, every))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every):
+                    await self._news.wait()  # a slice that is gone frees what was reserved for it
+
+    def _on_slices(self) -> None:
+        self._changed.set()
+        self._news.set()
+
+    async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Trouble is told, and the next round may do better; a bug must not end the rest of the work."""
+        try:
+            return await work()
+        except CloudgraftError as error:
+            log.info("the keeper of remote clusters is held up: %s", error.message)
+        except Exception:
+            log.exception("the keeper of remote clusters failed")
+        return None
+
+    async def look(self) -> None:
+        """One round over reservations and peerings. Peerings are looked at even when discovery is away."""
+        try:
+            reserved = await self._ledger.everything()
+            await self._ledger.tidy(reserved, await Slices(self._client).all())
+        finally:
+            await self._end_idle_peerings()
+
+    async def _end_idle_peerings(self) -> None:
+        now = asyncio.get_running_loop().time()
+        used = {slice_of(found).cluster for found in (await self._client.list(SLICES)).items} | self._in_use()
+        idle = await self._peering.peered() - used
+        self._idle_since = {cluster: self._idle_since.get(cluster, now) for cluster in idle}
+        self._attempts.keep_only(idle)
+        grace = self._options.unpeer_after.total_seconds()
+        due = [
+            cluster
+            for cluster, since in self._idle_since.items()
+            if now - since >= grace and self._attempts.is_due(cluster, now)
+        ]
+        room = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*(self._try_unpeer(cluster, room) for cluster in due))
+
+    async def _try_unpeer(self, cluster: str, room: asyncio.Semaphore) -> None:
+        """Whatever comes of it is of that cluster alone: the others are ended all the same."""
+        clock = asyncio.get_running_loop()
+        async with room:
+            try:
+                await self._unpeer(cluster)
+            except (ClusterError, CloudgraftError) as error:
+                if self._attempts.failed(cluster, clock.time()) == 1:
+                    log.warning("the peering with %s cannot be ended yet: %s", cluster, error)
+            except Exception:
+                self._attempts.failed(cluster, clock.time())
+                log.exception("the peering with %s cannot be ended", cluster)
+            else:
+                self._attempts.succeeded(cluster, clock.time())
+
+    async def _unpeer(self, cluster: str) -> None:
+        """Not while another process has something reserved there: it may be about to ask for a slice."""
+        reserved = await self._ledger.everything()
+        if all(one.cluster != cluster for one in reserved) and cluster not in self._in_use():
+            await self._peering.undo(cluster, lambda: cluster in self._in_use())

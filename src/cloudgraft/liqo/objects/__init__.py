@@ -1,0 +1,1 @@
+"""Liqo's objects: kinds, manifests, and how they are made to exist."""

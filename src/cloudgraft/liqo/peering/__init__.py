@@ -1,0 +1,1 @@
+"""Peering with a remote cluster, by plain objects at both sides."""

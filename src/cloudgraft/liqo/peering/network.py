@@ -1,0 +1,135 @@
+"""The network between two clusters, by plain objects at both sides: address ranges, keys, and a gateway each.
+
+One side's gateway waits (the server), the other calls it (the client). The server is at the provider, unless that is
+behind NAT. Somebody else's gateway is as good as ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudgraft.discovery.model import Network, NetworkMode
+from cloudgraft.kube.objects import CustomObject
+from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.objects import manifests
+from cloudgraft.liqo.objects.ensure import ensure, ensure_any, steps
+from cloudgraft.liqo.objects.kinds import (
+    CONFIGURATIONS,
+    CONNECTIONS,
+    GATEWAY_CLIENTS,
+    GATEWAY_SERVERS,
+    NETWORK_TYPE,
+    NETWORKS,
+    PUBLIC_KEYS,
+    SECRETS,
+    about,
+)
+from cloudgraft.liqo.objects.wireguard_keys import new_pair
+from cloudgraft.liqo.options import GatewayOptions
+
+if TYPE_CHECKING:  # an extra, and slow to import
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["NETWORK_KINDS", "Side", "connect_networks"]
+
+# In the order in which they are taken away.
+NETWORK_KINDS = (GATEWAY_CLIENTS, GATEWAY_SERVERS, PUBLIC_KEYS, CONFIGURATIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two clusters, with the namespace that it has for the other."""
+
+    client: KubeClient
+    cluster: str
+    peer: str
+    space: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranges:
+    pods: tuple[str, ...]
+    external: tuple[str, ...]
+
+
+async def connect_networks(
+    consumer: Side, provider: Side, network: Network, options: GatewayOptions, liqo: str
+) -> None:
+    """Returns when the consumer's side says that the two are connected. Without a deadline of its own."""
+    for here, there in ((consumer, provider), (provider, consumer)):
+        ranges = await _ranges(there, liqo)
+        ours = manifests.configuration(there.cluster, ranges.pods, ranges.external)
+        await ensure_any(here.client, about(CONFIGURATIONS, there.cluster), ours, here.space)
+    is_reversed = network.mode is NetworkMode.CONSUMER_GATEWAY
+    server, client = (consumer, provider) if is_reversed else (provider, consumer)
+    await _exchange_keys(server, client)
+    endpoint = await _serve(server, network, options, liqo)
+    calling = manifests.gateway_client(client.peer, options, endpoint, liqo)
+    await ensure_any(client.client, about(GATEWAY_CLIENTS, client.peer), calling, client.space)
+    async for _ in steps():
+        found = (await consumer.client.list(about(CONNECTIONS, consumer.peer), namespace=consumer.space)).items
+        if any(_field(one, "status").get("value") == "Connected" for one in found):
+            return
+
+
+async def _ranges(side: Side, liqo: str) -> _Ranges:
+    async for _ in steps():
+        found = (await side.client.list(NETWORKS, namespace=liqo)).items
+        by_type: dict[str, list[str]] = {}
+        for one in found:
+            cidr = _field(one, "status").get("cidr")
+            if isinstance(cidr, str) and cidr:
+                by_type.setdefault(one.labels.get(NETWORK_TYPE, one.name), []).append(cidr)
+        if by_type.get("pod-cidr") and by_type.get("external-cidr"):
+            return _Ranges(pods=tuple(by_type["pod-cidr"]), external=tuple(by_type["external-cidr"][:1]))
+    raise AssertionError  # steps have no end
+
+
+async def _exchange_keys(one: Side, other: Side) -> None:
+    for here, there in ((one, other), (other, one)):
+        private, public = new_pair()  # counts only where there is none yet
+        kept = await ensure(here.client, SECRETS, manifests.keys_secret(here.peer, private, public), here.space)
+        key = _public_key(kept, here.cluster)
+        theirs = manifests.public_key(there.peer, key)
+        await ensure_any(there.client, about(PUBLIC_KEYS, there.peer), theirs, there.space)
+
+
+def _public_key(secret: CustomObject, cluster: str) -> str:
+    key = _field(secret, "data").get("publicKey")
+    try:
+        if isinstance(key, str) and len(base64.b64decode(key, validate=True)) > 0:
+            return key
+    except binascii.Error:
+        pass
+    raise ClusterError(f"the Secret {secret.name} of the gateway at {cluster} holds no public key: delete it")
+
+
+async def _serve(server: Side, network: Network, options: GatewayOptions, liqo: str) -> manifests.Endpoint:
+    wanted = manifests.gateway_server(server.peer, options, network.node_port, liqo)
+    await ensure_any(server.client, about(GATEWAY_SERVERS, server.peer), wanted, server.space)
+    if network.mode is NetworkMode.ADDRESS_OVERRIDE and network.address:
+        return manifests.Endpoint(addresses=[network.address], port=network.port or network.node_port or options.port)
+    async for _ in steps():
+        for one in (await server.client.list(about(GATEWAY_SERVERS, server.peer), namespace=server.space)).items:
+            endpoint = _endpoint(_field(one, "status").get("endpoint"))
+            if endpoint is not None:
+                return endpoint
+    raise AssertionError  # steps have no end
+
+
+def _endpoint(told: object) -> manifests.Endpoint | None:
+    if not isinstance(told, Mapping):
+        return None
+    addresses, port = told.get("addresses"), told.get("port")
+    if not isinstance(addresses, list) or not addresses or not isinstance(port, int) or not port:
+        return None
+    return manifests.Endpoint(addresses=[str(one) for one in addresses], port=port)
+
+
+def _field(one: CustomObject, name: str) -> Mapping[str, object]:
+    found = one.content.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,297 @@
+"""Peering with a remote cluster, and its end, by plain objects at both sides.
+
+Every step looks first and makes what is missing, so that it can be stopped anywhere and begun again by anybody. The
+identity at the consumer is made last: where it is, the two are peered, and the provider is only asked whether it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from cloudgraft.discovery.model import Market, NetworkMode
+from cloudgraft.kube.connect import connect_foreign
+from cloudgraft.kube.networks import AllowedNetworks
+from cloudgraft.kube.objects import CustomObject
+from cloudgraft.liqo.failures import ClusterError, at_cluster
+from cloudgraft.liqo.objects.ensure import find, remove_ours, steps
+from cloudgraft.liqo.objects.kinds import (
+    CONSUMER,
+    NAMESPACES,
+    ROLE_BINDINGS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SLICES,
+    TENANTS,
+    VIRTUAL_NODE_OBJECTS,
+    about,
+    is_ours,
+)
+from cloudgraft.liqo.objects.manifests import TOKEN, identity_name, tenant_namespace
+from cloudgraft.liqo.objects.peering_notes import is_noted, note, note_end
+from cloudgraft.liqo.options import LiqoOptions
+from cloudgraft.liqo.peering.foreign_cluster import forget_credentials, is_consumer
+from cloudgraft.liqo.peering.network import NETWORK_KINDS, Side, connect_networks
+from cloudgraft.liqo.peering.tenancy import (
+    cluster_id_of,
+    ensure_identity,
+    ensure_namespace,
+    find_identity,
+    let_in,
+    peers_of,
+)
+from cloudgraft.liqo.placement import Candidate
+from cloudgraft.sdk.errors import (
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:  # an extra, and slow to import
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["Peering"]
+
+log = logging.getLogger("cloudgraft.liqo")
+
+
+class Peering:
+    """The peerings of one consumer. At most one task at a time works on each of them."""
+
+    def __init__(
+        self, client: KubeClient, consumer: Callable[[], Awaitable[str]], market: Market, options: LiqoOptions
+    ) -> None:
+        """``consumer`` tells the id of our own cluster."""
+        self._client = client
+        self._consumer = consumer
+        self._market = market
+        self._options = options
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._began: dict[str, float] = {}  # when the first try began; a call may be cancelled and made again
+        self._doubted: set[str] = set()  # where what seems to be a peering did not work
+
+    def doubt(self, cluster: str) -> None:
+        """It did not answer: the next time everything is looked at, at both sides."""
+        self._doubted.add(cluster)
+
+    async def ensure(self, candidate: Candidate) -> str:
+        """Peers with a cluster, unless that is done; returns the namespace that is for it here.
+
+        Raises ClusterError when it cannot be, or not in time.
+        """
+        cluster = candidate.cluster
+        async with self._locks[cluster]:
+            space = await self._peered(cluster)
+            if space and cluster not in self._doubted:
+                await self._check_alive(cluster)
+                return space
+            limit = asyncio.timeout_at(self._deadline(cluster))
+            try:
+                async with limit:
+                    space = await self._peer(candidate)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                self._began.pop(cluster, None)
+                raise ClusterError("peering with it did not end in time") from None
+            except ClusterError:
+                self._began.pop(cluster, None)
+                raise
+            self._began.pop(cluster, None)
+            self._doubted.discard(cluster)
+            return space
+
+    def _deadline(self, cluster: str) -> float:
+        """The same for a try that was cancelled and is made again soon."""
+        now, patience = asyncio.get_running_loop().time(), self._options.timeouts.peering.total_seconds()
+        began = self._began.get(cluster, now)
+        if now - began > 2 * patience:  # that one was given up for good
+            began = now
+        self._began[cluster] = began
+        return began + patience
+
+    async def peered(self) -> set[str]:
+        """The clusters for which there is a namespace here: good enough to choose by."""
+        return set(await peers_of(self._client))
+
+    async def _peered(self, cluster: str) -> str:
+        usual = await find(self._client, NAMESPACES, tenant_namespace(cluster))
+        space = usual if usual is not None and not usual.deleting else (await peers_of(self._client)).get(cluster)
+        if space is None or await find_identity(self._client, cluster, space.name) is None:
+            return ""
+        return space.name
+
+    async def _peer(self, candidate: Candidate) -> str:
+        cluster, consumer_id = candidate.cluster, await self._consumer()
+        space = await ensure_namespace(self._client, cluster, consumer_id)
+        await note(self._client, cluster, space)
+        consumer = Side(client=self._client, cluster=consumer_id, peer=cluster, space=space)
+        given = await self._credentials(cluster)
+        if given is None:
+            raise ClusterError("discovery has no credentials for it: put its kubeconfig there")
+        async with self._provider(cluster, given) as client:
+            with at_cluster(f"cannot peer with {cluster}", client):
+                remote_space = await ensure_namespace(client, consumer_id, consumer_id)
+                provider = Side(client=client, cluster=cluster, peer=consumer_id, space=remote_space)
+                config = await let_in(provider, client.kubeconfig)
+                gateway = self._options.networking
+                if gateway.enabled and candidate.network.mode is not NetworkMode.DISABLED:
+                    liqo = self._options.liqo_namespace
+                    await connect_networks(consumer, provider, candidate.network, gateway, liqo)
+        await ensure_identity(consumer, remote_space, config)
+        log.info("peered with cluster %s", cluster)
+        return space
+
+    async def _check_alive(self, cluster: str) -> None:
+        """Raises ClusterError when a cluster that we are peered with does not answer.
+
+        Liqo never lets go of a slice whose provider is dead, and a name is used once in the whole consumer: asked for
+        in vain there, the machine could not be made elsewhere any more.
+        """
+        given = await self._credentials(cluster)
+        if given is not None:
+            async with self._provider(cluster, given):
+                pass
+
+    async def _credentials(self, cluster: str) -> str | None:
+        """None when discovery has none. Raises ClusterError when it has some that it cannot give out."""
+        try:
+            return await self._market.credentials(cluster)
+        except NotFoundError:
+            return None
+        except (PreconditionError, InternalError, InvalidArgumentError) as error:  # of this cluster, not of discovery
+            raise ClusterError(f"discovery cannot give out its credentials: {error.message}") from error
+
+    @asynccontextmanager
+    async def _provider(self, cluster: str, given: str) -> AsyncIterator[KubeClient]:
+        """A client of the remote cluster, surely of that one."""
+        timeout = self._options.timeouts.api.total_seconds()
+        try:
+            networks = AllowedNetworks.of(self._options.allowed_networks)
+            client = await connect_foreign(given, name="its kubeconfig", networks=networks, timeout=timeout)
+        except InvalidArgumentError as error:
+            raise ClusterError(f"{error.message}: correct it in discovery") from None
+        try:
+            with at_cluster("cannot tell whether its kubeconfig leads there", client):
+                found = await _id_behind(client, self._options.liqo_namespace)
+            if found != cluster:
+                raise ClusterError(f"its kubeconfig leads to cluster {found!r} instead: correct it in discovery")
+            yield client
+        finally:
+            await client.close()
+
+    async def undo(self, cluster: str, is_needed: Callable[[], bool]) -> bool:
+        """Takes away what we made for a peering that nothing uses; says whether nothing of ours is left.
+
+        ``is_needed`` is asked once nobody else works on the peering: a create may have come to it meanwhile.
+
+        What somebody else made stays, with all that it needs. Raises ClusterError when the other side cannot be
+        reached: then the namespace here stays too, and it is tried again.
+        """
+        async with self._locks[cluster]:
+            space = (await peers_of(self._client)).get(cluster)
+            if space is None or is_needed() or await self._is_used(space.name) or is_needed():
+                return space is None
+            if not await self._is_begun(cluster, space):
+                return True  # somebody else's peering, perhaps the other way; what we may have added to it, it uses
+            limit = asyncio.timeout(self._options.timeouts.peering.total_seconds())
+            try:
+                async with limit:
+                    return await self._undo(cluster, space.name, remove_space=is_ours(space))
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise ClusterError("the end of the peering took too long") from None
+
+    async def _is_begun(self, cluster: str, space: CustomObject) -> bool:
+        """Whether we have made something for a peering, or are about to, or have not taken all of it away."""
+        identity = await find_identity(self._client, cluster, space.name)
+        if identity is not None:
+            return is_ours(identity)
+        noted = await is_noted(self._client, space.name)
+        if noted is not None:
+            return noted
+        return is_ours(space) and space.labels.get(CONSUMER) == await self._consumer()
+
+    async def _is_shared(self, cluster: str, space: str) -> bool:
+        """Whether the peer consumes us, as far as that is seen here: it has an account, or Liqo has seen its Tenant."""
+        return await find(self._client, SECRETS, TOKEN, space) is not None or await is_consumer(self._client, cluster)
+
+    async def _undo(self, cluster: str, space: str, *, remove_space: bool) -> bool:
+        await note(self._client, cluster, space)  # one from before there were notes has none yet
+        async for _ in steps():  # Liqo holds the identity until it needs the way in no more
+            if not await remove_ours(self._client, about(SECRETS, cluster), space, only=identity_name(cluster)):
+                break
+        await forget_credentials(self._client, cluster)
+        is_shared = await self._is_shared(cluster, space)
+        given = await self._credentials(cluster)
+        if given is None:
+            log.warning("discovery has no credentials for cluster %s any more: what we made there stays", cluster)
+        else:
+            async with self._provider(cluster, given) as client:
+                consumer_id = await self._consumer()
+                with at_cluster(f"cannot undo the peering at {cluster}", client):
+                    is_shared |= await _clear(client, consumer_id)
+        await self._finish(cluster, space, is_shared=is_shared, remove_space=remove_space)
+        log.info("no longer peered with cluster %s: nothing of it was in use", cluster)
+        return True
+
+    async def _finish(self, cluster: str, space: str, *, is_shared: bool, remove_space: bool) -> None:
+        """What is left here, and the note last of all: it goes with the namespace, if that goes.
+
+        Where the peer consumes us, its Tenant is in the namespace, and needs that and the network.
+        """
+        if is_shared:
+            await note_end(self._client, space)
+            return
+        for kind in NETWORK_KINDS:
+            await remove_ours(self._client, about(kind, cluster), space)
+        if not remove_space:
+            await remove_ours(self._client, about(SECRETS, cluster), space)
+            return
+        found = await find(self._client, NAMESPACES, space)
+        if found is not None and not found.deleting:
+            await self._client.delete(NAMESPACES, space, uid=found.uid)
+
+    async def _is_used(self, space: str) -> bool:
+        for kind in (SLICES, VIRTUAL_NODE_OBJECTS):
+            if (await self._client.list(kind, namespace=space)).items:
+                return True
+        return False
+
+
+async def _id_behind(client: KubeClient, liqo: str) -> str:
+    try:
+        return await cluster_id_of(client, liqo)
+    except (NotFoundError, UnavailableError) as error:  # no Liqo, no Kubernetes, or nobody
+        raise ClusterError(f"its kubeconfig leads to no cluster with Liqo: {error.message}") from error
+
+
+async def _clear(client: KubeClient, consumer: str) -> bool:
+    """At the provider: everything of ours about the consumer, and the namespace, if that is ours as well.
+
+    The provider may be a consumer itself, of our cluster: then the network and the namespaces are for that too, at both
+    sides. Says whether it is, or begins to be, or still has to end that.
+    """
+    space = await find(client, NAMESPACES, tenant_namespace(consumer)) or (await peers_of(client)).get(consumer)
+    if space is None or space.deleting:
+        return False
+    has_identity = await find_identity(client, consumer, space.name) is not None
+    is_shared = has_identity or await is_noted(client, space.name) is True
+    await remove_ours(client, about(TENANTS, consumer), space.name)
+    for kind in () if is_shared else NETWORK_KINDS:
+        await remove_ours(client, about(kind, consumer), space.name)
+    await remove_ours(client, about(ROLE_BINDINGS, consumer), space.name)
+    await remove_ours(client, about(SECRETS, consumer), space.name, only=TOKEN if is_shared else "")
+    await remove_ours(client, about(SERVICE_ACCOUNTS, consumer), space.name)
+    if is_ours(space) and not is_shared:
+        tenants = (await client.list(TENANTS, namespace=space.name)).items
+        if all(is_ours(one) for one in tenants):
+            await client.delete(NAMESPACES, space.name, uid=space.uid)
+    return is_shared

@@ -1,0 +1,163 @@
+"""Who is who: the clusters' ids, the namespaces for a peer, and what lets a consumer ask a provider for slices."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cloudgraft.kube.objects import CustomObject, PatchStyle
+from cloudgraft.kube.rights import Right
+from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.objects import manifests
+from cloudgraft.liqo.objects.ensure import ensure, ensure_any, find, steps
+from cloudgraft.liqo.objects.kinds import (
+    CLUSTER_ID_MAPS,
+    IDENTITY_TYPE,
+    NAMESPACES,
+    REMOTE,
+    ROLE_BINDINGS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SLICES,
+    TENANT_NAMESPACES,
+    TENANTS,
+    about,
+    is_ours,
+)
+from cloudgraft.liqo.peering.foreign_cluster import forget_credentials
+from cloudgraft.liqo.peering.network import Side
+from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError
+from cloudgraft.sdk.secrecy import hide
+
+if TYPE_CHECKING:  # an extra, and slow to import
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["cluster_id_of", "ensure_identity", "ensure_namespace", "find_identity", "let_in", "peers_of"]
+
+
+async def cluster_id_of(client: KubeClient, liqo: str) -> str:
+    """The id that Liqo has given a cluster. Raises NotFoundError where there is no Liqo."""
+    for one in (await client.list(CLUSTER_ID_MAPS, namespace=liqo)).items:
+        data = one.content.get("data")
+        found = data.get("CLUSTER_ID") if isinstance(data, Mapping) else None
+        if isinstance(found, str) and found:
+            return found
+    raise NotFoundError(
+        f"the cluster has no ConfigMap with {CLUSTER_ID_MAPS.label_selector} in the namespace {liqo}: is Liqo "
+        "installed there?"
+    )
+
+
+async def peers_of(client: KubeClient) -> dict[str, CustomObject]:
+    """The namespaces for peers, by the peer's id."""
+    found = (await client.list(TENANT_NAMESPACES)).items
+    return {one.labels[REMOTE]: one for one in found if REMOTE in one.labels and not one.deleting}
+
+
+async def ensure_namespace(client: KubeClient, peer: str, consumer: str) -> str:
+    """The name of the namespace for a peer; made when there is none. ``consumer`` says for whose sake.
+
+    To look for one under another name than the usual needs rights that a provider need not give.
+    """
+    async for _ in steps():
+        usual = await find(client, NAMESPACES, manifests.tenant_namespace(peer))
+        if usual is not None and usual.labels.get(REMOTE) == peer:
+            if not usual.deleting:
+                return usual.name
+            continue
+        try:
+            found = (await peers_of(client)).get(peer)
+        except PermissionDeniedError:
+            found = None
+        if found is not None:
+            return found.name
+        if usual is not None and not usual.deleting:
+            raise ClusterError(f"the namespace {usual.name} is not for {peer}: label it {REMOTE}={peer}, or remove it")
+        if usual is None:
+            return (await ensure(client, NAMESPACES, manifests.namespace(peer, consumer))).name
+    raise AssertionError  # steps have no end
+
+
+async def find_identity(client: KubeClient, provider: str, space: str) -> CustomObject | None:
+    """With what the consumer's Liqo gets in at a provider; it is the last thing to be made when two clusters peer."""
+    for one in (await client.list(about(SECRETS, provider), namespace=space)).items:
+        if one.labels.get(IDENTITY_TYPE) == "ControlPlane" and not one.deleting:
+            return one
+    return None
+
+
+async def let_in(provider: Side, given: str) -> str:
+    """Lets the consumer ask for slices; returns the kubeconfig for that.
+
+    ``given`` is the kubeconfig that we came in by: it serves where its owner may not make accounts, but may ask.
+    """
+    found = await ensure_any(
+        provider.client, about(TENANTS, provider.peer), manifests.tenant(provider.peer), provider.space
+    )
+    spec = found.content.get("spec")
+    policy = spec.get("authzPolicy") if isinstance(spec, Mapping) else None
+    if policy != "TolerateNoHandshake" and not is_ours(found):
+        raise ClusterError(
+            f"somebody else's Tenant {found.name} in {provider.space} wants a handshake: finish that peering with "
+            "liqoctl, or remove the Tenant"
+        )
+    try:
+        await ensure(provider.client, SERVICE_ACCOUNTS, manifests.service_account(provider.peer), provider.space)
+        binding = manifests.role_binding(provider.peer, provider.space)
+        await ensure(provider.client, ROLE_BINDINGS, binding, provider.space)
+    except PermissionDeniedError as error:
+        return await _as_given(provider, given, error)
+    return await _account_config(provider)
+
+
+async def _as_given(provider: Side, given: str, refused: PermissionDeniedError) -> str:
+    asking = Right(verb="create", resource=SLICES.plural, group=SLICES.group, namespace=provider.space)
+    if await provider.client.may(asking):
+        return given
+    raise ClusterError(
+        f"its kubeconfig may neither make an account for us ({refused.message}) nor {asking}: bind its user to the "
+        f"ClusterRole liqo-remote-controlplane in {provider.space}"
+    ) from refused
+
+
+async def _account_config(provider: Side) -> str:
+    await ensure(provider.client, SECRETS, manifests.token_secret(provider.peer), provider.space)
+    async for _ in steps():  # the cluster's own controller puts the token in
+        secret = await find(provider.client, SECRETS, manifests.TOKEN, provider.space)
+        data = secret.content.get("data") if secret is not None else None
+        token = data.get("token") if isinstance(data, Mapping) else None
+        if isinstance(token, str) and token:
+            plain = _plain(token)
+            hide(plain)
+            client = provider.client
+            return manifests.kubeconfig(client.server, client.authority, plain, provider.space)
+    raise AssertionError  # steps have no end
+
+
+def _plain(token: str) -> str:
+    try:
+        return base64.b64decode(token).decode()
+    except ValueError:
+        raise ClusterError(
+            f"the token in the Secret {manifests.TOKEN} there cannot be read: delete the Secret"
+        ) from None
+
+
+async def ensure_identity(consumer: Side, remote_space: str, config: str) -> None:
+    """Gives the consumer's Liqo the way in. One of ours that is out of date is brought up to date."""
+    wanted = manifests.identity_secret(consumer.peer, remote_space, config)
+    client, name = consumer.client, manifests.identity_name(consumer.peer)
+    found = await find_identity(client, consumer.peer, consumer.space) or await find(
+        client, SECRETS, name, consumer.space
+    )
+    if found is None or found.deleting:
+        await forget_credentials(client, consumer.peer)
+        await ensure(client, SECRETS, wanted, consumer.space)
+    elif is_ours(found) and (found.content.get("data") != wanted["data"] or IDENTITY_TYPE not in found.labels):
+        # For a moment it is no identity, so that Liqo lets go of the old one.
+        hidden = {"metadata": {"uid": found.uid, "labels": {IDENTITY_TYPE: None}}}
+        await client.patch(SECRETS, found.name, hidden, namespace=found.namespace, style=PatchStyle.MERGE)
+        await forget_credentials(client, consumer.peer)
+        patch = {"metadata": {"uid": found.uid, "labels": {IDENTITY_TYPE: "ControlPlane"}}, "data": wanted["data"]}
+        await client.patch(SECRETS, found.name, patch, namespace=found.namespace, style=PatchStyle.MERGE)

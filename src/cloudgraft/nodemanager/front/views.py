@@ -1,0 +1,136 @@
+"""What a front knows of a node manager's groups, kept up to date by pictures. Pure: no clock, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from cloudgraft.engine.groups.prices import ReferencePrice
+from cloudgraft.engine.groups.specs import Money
+from cloudgraft.nodemanager.snapshot import GroupPicture, Known, Picture, Revision
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate
+
+__all__ = ["View", "Views"]
+
+
+@dataclass(slots=True)
+class View:
+    """One group as it was last told of."""
+
+    group: NodeGroup
+    revision: Revision
+    target: int
+    template: NodeTemplate
+    options: AutoscalingOptions | None
+    price: Money | None
+    machines: dict[str, Known] = field(default_factory=dict)  # by name, those that are gone and remembered too
+    _instances: tuple[Instance, ...] | None = None
+
+    def instances(self) -> tuple[Instance, ...]:
+        """What the autoscaler lists: the very same tuple until something changes."""
+        if self._instances is None:
+            self._instances = tuple(known.instance() for known in self.machines.values() if not known.is_gone)
+        return self._instances
+
+
+class Views:
+    """All groups, and which node belongs to which."""
+
+    def __init__(self) -> None:
+        self.revision: Revision | None = None
+        self.reference: ReferencePrice | None = None
+        self.gpu_label = ""
+        self.gpu_types: Collection[str] = ()
+        self.views: dict[str, View] = {}
+        self.shown: tuple[NodeGroup, ...] = ()  # as the autoscaler was told last (R4)
+        self._shown: dict[str, NodeGroup] = {}
+        self._order: Sequence[str] = ()
+        self._ids: dict[str, tuple[str, Known]] = {}  # by any id: the group's, and the machine
+        self._names: dict[str, tuple[str, Known]] = {}
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def group_of(self, node: NodeRef) -> str | None:
+        """The group of a node: by its id, or by its name while its id is not known (R16, R22)."""
+        found = self._ids.get(node.provider_id) if node.provider_id else None
+        if found is None:
+            found = self._names.get(node.name)
+            if found is None:
+                found = self._ids.get(node.name) if not node.provider_id else None
+            elif node.provider_id and found[1].has_provider_id:
+                return None  # a node of the same name with another id is another machine's
+        return found[0] if found is not None else None
+
+    def shown_group_of(self, node: NodeRef) -> NodeGroup | None:
+        """The group of a node, if the autoscaler was told of it (R18)."""
+        id_ = self.group_of(node)
+        return self._shown.get(id_) if id_ is not None else None
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def take(self, picture: Picture) -> None:
+        """Takes a picture in. Groups that are not in it any more stay until the next :meth:`publish`.
+
+        One that was overtaken by a newer one tells nothing new. After one that does not fit, everything is asked for.
+        """
+        fits = [self.take_group(picture.revision.manager, group) for group in picture.groups]
+        known = self.revision
+        if known is not None and known.manager == picture.revision.manager and known.number > picture.revision.number:
+            return
+        self.revision = picture.revision if all(fits) else None
+        self.reference, self._order = picture.reference, picture.group_ids
+        self.gpu_label, self.gpu_types = picture.gpu_label, tuple(picture.gpu_types)
+
+    def take_group(self, manager: str, picture: GroupPicture) -> bool:
+        """Takes one group in, unless something newer is known of it; False when it does not fit what is known."""
+        id_, revision = picture.group.id, Revision(manager, picture.number)
+        old = self.views.get(id_)
+        is_same = old is not None and old.revision.manager == manager
+        if old is not None and is_same and old.revision.number > picture.number:
+            return True  # the answer to a change came before this one, which is from before the change
+        if not picture.is_complete and not is_same:
+            return False
+        machines = {} if old is None or picture.is_complete else old.machines
+        if old is not None and picture.is_complete:
+            self._drop(id_, old.machines.values())
+        self.views[id_] = View(
+            group=picture.group,
+            revision=revision,
+            target=picture.target,
+            template=picture.template,
+            options=picture.options,
+            price=picture.price,
+            machines=machines,
+        )
+        for known in picture.machines:
+            self._put(id_, machines, known)
+        return True
+
+    def publish(self) -> None:
+        """What the autoscaler is told from now on; groups that are no more leave here and nowhere else (R4)."""
+        for id_ in self.views.keys() - set(self._order):
+            self._drop(id_, self.views.pop(id_).machines.values())
+        self.shown = tuple(self.views[id_].group for id_ in self._order if id_ in self.views)
+        self._shown = {group.id: group for group in self.shown}
+
+    def _put(self, group: str, machines: dict[str, Known], known: Known) -> None:
+        old = machines.get(known.name)
+        if old is not None:
+            self._drop(group, (old,))
+        if known.is_forgotten:
+            machines.pop(known.name, None)
+            return
+        machines[known.name] = known
+        entry = (group, known)
+        self._names[known.name] = self._ids[known.placeholder] = self._ids[known.id] = entry
+
+    def _drop(self, group: str, machines: Iterable[Known]) -> None:
+        """An id that belongs to another machine by now stays with that one."""
+        for known in machines:
+            for id_ in (known.id, known.placeholder):
+                held = self._ids.get(id_)
+                if held is not None and held[0] == group and held[1].name == known.name:
+                    del self._ids[id_]
+            named = self._names.get(known.name)
+            if named is not None and named[0] == group:
+                del self._names[known.name]

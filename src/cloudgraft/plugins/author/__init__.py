@@ -1,0 +1,1 @@
+"""The plugin's side: what runs in the child process."""

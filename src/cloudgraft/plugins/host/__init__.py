@@ -1,0 +1,1 @@
+"""The host's side: starts a plugin, watches it, and calls it."""

@@ -1,0 +1,168 @@
+"""A driver that lives elsewhere: in a child process, or in a server over TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from cloudgraft.client import CloudConfig, error_from_rpc
+from cloudgraft.client.errors import ERROR_KEY
+from cloudgraft.plugins.host.connection import cut_calls_are_errors
+from cloudgraft.plugins.host.driver_link import DriverLink, PluginLink, ServerLink
+from cloudgraft.plugins.spec import PluginSpec, Timing
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
+from cloudgraft.sdk.list_budget import current_budget
+from cloudgraft.wire import driver as wire
+from cloudgraft.wire.pb import driver_pb2 as pb
+
+__all__ = ["RemoteDriver"]
+
+log = logging.getLogger("cloudgraft.plugins")
+
+Answer = TypeVar("Answer", bound=Message)
+
+_MOST_PAGES: Final = 10_000
+_SLICE: Final = 100  # machines that are read in a row
+# What holds for a driver that has not been asked yet: the answers with which the least is created and deleted.
+_UNTIL_DESCRIBED: Final = DriverTraits(complete_list=False, list_delay=timedelta(days=1))
+
+
+class RemoteDriver(Driver):
+    """A driver behind ``cloudgraft.driver.v1.Driver``, in any language.
+
+    Its traits are asked for anew in each connection, before the first call. Until then :attr:`traits` are such that
+    nothing is taken for gone.
+    """
+
+    def __init__(self, link: DriverLink, *, timeout: timedelta = timedelta(seconds=60)) -> None:
+        """``timeout`` is for each call; a driver may wait for its cloud, but not for ever."""
+        self.link = link
+        self.traits = _UNTIL_DESCRIBED
+        self._timeout = timeout.total_seconds()
+        self._described: grpc.aio.Channel | None = None
+
+    @classmethod
+    def plugin(cls, spec: PluginSpec, *, timing: Timing | None = None) -> RemoteDriver:
+        """A driver that runs as our child process."""
+        return cls(PluginLink(spec, timing=timing))
+
+    @classmethod
+    def connect(cls, config: CloudConfig) -> RemoteDriver:
+        """A driver that runs as a server; the config's time limit is for each call."""
+        return cls(ServerLink(config), timeout=config.grpc_timeout)
+
+    async def start(self) -> None:
+        """Opens the way to the driver and asks for its traits. One that is away now is asked before the first call."""
+        await self.link.open()
+        try:
+            await self._describe()
+        except (UnavailableError, DeadlineError) as error:
+            log.warning("a driver is not there yet: %s", error.message, extra={"driver": self.link.name})
+        except BaseException:
+            await self.link.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends the plugin, or closes the connection."""
+        await self.link.close()
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Create. A connection that breaks meanwhile is a DeadlineError: the machine may have been made."""
+        answer = await self._ask("Create", wire.spec_to_pb(spec), pb.CreateResponse, makes=True)
+        machine = wire.machine_from_pb(answer.machine)
+        # An empty name is one that the author did not bother to repeat; another name is another machine.
+        if machine.name not in ("", spec.name):
+            raise InternalError(f"{self.link.name} was asked for {spec.name!r} and answered with {machine.name!r}")
+        return replace(machine, name=spec.name)
+
+    async def delete(self, machine: Machine) -> None:
+        """Delete."""
+        await self._ask("Delete", pb.DeleteRequest(machine=wire.machine_to_pb(machine)), pb.DeleteResponse)
+
+    async def list(self) -> Sequence[Machine]:
+        """List, page by page; all of it or an error."""
+        machines: list[Machine] = []
+        budget = current_budget()
+        token, seen = "", set[str]()
+        for _ in range(_MOST_PAGES):
+            page = await self._ask("List", pb.ListRequest(page_token=token), pb.ListResponse)
+            budget.check_count(len(machines) + len(page.machines))
+            budget.spend(page.ByteSize())
+            for start in range(0, len(page.machines), _SLICE):
+                machines += [wire.machine_from_pb(machine) for machine in page.machines[start : start + _SLICE]]
+                await asyncio.sleep(0)  # a long page must not hold up others
+            token = page.next_page_token
+            if not token:
+                return machines
+            if token in seen:
+                raise InternalError(f"{self.link.name} gives the same page token twice: its list has no end")
+            seen.add(token)
+        raise InternalError(f"{self.link.name} has more than {_MOST_PAGES} pages of machines")
+
+    async def shapes(self) -> Sequence[Shape]:
+        """Shapes; UnsupportedError when the driver has none."""
+        answer = await self._ask("Shapes", pb.ShapesRequest(), pb.ShapesResponse)
+        return [wire.shape_from_pb(shape) for shape in answer.shapes]
+
+    async def prices(self) -> Sequence[Price]:
+        """Prices; UnsupportedError when the driver has none."""
+        answer = await self._ask("Prices", pb.PricesRequest(), pb.PricesResponse)
+        return [wire.price_from_pb(price) for price in answer.prices]
+
+    async def _describe(self) -> None:
+        channel = self.link.channel()
+        if channel is self._described:
+            return
+        traits = wire.traits_from_pb(await self._call(channel, "Describe", pb.DescribeRequest(), pb.DescribeResponse))
+        if self._described is not None and traits != self.traits:
+            log.warning("a driver describes itself anew: %s", traits, extra={"driver": self.link.name})
+        self.traits = traits
+        self._described = channel
+
+    async def _ask(self, rpc: str, request: Message, answer: type[Answer], *, makes: bool = False) -> Answer:
+        await self._describe()
+        try:
+            return await self._call(self.link.channel(), rpc, request, answer)
+        except UnavailableError as error:
+            cause = error.__cause__
+            if makes and isinstance(cause, grpc.aio.AioRpcError) and not _says_by_itself(cause):
+                # gRPC's word for a connection that broke before the request was sent, and after.
+                message = f"{error.message}; whether {rpc} was carried out is not known"
+                raise DeadlineError(message) from cause
+            raise
+
+    def _seconds(self, rpc: str) -> float:
+        """A create has as long as the driver says that it may need."""
+        own = self.traits.create_timeout if rpc == "Create" else None
+        return self._timeout if own is None else max(self._timeout, own.total_seconds())
+
+    async def _call(self, channel: grpc.aio.Channel, rpc: str, request: Message, answer: type[Answer]) -> Answer:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS[rpc].path)
+        log.debug("driver call", extra={"driver": self.link.name, "rpc": rpc})
+        try:
+            with cut_calls_are_errors():
+                data = await method(request.SerializeToString(), timeout=self._seconds(rpc))
+        except grpc.aio.AioRpcError as error:
+            raise _with_name(self.link.name, error_from_rpc(error)) from error
+        try:
+            return answer.FromString(data)
+        except DecodeError as error:
+            raise InternalError(f"{self.link.name} answered {rpc} with bytes that make no sense") from error
+
+
+def _with_name(name: str, error: CloudgraftError) -> CloudgraftError:
+    return type(error)(f"{name}: {error.message}", retry_after=error.retry_after)
+
+
+def _says_by_itself(error: grpc.aio.AioRpcError) -> bool:
+    """True when the driver itself said that it, or its cloud, is away; it knows then that nothing was done."""
+    return any(key == ERROR_KEY for key, _ in error.trailing_metadata() or ())

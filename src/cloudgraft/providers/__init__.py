@@ -1,0 +1,1 @@
+"""Providers that bring node groups of their own, found through entry points."""

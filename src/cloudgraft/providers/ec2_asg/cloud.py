@@ -1,0 +1,172 @@
+"""The requests to AWS. They block; everything here runs in threads.
+
+Each looks at, or changes, only groups that the options name or whose tags they name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from cloudgraft.drivers.ec2.session import Clients, pages, read
+from cloudgraft.providers.ec2_asg.errors import failure_of, told
+from cloudgraft.providers.ec2_asg.groups import Asg, asg_of
+from cloudgraft.providers.ec2_asg.launch import LaunchTypes
+from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions
+from cloudgraft.providers.ec2_asg.state import Failure
+from cloudgraft.sdk.driver import Shape
+from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+
+__all__ = ["AutoScaling", "Survey"]
+
+_PAGE: Final = 100  # groups that one request may name, or bring
+_ACTIVITIES: Final = 20  # of one group, the newest
+_LAUNCHING: Final = "launch"  # how the description of a launch begins
+_SERVICE: Final = "autoscaling"
+_ENDED: Final = frozenset({"shutting-down", "terminated"})
+_GROUP_TAG: Final = "aws:autoscaling:groupName"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What one look at everything brought."""
+
+    groups: Sequence[Asg]
+    shapes: Mapping[str, Shape | CloudgraftError]  # by the group's name
+    failures: Mapping[str, Failure | None]  # of the groups that were asked about
+    at: datetime  # by AWS's clock
+
+
+class AutoScaling:
+    """One account in a region."""
+
+    def __init__(self, options: Ec2AsgOptions) -> None:
+        """No call is made, and no file is read, before they are needed."""
+        self._options = options
+        self._clients = Clients(options)
+        limits = {key: min(getattr(options, key), options.change_timeout) for key in ("timeout", "connect_timeout")}
+        self._quick = Clients(dataclasses.replace(options, **limits))  # while the autoscaler waits
+        self._types = LaunchTypes(self._clients, options.region)
+
+    def open(self) -> None:
+        """Looks for the credentials."""
+        with told("start"):
+            self._clients.open()
+            self._quick.open()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._clients.close()
+        self._quick.close()
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def survey(self, waiting: Collection[str]) -> Survey:
+        """All groups, in one paged pass; and why launches failed of those that are waiting for instances."""
+        with told("groups"):
+            found, at = self._discovered()
+        chosen = {name: one.instance_type for name, one in self._options.overrides.items() if one.instance_type}
+        names = {one.name for one in found}
+        return Survey(
+            groups=found,
+            shapes=self._types.shapes(found, chosen),
+            failures={name: self._failure(name) for name in waiting if name in names},
+            at=at,
+        )
+
+    def describe(self, name: str) -> tuple[Asg | None, datetime]:
+        """One group as it is now, and the time by AWS's clock; None when there is none that we may use."""
+        with told(f"group {name}"):
+            answer = self._quick.client(_SERVICE).describe_auto_scaling_groups(AutoScalingGroupNames=[name])
+            found = [asg for asg in _groups_of(answer) if self._is_ours(asg)]
+        return (found[0] if found else None), _time_of(answer)
+
+    def _discovered(self) -> tuple[list[Asg], datetime]:
+        call = self._clients.client(_SERVICE).describe_auto_scaling_groups
+        found: dict[str, Asg] = {}
+        at = datetime.now(UTC)
+        for asked in self._questions():
+            for page in pages(call, {**asked, "MaxRecords": _PAGE}):
+                at = min(at, _time_of(page)) if found else _time_of(page)
+                found |= {asg.name: asg for asg in _groups_of(page) if self._is_ours(asg)}
+        return [found[name] for name in sorted(found)], at
+
+    def _questions(self) -> Iterator[Mapping[str, Any]]:
+        names = list(dict.fromkeys(self._options.groups))
+        for start in range(0, len(names), _PAGE):
+            yield {"AutoScalingGroupNames": names[start : start + _PAGE]}
+        if self._options.tags:
+            yield {
+                "Filters": [
+                    {"Name": f"tag:{key}", "Values": [value]} if value else {"Name": "tag-key", "Values": [key]}
+                    for key, value in self._options.tags.items()
+                ]
+            }
+
+    def _is_ours(self, asg: Asg) -> bool:
+        """Asked once more here: a cloud that does not know a filter must not hand us others' groups."""
+        if asg.is_leaving:
+            return False
+        wanted = self._options.tags
+        is_tagged = all(key in asg.tags and value in ("", asg.tags[key]) for key, value in wanted.items())
+        return asg.name in self._options.groups or (bool(wanted) and is_tagged)
+
+    def _failure(self, name: str) -> Failure | None:
+        """The newest launch that failed. That it cannot be read is no reason to know nothing of the groups."""
+        try:
+            with told(f"activities of {name}"):
+                call = self._clients.client(_SERVICE).describe_scaling_activities
+                answer = read(call, AutoScalingGroupName=name, MaxRecords=_ACTIVITIES)
+        except CloudgraftError:
+            return None
+        failed = [
+            Failure(one["StartTime"], failure_of(str(one.get("StatusMessage") or one.get("Description", ""))))
+            for one in answer.get("Activities", ())
+            if one.get("StatusCode") == "Failed" and str(one.get("Description", "")).lower().startswith(_LAUNCHING)
+        ]
+        return max(failed, key=lambda failure: failure.at, default=None)
+
+    def have_ended(self, group: str, instance_ids: Sequence[str]) -> bool:
+        """Whether EC2 remembers all of these, as instances that have ended and were not those of another group."""
+        try:
+            with told("instances"):
+                answer = self._quick.client().describe_instances(InstanceIds=list(instance_ids))
+        except CloudgraftError:
+            return False  # it does not remember them, or we may not ask
+        found = [one for reservation in answer.get("Reservations", ()) for one in reservation.get("Instances", ())]
+        groups = {tag["Value"] for one in found for tag in one.get("Tags", ()) if tag["Key"] == _GROUP_TAG}
+        ended = [one for one in found if one.get("State", {}).get("Name") in _ENDED]
+        return len(ended) == len(set(instance_ids)) and groups <= {group}  # tags may go before the rest does
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def set_desired(self, name: str, desired: int) -> None:
+        """The group is to have so many instances."""
+        client = self._quick.client(_SERVICE)  # what is wrong with the credentials' files is no unknown outcome
+        with told(f"desired capacity {desired} of {name}", is_change=True):
+            client.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=desired, HonorCooldown=False)
+
+    def terminate(self, instance_id: str) -> None:
+        """Ends an instance and lowers the desired capacity by one, in one step: no other takes its place."""
+        client = self._quick.client(_SERVICE)
+        with told(f"end of {instance_id}", is_change=True):
+            client.terminate_instance_in_auto_scaling_group(InstanceId=instance_id, ShouldDecrementDesiredCapacity=True)
+
+
+def _groups_of(page: Mapping[str, Any]) -> list[Asg]:
+    if "AutoScalingGroups" not in page:
+        raise UnavailableError("the answer is not a list of Auto Scaling groups")
+    return [asg_of(raw) for raw in page["AutoScalingGroups"]]
+
+
+def _time_of(answer: Mapping[str, Any]) -> datetime:
+    """When AWS answered, by its own clock: ours may be wrong by minutes."""
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+    try:
+        return parsedate_to_datetime(date).astimezone(UTC)
+    except ValueError:
+        return datetime.now(UTC)

@@ -1,0 +1,94 @@
+"""What the errors of EC2 Auto Scaling mean: those that it tells us, and those that it only notes about a launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
+from cloudgraft.drivers.ec2 import errors as ec2
+from cloudgraft.sdk.errors import (
+    ConflictError,
+    ErrorClass,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfStockError,
+    PermissionDeniedError,
+    PreconditionError,
+    QuotaExceededError,
+    RateLimitedError,
+)
+from cloudgraft.sdk.types import InstanceError
+
+__all__ = ["ERRORS", "FAILED", "LAUNCHES", "failure_of", "told"]
+
+_VALIDATION: Final = "ValidationError"
+_LIMITS: Final = "look at MinSize and MaxSize of the Auto Scaling group"
+_POLICY: Final = "see the rights that are needed in docs/how-to/use-ec2-auto-scaling-groups.md"
+_RATE: Final = "set a longer `interval`; others in the account count too"
+_CODE: Final = re.compile(r"\b([A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) - ")
+_LONGEST: Final = 600  # characters of what AWS says
+FAILED: Final = "launch_failed"  # for what no table knows
+
+ERRORS: Final = ErrorTable(
+    Known(code=_VALIDATION, text="not found", error=NotFoundError),
+    Known(code=_VALIDATION, text="above max", error=PreconditionError, fix=_LIMITS),
+    Known(code=_VALIDATION, text="below min", error=PreconditionError, fix=_LIMITS),
+    Known(code=_VALIDATION, text="min size constraint", error=PreconditionError, fix=_LIMITS),
+    Known(code="ScalingActivityInProgress", error=ConflictError),
+    Known(code="ResourceContention", error=ConflictError),
+    Known(code="ResourceInUse", error=ConflictError),
+    Known(code="AccessDenied", error=PermissionDeniedError, fix=_POLICY),
+    Known(code="UnauthorizedOperation", error=PermissionDeniedError, fix=_POLICY),
+    Known(code="Throttling", error=RateLimitedError, fix=_RATE),
+    Known(code="RequestLimitExceeded", error=RateLimitedError, fix=_RATE),
+)
+
+# What Auto Scaling writes about a launch, where it gives no code of EC2's.
+LAUNCHES: Final = ErrorTable(
+    Known(text="UnfulfillableCapacity", error=OutOfStockError),
+    Known(text="sufficient capacity", error=OutOfStockError),
+    Known(text="no Spot capacity", error=OutOfStockError),
+    Known(text="Spot price is lower", error=OutOfStockError),
+    Known(text="vCPU capacity than your current", error=QuotaExceededError),
+    Known(text="Max spot instance count", error=QuotaExceededError),
+    Known(text="instance(s) are already running", error=QuotaExceededError),
+    Known(text="launch template", error=InvalidArgumentError),
+    Known(text="does not exist", error=InvalidArgumentError),
+)
+
+
+@contextmanager
+def told(what: str, *, is_change: bool = False) -> Iterator[None]:
+    """Raises what the calls within raise as one of our errors. ``what`` was done, for the message."""
+    try:
+        yield
+    except ClientError as error:
+        answer = error.response.get("ResponseMetadata", {})
+        code, said = ec2.code_of(error), str(error.response.get("Error", {}).get("Message", ""))
+        row = ERRORS.find(status=answer.get("HTTPStatusCode"), code=code, text=said)
+        if row is None:
+            raise ec2.error_of(error, what, is_change=is_change) from None
+        message = f"{what}: {code}: {said.strip()[:_LONGEST]}"
+        raise row.error(
+            f"{message}; {row.fix}" if row.fix else message, retry_after=retry_after(answer.get("HTTPHeaders", {}))
+        ) from None
+    except (BotoCoreError, ResponseParserError) as error:
+        raise ec2.error_of(error, what, is_change=is_change) from None
+
+
+def failure_of(message: str) -> InstanceError:
+    """Why an instance did not come, by what Auto Scaling has noted about its launch (R35)."""
+    found = _CODE.search(message)
+    row = ec2.ERRORS.find(code=found[1]) if found else None
+    row = row or LAUNCHES.find(text=message)
+    return InstanceError(
+        code=row.error.slug if row else FAILED,
+        message=" ".join(message.split())[:_LONGEST] or "the launch failed, and AWS does not say why",
+        error_class=row.error.error_class if row else ErrorClass.OTHER,
+    )

@@ -1,0 +1,296 @@
+"""The provider ``ec2-asg``: Auto Scaling groups as node groups.
+
+All calls but those that change something are answered from memory. :meth:`Ec2AsgProvider.refresh` looks at AWS, at all
+groups in one paged pass; a caller that does not wait for the end of a pass leaves it running, and the next joins it.
+Behind cloudgraft's snapshot, which every provider gets by default, AWS may be away without any answer being late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from cloudgraft.providers.ec2_asg.changes import Changes
+from cloudgraft.providers.ec2_asg.cloud import AutoScaling, Survey
+from cloudgraft.providers.ec2_asg.groups import Asg
+from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
+from cloudgraft.providers.ec2_asg.prices import node_price, pod_price
+from cloudgraft.providers.ec2_asg.state import Group, Look
+from cloudgraft.providers.ec2_asg.templates import node_template, options_of
+from cloudgraft.providers.ec2_asg.waiting import group_of_placeholder
+from cloudgraft.sdk.driver import Shape
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionError,
+    RateLimitedError,
+    UnavailableError,
+)
+from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.threads import BlockingPool
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
+
+__all__ = ["Ec2AsgProvider"]
+
+log: Final = logging.getLogger("cloudgraft.drivers")
+
+_REMEMBER_GONE: Final = 30 * 60.0  # seconds; a Node object may outlive its machine that long (R24)
+_ASKED_ABOUT: Final = 8  # groups in one pass whose activities are looked at
+_BEFORE_US: Final = timedelta(minutes=10)  # how old a failure may be for instances that were missing when we came
+_INSTANCE: Final = re.compile(r"aws:///[^/]+/(i-[0-9a-f]+)")
+_BREATHER: Final = 10.0  # seconds, at least, after AWS has said that there are too many calls
+
+
+class Ec2AsgProvider(Provider):
+    """The Auto Scaling groups that the options name, or whose tags they name; no other is ever touched."""
+
+    Options = Ec2AsgOptions
+
+    def __init__(self, options: Ec2AsgOptions) -> None:
+        """No call is made, and no file is read, before they are needed."""
+        self._options = options
+        self._cloud = AutoScaling(options)
+        self._pool = BlockingPool("ec2-asg")
+        self._changes = Changes(self._cloud, self._pool, self._saw)
+        self._groups: dict[str, Group] | None = None  # None: not read yet
+        self._owners: dict[str, str] = {}  # provider id -> group
+        self._gone: dict[str, tuple[str, float]] = {}  # provider id -> its group, and when it went
+        self._shapes: dict[str, Shape] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._pass: asyncio.Task[None] | None = None
+        self._passed_at = float("-inf")
+        self._breather: tuple[float, CloudgraftError] | None = None  # until when AWS is left alone, and why
+        self._asked: dict[str, float] = {}  # group -> when its activities were looked at
+        self._told: set[str] = set()
+
+    # -- reads, from memory --------------------------------------------------------------------------------------------
+
+    async def node_groups(self) -> Sequence[NodeGroup]:
+        """All groups, by their names. One that cannot be used says so when it is asked for its size."""
+        return [group.node_group if _fits(group) else _raw(group) for group in self._known().values()]
+
+    async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
+        """By the provider id. Names say nothing here: AWS does not describe them with a group."""
+        group = self._known().get(self._owner(node))
+        return group.node_group if group is not None and _fits(group) else None
+
+    async def target_size(self, group: str) -> int:
+        """The desired capacity, but for what is on its way out."""
+        return self._usable(group).target
+
+    async def instances(self, group: str) -> Sequence[Instance]:
+        """The instances, and a placeholder for each that AWS has not made yet."""
+        return self._usable(group).instances()
+
+    async def template(self, group: str) -> NodeTemplate:
+        """By the launch template and the tags.
+
+        What cannot be known is an error and not "unsupported": a group without a template would keep older autoscalers
+        from scaling any other (R66), so it is left out until it has one.
+        """
+        found = self._usable(group).template
+        if isinstance(found, NodeTemplate):
+            return found
+        why = found.message if found else "it has not been looked at"
+        raise PreconditionError(f"what a node of the Auto Scaling group {group} will be is not known: {why}")
+
+    async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
+        """What the group's tags say."""
+        del defaults
+        return self._usable(group).options
+
+    async def gpu_label(self) -> str:
+        """As the options say."""
+        return self._options.gpu_label
+
+    async def gpu_types(self) -> Collection[str]:
+        """They are not known; only metrics want them."""
+        return ()
+
+    async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
+        """By the instance type that its labels tell (R81)."""
+        return node_price(node, self._options.prices, start, end)
+
+    async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        """Its share of the machine on which it costs the least."""
+        return pod_price(pod, self._options.prices, self._shapes.values(), start, end)
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    async def increase_size(self, group: str, delta: int) -> None:
+        """Raises the desired capacity as it is now in AWS, whoever has changed it meanwhile."""
+        async with self._locks[group]:
+            await self._changes.increase(self._usable(group), delta)
+
+    async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        """Ends exactly these instances; the desired capacity goes down with each."""
+        async with self._locks[group]:
+            found = self._usable(group)
+            ids = [node.provider_id or node.name for node in nodes]
+            strange = [one for node, one in zip(nodes, ids, strict=True) if self._owner(node) != group]
+            if strange and not await self._have_gone(group, strange):
+                raise InvalidArgumentError(f"{strange[0]!r} is no instance of the Auto Scaling group {group}")
+            placeholders = [one for one in ids if group_of_placeholder(one)]
+            instances = [one.rpartition("/")[2] for one in ids if one not in placeholders]
+            await self._changes.delete(found, instances, placeholders)
+
+    async def decrease_target_size(self, group: str, delta: int) -> None:
+        """Gives back what never came. An error would stop the autoscaler for all groups (R62): it is only told."""
+        async with self._locks[group]:
+            try:
+                await self._changes.give_back(self._usable(group), -delta)
+            except CloudgraftError as error:
+                log.warning(
+                    "what never came could not be given back; the autoscaler will ask again",
+                    extra={"group": group, "error": error.message},
+                )
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Looks at all groups, unless that was done a moment ago and nothing is on its way."""
+        if self._pass is None:
+            if not self._is_due():
+                return
+            if self._breather is not None and time.monotonic() < self._breather[0]:
+                raise self._breather[1]
+            self._pass = asyncio.create_task(self._look(), name="ec2-asg")
+            self._pass.add_done_callback(self._ended)
+        await asyncio.shield(self._pass)
+
+    async def start(self) -> None:
+        """Looks for the credentials; an AWS that is not there is met by the first look."""
+        await self._pool.run(self._cloud.open)
+
+    async def close(self) -> None:
+        """Closes the connections; a request that is under way ends by itself."""
+        if self._pass is not None:
+            self._pass.cancel()
+        self._pool.close()
+        closing = BlockingPool("ec2-asg-close", threads=1)  # the other's threads may all hang
+        try:
+            await closing.run(self._cloud.close)
+        finally:
+            closing.close()
+
+    def _is_due(self) -> bool:
+        calm = time.monotonic() - self._passed_at < self._options.interval.total_seconds()
+        return self._groups is None or not calm or any(group.is_busy for group in self._groups.values())
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._pass = None
+        if task.cancelled() or task.exception() is None:
+            return
+        error = task.exception()
+        if isinstance(error, RateLimitedError):
+            self._breather = (time.monotonic() + max(_BREATHER, error.retry_after or 0.0), error)
+
+    async def _look(self) -> None:
+        before = {name: group.revision for name, group in (self._groups or {}).items()}
+        asked = self._asked_about()
+        at = time.monotonic()
+        survey = await self._pool.run(self._cloud.survey, asked)
+        self._asked = {name: (at if name in asked else when) for name, when in self._asked.items()}
+        self._take(survey, Look(at=at, aws=survey.at), before)
+        self._passed_at, self._breather = at, None
+
+    def _asked_about(self) -> list[str]:
+        """Groups that wait for instances: those first that were not looked at for the longest time."""
+        waiting = [name for name, group in (self._groups or {}).items() if group.waiting.list]
+        self._asked = {name: self._asked.get(name, float("-inf")) for name in waiting}
+        return sorted(waiting, key=self._asked.__getitem__)[:_ASKED_ABOUT]
+
+    def _take(self, survey: Survey, look: Look, before: dict[str, int]) -> None:
+        known, groups = self._groups or {}, {}
+        for asg in survey.groups:
+            group = known.get(asg.name)
+            if group is None:
+                since = survey.at - _BEFORE_US
+                group = Group(asg, self._sizes(asg), look, region=self._options.region, since=since)
+            elif before.get(asg.name) == group.revision and not self._locks[asg.name].locked():
+                self._saw(group, asg, look)  # else it was changed while we looked, or is: a change looks for itself
+            groups[asg.name] = group
+            group.options = options_of(asg)
+            group.failure = survey.failures.get(asg.name, group.failure)
+            self._give_template(group, survey.shapes[asg.name])
+        for name in known.keys() - groups.keys():
+            self._went(name, [member.provider_id for member in known[name].asg.members], look.at)
+        self._groups = groups
+        self._owners = {m.provider_id: name for name, group in groups.items() for m in group.asg.members}
+        self._gone = {key: one for key, one in self._gone.items() if one[1] > look.at - _REMEMBER_GONE}
+        self._tell_missing(groups)
+
+    def _give_template(self, group: Group, shape: Shape | CloudgraftError) -> None:
+        if isinstance(shape, Shape):
+            self._shapes[shape.name] = shape
+            group.template = node_template(group.asg, shape, self._options, self._overrides(group.asg.name))
+        else:
+            group.template = shape
+
+    def _saw(self, group: Group, asg: Asg, look: Look) -> None:
+        gone = group.observe(asg, self._sizes(asg), look)
+        self._went(asg.name, [member.provider_id for member in gone], look.at)
+        self._owners |= {member.provider_id: asg.name for member in asg.members}
+
+    def _went(self, group: str, provider_ids: Sequence[str], at: float) -> None:
+        for one in provider_ids:
+            self._owners.pop(one, None)
+            self._gone[one] = (group, at)
+
+    def _tell_missing(self, groups: Collection[str]) -> None:
+        missing = {name for name in (*self._options.groups, *self._options.overrides) if name not in groups}
+        for name in sorted(missing - self._told):
+            log.warning("there is no such Auto Scaling group, or it is not for us", extra={"group": name})
+        self._told = missing
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _known(self) -> dict[str, Group]:
+        if self._groups is None:
+            raise UnavailableError("the Auto Scaling groups have not been read yet")
+        return self._groups
+
+    def _usable(self, name: str) -> Group:
+        group = self._known().get(name)
+        if group is None:
+            raise NotFoundError(f"there is no Auto Scaling group {name!r}, or it is not for us")
+        group.check()
+        return group
+
+    def _owner(self, node: NodeRef) -> str:
+        """The group of a node that is there, is to come, or has gone lately; empty when it is not ours."""
+        one = node.provider_id or node.name
+        if found := self._owners.get(one) or group_of_placeholder(one):
+            return found
+        return self._gone[one][0] if one in self._gone else ""
+
+    async def _have_gone(self, group: str, strange: Sequence[str]) -> bool:
+        """Whether these were instances that have ended, of this group as far as AWS can tell: R56, after a restart."""
+        ids = [found[1] for found in map(_INSTANCE.fullmatch, strange) if found]
+        if len(ids) < len(strange) or any(one in self._owners or one in self._gone for one in strange):
+            return False
+        return await self._pool.run(self._cloud.have_ended, group, ids)
+
+    def _overrides(self, name: str) -> GroupOverrides:
+        return self._options.overrides.get(name) or GroupOverrides()
+
+    def _sizes(self, asg: Asg) -> tuple[int, int]:
+        own = self._overrides(asg.name)
+        high = asg.max_size if own.max_size is None else min(own.max_size, asg.max_size)
+        return max(own.min_size or 0, asg.min_size), high
+
+
+def _fits(group: Group) -> bool:
+    return group.min_size <= group.max_size
+
+
+def _raw(group: Group) -> NodeGroup:
+    """With AWS's sizes, where ours make no sense: the group must be listed for its trouble to be told."""
+    return NodeGroup(id=group.asg.name, min_size=group.asg.min_size, max_size=group.asg.max_size)

@@ -1,0 +1,169 @@
+"""What is remembered of a group between two looks at AWS, and what the autoscaler is shown of it.
+
+The desired capacity is the truth, and it is AWS's. Three things are added to it, all of which a restart may lose:
+
+- which placeholder became which instance;
+- what was changed a moment ago, since a description may be older than the change;
+- placeholders that the autoscaler deleted while the Auto Scaling group was at its own minimum, below which AWS lets
+  nobody go. They are *given up*: AWS goes on trying, and if an instance comes after all, it counts again (R38).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from cloudgraft.providers.ec2_asg.groups import LAUNCH, Asg, Member
+from cloudgraft.providers.ec2_asg.waiting import Waiting
+from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceError, InstanceState, NodeGroup, NodeTemplate
+
+__all__ = ["Failure", "Group", "Look"]
+
+_LAG: Final = 20.0  # seconds for which a description may be older than a change of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """When something was seen: by our clock, which never jumps, and by AWS's."""
+
+    at: float
+    aws: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A launch that failed."""
+
+    at: datetime
+    error: InstanceError
+
+
+@dataclass(slots=True)
+class _Changed:
+    """Desired capacities that were replaced by a change of ours, and until when they are taken for old news."""
+
+    before: set[int] = field(default_factory=set)
+    until: float = 0.0
+
+
+class Group:
+    """One group. Only the event loop's thread may touch it."""
+
+    def __init__(self, asg: Asg, sizes: tuple[int, int], look: Look, *, region: str, since: datetime) -> None:
+        """``since`` is when the instances that are missing now may have been asked for, at the earliest."""
+        self.asg = asg
+        self.min_size, self.max_size = sizes
+        self.template: NodeTemplate | CloudgraftError | None = None
+        self.options: AutoscalingOptions | None = None
+        self.failure: Failure | None = None
+        self.revision = 0  # counts the changes: what was read before one is void
+        self.seen = look
+        self.given_up = 0
+        self.waiting = Waiting(region, asg.name)
+        self._changed = _Changed()
+        self._terminated: dict[str, float] = {}  # instances, until when a description may still call them alive
+        self._fit((), since)
+
+    # -- what is shown -------------------------------------------------------------------------------------------------
+
+    @property
+    def node_group(self) -> NodeGroup:
+        """With the sizes that the autoscaler may use."""
+        zones = ", ".join(self.asg.zones)
+        return NodeGroup(
+            id=self.asg.name,
+            min_size=self.min_size,
+            max_size=self.max_size,
+            debug=f"Auto Scaling group {self.asg.name} ({self.min_size}..{self.max_size}, {zones})",
+        )
+
+    @property
+    def target(self) -> int:
+        """All but what is being deleted (R25)."""
+        return self.asg.desired - self.given_up + self.asg.aside
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is on its way."""
+        return bool(self.waiting.list) or any(m.state is not InstanceState.RUNNING for m in self.asg.members)
+
+    def instances(self) -> list[Instance]:
+        """Those that there are, and the placeholders; with an error where a launch failed since they were asked for."""
+        there = [Instance(id=member.provider_id, state=member.state) for member in self.asg.members]
+        return [
+            *there,
+            *(
+                Instance(id=one.provider_id, state=InstanceState.CREATING, error=self._error(one.since))
+                for one in self.waiting.list
+            ),
+        ]
+
+    def check(self) -> None:
+        """Raises when this cannot be a node group."""
+        if self.asg.problem:
+            raise PreconditionError(f"the Auto Scaling group {self.asg.name} cannot be used: {self.asg.problem}")
+        if self.min_size > self.max_size:
+            raise PreconditionError(
+                f"the Auto Scaling group {self.asg.name} may have {self.asg.min_size} to {self.asg.max_size} "
+                "instances, and minSize and maxSize of its overrides do not fit to that"
+            )
+
+    def _error(self, since: datetime) -> InstanceError | None:
+        if LAUNCH in self.asg.suspended:
+            return InstanceError(
+                code=PreconditionError.slug,
+                message=f"the process {LAUNCH} of the Auto Scaling group {self.asg.name} is suspended: resume it",
+            )
+        return self.failure.error if self.failure and self.failure.at >= since else None
+
+    # -- what is seen --------------------------------------------------------------------------------------------------
+
+    def observe(self, asg: Asg, sizes: tuple[int, int], look: Look) -> list[Member]:
+        """The group as AWS describes it now; gives the instances that have gone."""
+        known = {member.instance_id: member for member in self.asg.members}
+        self._terminated = {one: until for one, until in self._terminated.items() if until > look.at}
+        members = [m.terminated() if m.instance_id in self._terminated else m for m in asg.members]
+        desired = asg.desired
+        if look.at < self._changed.until and desired in self._changed.before:
+            desired = self.asg.desired
+        else:
+            self._changed = _Changed()
+        self.asg = dataclasses.replace(asg, members=tuple(members), desired=desired)
+        self.min_size, self.max_size = sizes
+        self.seen = look
+        present = {member.instance_id for member in members}
+        gone = [member for member in known.values() if member.instance_id not in present]
+        self.waiting.forget([member.instance_id for member in gone])
+        arrived = [m.instance_id for m in members if m.instance_id not in known and not (m.is_leaving or m.is_aside)]
+        self._fit(arrived, look.aws)
+        return gone
+
+    def desired_was_set(self, desired: int, wanted: int, look: Look) -> None:
+        """AWS has accepted this desired capacity; no more than what is ``wanted`` of it is shown."""
+        self._remember(desired, look)
+        self.given_up = desired - wanted
+        self._fit((), look.aws)
+
+    def was_terminated(self, instance_id: str, look: Look) -> None:
+        """AWS has accepted the end of an instance, and lowered the desired capacity by it."""
+        self._terminated[instance_id] = look.at + _LAG
+        members = [m.terminated() if m.instance_id == instance_id else m for m in self.asg.members]
+        self._remember(self.asg.desired - 1, look)
+        self.asg = dataclasses.replace(self.asg, members=tuple(members))
+        self._fit((), look.aws)
+
+    def _remember(self, desired: int, look: Look) -> None:
+        if desired != self.asg.desired:
+            self._changed.before = (self._changed.before | {self.asg.desired}) - {desired}
+            self._changed.until = look.at + _LAG
+        self.asg = dataclasses.replace(self.asg, desired=desired)
+        self.revision += 1
+
+    def _fit(self, arrived: Sequence[str], since: datetime) -> None:
+        living = self.asg.living
+        self.given_up = max(0, min(self.given_up, self.asg.desired - living))
+        self.waiting.fit(self.asg.desired - living - self.given_up, living, arrived, since)

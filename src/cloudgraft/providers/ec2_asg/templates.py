@@ -1,0 +1,106 @@
+"""What a new node of a group looks like, and how the autoscaler is to treat it: by the tags that AWS's users know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from cloudgraft.providers.ec2_asg.groups import Asg
+from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
+from cloudgraft.sdk.driver import Shape
+from cloudgraft.sdk.duration import parse_duration
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import TAINT_EFFECTS, AutoscalingOptions, NodeTemplate, Taint
+
+__all__ = ["INSTANCE_TYPE", "node_template", "options_of"]
+
+log: Final = logging.getLogger("cloudgraft.drivers")
+
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_TAGS: Final = "k8s.io/cluster-autoscaler/node-template/"
+_WORDS: Final = {"true": True, "false": False}
+
+
+def node_template(asg: Asg, shape: Shape, options: Ec2AsgOptions, overrides: GroupOverrides) -> NodeTemplate:
+    """Resources are the type's, then those of the tags, then those of the overrides; labels likewise."""
+    capacity: dict[str, Quantity] = {**shape.capacity, "pods": Quantity(options.pods)}
+    capacity |= dict(_read(asg, "resources/", Quantity))
+    capacity |= {name: Quantity(value) for name, value in overrides.capacity.items()}
+    return NodeTemplate(
+        labels=_labels(asg, shape, overrides),
+        taints=_taints(asg, overrides),
+        capacity=capacity,
+        allocatable={name: _left(amount, options.reserved.get(name)) for name, amount in capacity.items()},
+    )
+
+
+def options_of(asg: Asg) -> AutoscalingOptions | None:
+    """What the group's tags say; None when they say nothing (R73)."""
+    prefix = "autoscaling-options/"
+    times = dict(_read(asg, prefix, parse_duration, only=_TIMES))
+    shares = dict(_read(asg, prefix, float, only=_SHARES))
+    switches = dict(_read(asg, prefix, _switch, only=_SWITCHES))
+    found: dict[str, Any] = {_NAMES[key]: value for key, value in {**times, **shares, **switches}.items()}
+    return AutoscalingOptions(**found) if found else None
+
+
+_TIMES: Final = {"scaledownunneededtime", "scaledownunreadytime", "maxnodeprovisiontime"}
+_SHARES: Final = {"scaledownutilizationthreshold", "scaledowngpuutilizationthreshold"}
+_SWITCHES: Final = {"ignoredaemonsetsutilization"}
+_NAMES: Final[Mapping[str, str]] = {
+    "scaledownunneededtime": "scale_down_unneeded_time",
+    "scaledownunreadytime": "scale_down_unready_time",
+    "maxnodeprovisiontime": "max_node_provision_time",
+    "scaledownutilizationthreshold": "scale_down_utilization_threshold",
+    "scaledowngpuutilizationthreshold": "scale_down_gpu_utilization_threshold",
+    "ignoredaemonsetsutilization": "ignore_daemon_sets_utilization",
+}
+
+
+def _labels(asg: Asg, shape: Shape, overrides: GroupOverrides) -> dict[str, str]:
+    labels = {"kubernetes.io/os": "linux", **shape.labels, INSTANCE_TYPE: shape.name}
+    if len(asg.zones) == 1:  # of several, nobody knows in which the next node will be
+        labels["topology.kubernetes.io/zone"] = asg.zones[0]
+    return {**labels, **dict(_read(asg, "label/", str)), **overrides.labels}
+
+
+def _taints(asg: Asg, overrides: GroupOverrides) -> tuple[Taint, ...]:
+    """One of each key and effect; the overrides' wins."""
+    tagged = [Taint(key=key, value=value, effect=effect) for key, (value, effect) in _read(asg, "taint/", _taint)]
+    found = {(taint.key, taint.effect): taint for taint in (*tagged, *overrides.taints)}
+    return tuple(found.values())
+
+
+def _taint(text: str) -> tuple[str, str]:
+    value, colon, effect = text.rpartition(":")
+    if not colon or effect not in TAINT_EFFECTS:
+        raise InvalidArgumentError(f"it must end with a colon and one of {', '.join(TAINT_EFFECTS)}")
+    return value, effect
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise InvalidArgumentError("it must be true or false")
+    return _WORDS[text.lower()]
+
+
+def _left(amount: Quantity, reserved: str | None) -> Quantity:
+    left = amount - Quantity(reserved) if reserved else amount
+    return max(left, Quantity(0))
+
+
+def _read(asg: Asg, prefix: str, read: Callable[[str], Any], only: set[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """What the tags that begin so say, by the rest of their keys. A tag that makes no sense is told, and left out."""
+    for tag, text in asg.tags.items():
+        name = tag.removeprefix(f"{_TAGS}{prefix}")
+        if not name or name == tag or (only is not None and name not in only):
+            continue
+        try:
+            yield name, read(text)
+        except (InvalidArgumentError, ValueError) as error:
+            log.warning(
+                "a tag of an Auto Scaling group makes no sense and is left out",
+                extra={"group": asg.name, "tag": tag, "value": text, "error": str(error)},
+            )

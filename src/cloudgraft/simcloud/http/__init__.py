@@ -1,0 +1,1 @@
+"""The simulated cloud as a process of its own, over HTTP."""

@@ -1,0 +1,1 @@
+"""Leader election in the database, and who writes to a file."""

@@ -1,0 +1,193 @@
+"""Leader election for several replicas: a lease in PostgreSQL, on a connection of its own beside the journal's."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from cloudgraft.store import migrate
+from cloudgraft.store.databases.address import PostgresAddress
+from cloudgraft.store.databases.clock import DatabaseClock
+from cloudgraft.store.databases.database import Mode
+from cloudgraft.store.databases.postgres import PostgresDatabase
+from cloudgraft.store.databases.thread import DatabaseThread
+from cloudgraft.store.journal import JournalBrokenError
+from cloudgraft.store.lease import row as leader
+from cloudgraft.store.lease.row import Claim, Leader
+from cloudgraft.store.lease.watch import LeaseRow, LeaseWatch
+from cloudgraft.store.migrate import Schema
+from cloudgraft.store.schema import HEAD
+
+__all__ = ["Claim", "Leader", "Lease"]
+
+T = TypeVar("T")
+_log = logging.getLogger("cloudgraft.store")
+# On Linux this clock goes on while the machine sleeps, as other replicas do.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_GIVING_WAY = 1 / 3  # of a lease: so long a replica with a wrong clock leaves it to others
+
+
+class Lease:
+    """The right to lead for ``seconds``, again and again.
+
+    The holder stops by itself when :meth:`seconds_left` comes near 0, without asking anybody: by then another replica
+    may have taken the lease. Should it not stop in time, the database refuses its writes; see
+    :class:`cloudgraft.store.sql.SqlJournal`. The journal must have been opened before: that makes the table.
+    """
+
+    def __init__(
+        self,
+        address: PostgresAddress | str,
+        *,
+        holder: str = "",
+        seconds: float = 15.0,
+        max_clock_offset: float = math.inf,
+    ) -> None:
+        """``holder`` is a name for people. No two leases have the same: a restarted process is another holder."""
+        name = holder or f"process {os.getpid()} on {socket.gethostname()}"
+        self.holder = f"{name} ({secrets.token_hex(4)})"
+        self.seconds = seconds
+        self.clock = DatabaseClock(bound=max_clock_offset)
+        self._watch = LeaseWatch(seconds)
+        self._database = PostgresDatabase(PostgresAddress.parse(address) if isinstance(address, str) else address)
+        self._thread: DatabaseThread | None = None
+        self._claim: Claim | None = None
+
+    @property
+    def claim(self) -> Claim | None:
+        """What we hold, as far as we know; None when we do not lead."""
+        return self._claim
+
+    def seconds_left(self) -> float:
+        """For how long we may still lead by our own clock, which is never longer than others wait."""
+        return self._watch.own_seconds(_now()) if self._claim else 0.0
+
+    async def acquire(self) -> int | None:
+        """Becomes leader if no other replica is: the new epoch. None when another leads, or may do so.
+
+        The journal must be loaded after this and before anything is written: the former leader may have been busy.
+        Ask often: a lease that is not released is free once it was seen unchanged for its whole length.
+        """
+        began = _now()
+        return await self._run(lambda: self._acquire(began))
+
+    async def renew(self) -> bool:
+        """Leads for another ``seconds`` from now. False: the lease is lost, and another replica may lead.
+
+        JournalUnavailableError when the database does not answer: the lease then ends when it ends.
+        """
+        claim, began = self._claim, _now()
+        return claim is not None and await self._run(lambda: self._renew(claim, began))
+
+    async def release(self) -> None:
+        """Lets another replica lead at once. Does nothing when we do not."""
+        # In the thread: an attempt to take it whose caller has gone may still be under way there.
+        if self._claim is not None or self._thread is not None:
+            await self._run(self._release)
+
+    async def find_leader(self) -> Leader | None:
+        """Who leads now, as far as the row tells. None when the lease is free."""
+        return await self._run(self._find_leader)
+
+    async def close(self) -> None:
+        """Closes the connection; does not release. May be called twice; what is called later connects again."""
+        self._claim = None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await thread.close(seconds=self._patience)
+
+    @property
+    def _patience(self) -> float:
+        """A third of the lease: after one call that hangs there is still time for another."""
+        return max(1.0, self.seconds / 3)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        if self._thread is None:
+            self._thread = DatabaseThread(self._database)
+        return await self._thread.run(call, seconds=self._patience)
+
+    # -- in the database's thread ------------------------------------------------------------------------------------
+
+    def _acquire(self, began: float) -> int | None:
+        claim, self._claim = None, None
+        with self._database.transaction(Mode.WRITE) as connection:
+            row = self._look(connection)
+            is_still_ours = self._watch.is_still_ours(_now())
+            if is_still_ours or self._is_free():
+                self._end_silent_holders(connection)
+                claim = leader.take(connection, row, self.holder, self.seconds)
+            if claim is not None:
+                self._check_schema(connection)
+                self._watch.ask(claim.holder, claim.epoch, claim.server)
+        if claim is None:
+            return None
+        self._claim = claim
+        self._watch.confirm(began)
+        if not is_still_ours:
+            self.clock.allow()  # it has given way, if it had to
+        return claim.epoch
+
+    def _end_silent_holders(self, connection: Connection) -> None:
+        ended = leader.end_silent_holders(connection, self._patience)
+        if ended:
+            _log.warning(
+                "ended %d session(s) that held the lease without a word from their replica",
+                ended,
+                extra={"journal": self._database.label},
+            )
+
+    def _is_free(self) -> bool:
+        waits = self.seconds * _GIVING_WAY if self.clock.is_off else 0.0
+        return self._watch.seconds_left(_now()) <= -waits
+
+    def _renew(self, claim: Claim, began: float) -> bool:
+        sent = time.time()
+        with self._database.transaction(Mode.WRITE) as connection:
+            database_time = leader.extend(connection, claim, self.seconds)
+            answered = time.time()
+        if database_time is None:
+            self._claim = None
+            return False
+        self.clock.measure(sent, answered, database_time)
+        self._watch.confirm(began)
+        return True
+
+    def _release(self) -> None:
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            with self._database.transaction(Mode.WRITE) as connection:
+                leader.give_up(connection, claim)
+
+    def _find_leader(self) -> Leader | None:
+        with self._database.transaction(Mode.WRITE) as connection:
+            row = self._look(connection)
+        left = self._watch.seconds_left(_now())
+        if not row.holder or left <= 0:
+            return None
+        return Leader(holder=row.holder, epoch=row.epoch, seconds_left=left)
+
+    def _look(self, connection: Connection) -> LeaseRow:
+        sent = time.time()
+        seen = leader.look(connection)
+        self.clock.measure(sent, time.time(), seen.database_time)
+        self._watch.see(seen.row, _now())
+        return seen.row
+
+    def _check_schema(self, connection: Connection) -> None:
+        """A replica of an older release must not lead on a schema that it does not know."""
+        if migrate.look(connection).schema is not Schema.CURRENT:
+            raise JournalBrokenError(
+                f"{self._database.label} is not of this release's schema ({HEAD}) any more: use one release for all"
+            )
+
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)

@@ -1,0 +1,149 @@
+"""Reads and writes the row of the `lease` table: who leads, in which epoch, and how often it has renewed.
+
+Every write of a leader locks the row for the length of its transaction, so no other replica can become leader in the
+middle of it. A replica that no longer leads finds a row that is not its own, and writes nothing. No clock is asked:
+:mod:`cloudgraft.store.lease.watch` decides when a lease has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, Double, Text, cast, extract, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudgraft.store.journal import FencedError
+from cloudgraft.store.lease.watch import LeaseRow
+from cloudgraft.store.schema import lease
+
+__all__ = ["REPLICA", "Claim", "Leader", "SeenRow", "end_silent_holders", "extend", "fence", "give_up", "look", "take"]
+
+REPLICA: Final = "cloudgraft"  # the application_name of replicas, by which they know each other's sessions
+
+_NOW = cast(extract("epoch", func.clock_timestamp()), Double)  # not now(): that is when the transaction began
+# A name for this run of this server: a restart, a standby and a restored copy each have another. Only compared.
+_SERVER = cast(extract("epoch", func.pg_postmaster_start_time()), Text)
+# Sessions of our own user that have written or locked the lease in a transaction and wait for their client since then.
+_END_SILENT: Final = text(
+    """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity AS session
+    WHERE datname = current_database() AND usename = current_user AND application_name = :replica
+      AND pid <> pg_backend_pid() AND wait_event_type = 'Client'
+      AND now() - state_change > make_interval(secs => :seconds)
+      AND EXISTS (
+        SELECT FROM pg_locks AS held
+        WHERE held.pid = session.pid AND held.granted AND held.relation = to_regclass('lease')
+          AND held.mode IN ('RowShareLock', 'RowExclusiveLock')
+      )
+    """
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to lead in a certain epoch, as one run of the database's server gave it.
+
+    ``holder`` is part of it: after a failover without the last commits, the same epoch may be given once more.
+    """
+
+    holder: str
+    epoch: int
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads now. In ``seconds_left`` another replica may take over, unless it is heard of."""
+
+    holder: str
+    epoch: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRow:
+    """The row, and the time by the database's wall clock when it was read."""
+
+    row: LeaseRow
+    database_time: float
+
+
+def look(connection: Connection, *, lock: bool = False) -> SeenRow:
+    """The row, which is made when there is none. ``lock``: it stays as it is until the transaction ends."""
+    columns = (lease.c.server, lease.c.holder, lease.c.epoch, lease.c.renewals, lease.c.seconds)
+    statement = select(_SERVER, *columns, _NOW).where(lease.c.id == 1)
+    if lock:
+        statement = statement.with_for_update()
+    found = connection.execute(statement).one_or_none()
+    if found is None:
+        new = insert(lease).values(id=1, holder="", epoch=0, renewals=0, seconds=0.0, server="")
+        connection.execute(new.on_conflict_do_nothing())
+        found = connection.execute(statement).one()
+    server, taken_on, holder, epoch, renewals, seconds, now = found
+    row = LeaseRow(server=server, taken_on=taken_on, holder=holder, epoch=epoch, renewals=renewals, seconds=seconds)
+    return SeenRow(row, now)
+
+
+def take(connection: Connection, seen: LeaseRow, holder: str, seconds: float) -> Claim | None:
+    """Becomes leader in a new epoch, if the row is still as it was seen; None when it has changed."""
+    statement = (
+        update(lease)
+        .where(
+            lease.c.id == 1,
+            lease.c.holder == seen.holder,
+            lease.c.epoch == seen.epoch,
+            lease.c.renewals == seen.renewals,
+        )
+        .values(holder=holder, epoch=seen.epoch + 1, renewals=0, seconds=seconds, server=seen.server)
+    )
+    if connection.execute(statement).rowcount != 1:
+        return None
+    return Claim(holder=holder, epoch=seen.epoch + 1, server=seen.server)
+
+
+def end_silent_holders(connection: Connection, seconds: float) -> int:
+    """Ends each replica's session that holds the row and has waited for that replica for so long; returns how many.
+
+    For who may take the lease. Its former holder may have been stopped or cut off in the middle of a transaction, and
+    would keep everybody from leading for as long: PostgreSQL's own limits do not end every such transaction. What is
+    ended was not committed, and its replica has counted itself out before.
+    """
+    return len(connection.execute(_END_SILENT, {"replica": REPLICA, "seconds": seconds}).all())
+
+
+def extend(connection: Connection, claim: Claim, seconds: float) -> float | None:
+    """Leads for longer: the database's time. None: another replica leads, or the database is another one."""
+    renewed = update(lease).where(*_is_ours(claim)).values(renewals=lease.c.renewals + 1, seconds=seconds)
+    return connection.execute(renewed.returning(_NOW)).scalar()
+
+
+def give_up(connection: Connection, claim: Claim) -> None:
+    """Lets another replica lead at once. The epoch stays, so that the next one is higher."""
+    connection.execute(update(lease).where(*_is_ours(claim)).values(holder=""))
+
+
+def fence(connection: Connection, claim: Claim) -> None:
+    """Keeps every other replica from becoming leader until the transaction ends; FencedError when we are not leader.
+
+    It also waits for an earlier transaction of our own whose connection broke: it may still be about to commit. So a
+    read behind this fence after an ambiguous write shows its outcome.
+
+    A lease that nobody has taken since is still ours, even if we woke up late: nothing was written in between. On
+    another server, what we built on may be missing: a standby may lack the last commits.
+    """
+    statement = select(lease.c.epoch).where(*_is_ours(claim)).with_for_update()
+    if connection.execute(statement).scalar() is None:
+        raise FencedError(
+            "this replica does not lead any more: another replica has taken over, or the database was restarted or "
+            "has failed over"
+        )
+
+
+def _is_ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    return (
+        lease.c.id == 1,
+        lease.c.holder == claim.holder,
+        lease.c.epoch == claim.epoch,
+        _SERVER.is_not_distinct_from(claim.server),
+    )

@@ -1,0 +1,1 @@
+"""Whole journals: check, repair, export, import."""
