@@ -25,8 +25,6 @@ from clouds.record import read_record
 __all__ = ["clouds_page"]
 
 ROOT = Path(__file__).resolve().parent.parent
-# The drivers that are not of one package below cloudgraft.drivers with `options` and `errors` in it.
-ELSEWHERE = {"router": "cloudgraft.drivers.router"}
 # By whose errors those are told that a driver's own table does not name.
 KIN = {"ec2-asg": "ec2"}
 # The pages that are not named use-DRIVER.md.
@@ -67,14 +65,15 @@ def _judged(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def _driver(driver: str) -> Iterator[str]:
-    package = ELSEWHERE.get(driver, f"cloudgraft.drivers.{driver.replace('-', '_')}")
+    is_provider = driver in {provider.name for provider in extensions(Kind.PROVIDER)}
+    package = f"cloudgraft.{'providers' if is_provider else 'drivers'}.{driver.replace('-', '_')}"
     options = importlib.import_module(f"{package}.options")
     yield from (f"## {driver}", "")
     how_to = HOW_TO.get(driver, f"use-{driver}.md")
     if not (ROOT / "docs" / "how-to" / how_to).exists():
         raise LookupError(f"{driver} has no page docs/how-to/{how_to}")
     yield from (f"[How to use it](../how-to/{how_to}).", "")
-    if driver in {provider.name for provider in extensions(Kind.PROVIDER)}:
+    if is_provider:
         yield from _table(f"In `options` of a provider with `type: {driver}`:", _options_class(options, driver))
     else:
         yield from _table(f"Beside `driver: {driver}`:", _options_class(options, driver))

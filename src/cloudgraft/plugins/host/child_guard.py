@@ -1,6 +1,6 @@
 """Stands between cloudgraft and one plugin, so that no process is left behind, whatever happens to cloudgraft.
 
-Run as a script with ``python -I -S watchdog.py --grace SECONDS [--cwd DIR] [--scratch DIR] -- COMMAND...``; it needs
+Run as a script with ``python -I -S child_guard.py --grace SECONDS [--cwd DIR] [--scratch DIR] -- COMMAND...``; it needs
 nothing but the standard library, so that it starts in no time. Its standard input is one end of a socket pair, and
 cloudgraft holds the only other end:
 
