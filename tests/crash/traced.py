@@ -72,7 +72,7 @@ def trace(directory: Path) -> list[Finding]:
         file.write_text(
             json.dumps({"cluster": "traced", "server": server, "clouds": {"sim": cloud}, "nodeGroups": [group]})
         )
-        calls = "trace=pwrite64,fdatasync,fsync,sendmsg,sendto"
+        calls = "trace=pwrite64,fdatasync,fsync,sendmsg,sendto,write,writev"  # the transports differ in how they send
         strace = ["strace", "-f", "-yy", "-xx", "-s", "65536", "-e", calls, "-o", str(out)]
         serve = [sys.executable, "-m", "cloudgraft.cli", "serve", "-c", str(file), "--log-format", "json"]
         process = subprocess.Popen([*strace, *serve], stderr=subprocess.PIPE, text=True)
