@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.dock_processes import DockProcess, dock_process
-from bench.engine_fleet import CLOUD, blueprint, group_names, make_seed
+from bench.engine_fleet import CLOUD, desired_state, group_names, make_seed
 from bench.libvirt_host import missing as missing_libvirt
 from bench.measure import Spread
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.simcloud.driver import SimulatedDriver
@@ -177,7 +177,7 @@ async def measure_engine(plan: CloudsPlan, directory: Path) -> EngineCalls:
     """An engine at rest, and at two scale-ups: one held back by the rate, one by the number of calls at a time."""
     seed = await make_seed(directory / "seed", machines=plan.machines, groups=1, events=0, in_cloud=True)
     with dock_process("clouds_server", REFERENCE, str(plan.machines), str(seed.directory)) as cloud:
-        engine = Engine(_blueprint(cloud.first["options"]["url"], plan), SqlJournal.sqlite(seed.journal))
+        engine = Engine(_desired_state(cloud.first["options"]["url"], plan), SqlJournal.sqlite(seed.journal))
         provider = EngineProvider(engine)
         await provider.start()
         try:
@@ -204,8 +204,8 @@ async def measure_engine(plan: CloudsPlan, directory: Path) -> EngineCalls:
     )
 
 
-def _blueprint(url: str, plan: CloudsPlan) -> Blueprint:
-    made = blueprint(1, lambda: SimulatedDriver(SimulatedOptions(url=url)), timedelta(seconds=plan.observe_every))
+def _desired_state(url: str, plan: CloudsPlan) -> DesiredState:
+    made = desired_state(1, lambda: SimulatedDriver(SimulatedOptions(url=url)), timedelta(seconds=plan.observe_every))
     declared = made.clouds[CLOUD]
     settings = replace(declared.settings, max_calls=plan.max_calls, calls_per_second=plan.calls_per_second)
     return replace(made, clouds={CLOUD: replace(declared, settings=settings)})

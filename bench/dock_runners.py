@@ -1,6 +1,6 @@
 """Drivers with our own runner in a process of their own: ``python -m bench.dock_runners ADDRESS DRIVERS IN_FLIGHT``.
 
-Each is what ``cloudgraft.dock.run`` makes of a driver, around one that answers at once.
+Each is what ``cloudgraft.dock.run`` makes of a driver, context one that answers at once.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.cluster import Cluster
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.groups.desired import Blueprint, Catalog, CloudDeclaration, GroupDeclaration, complete
+from cloudgraft.engine.groups.desired import Catalog, CloudDeclaration, DesiredState, GroupDeclaration, complete
 from cloudgraft.engine.groups.resolution import record_of
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GroupSpec, GuardLimits, Money
 from cloudgraft.engine.machines.identity import Identity
@@ -27,7 +27,7 @@ from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, State
 from cloudgraft.store.sql import SqlJournal
 
-__all__ = ["CLOUD", "Seed", "blueprint", "group_names", "make_seed"]
+__all__ = ["CLOUD", "Seed", "desired_state", "group_names", "make_seed"]
 
 CLOUD = "sim"
 _CLUSTER_ID = "benchbench"
@@ -51,12 +51,14 @@ def _declared(groups: int) -> list[GroupDeclaration]:
     ]
 
 
-def blueprint(groups: int, make: Callable[[], Driver], observe_every: timedelta) -> Blueprint:
+def desired_state(groups: int, make: Callable[[], Driver], observe_every: timedelta) -> DesiredState:
     """The configuration of the engine that is measured."""
     clouds = {CLOUD: CloudDeclaration(settings=CloudSettings(name=CLOUD, observe_every=observe_every), make=make)}
     # Guards that are never hit must be counted all the same.
     guards = GuardLimits(max_machines=_MOST, max_spend_per_day=Money(amount=Decimal(10**9), currency="EUR"))
-    return Blueprint(cluster="bench", clouds=clouds, groups=_declared(groups), settings=EngineSettings(guards=guards))
+    return DesiredState(
+        cluster="bench", clouds=clouds, groups=_declared(groups), settings=EngineSettings(guards=guards)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from bench.engine_fleet import CLOUD, blueprint, group_names
+from bench.engine_fleet import CLOUD, desired_state, group_names
 from bench.watchdog import Watchdog
 from cloudgraft.app import logs
 from cloudgraft.engine.engine import Engine
@@ -77,7 +77,7 @@ async def _for_ever() -> NoReturn:
 async def main(options: argparse.Namespace) -> None:
     """Serves, works and answers until its input ends."""
     journal = CountingJournal(options.journal)
-    plan = blueprint(options.groups, _driver(options.cloud), timedelta(seconds=options.observe_every))
+    plan = desired_state(options.groups, _driver(options.cloud), timedelta(seconds=options.observe_every))
     engine = Engine(plan, journal)
     provider, listen = EngineProvider(engine), ServeOptions(listen="127.0.0.1:0")
     watchdog = Watchdog()

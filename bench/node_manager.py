@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import FOR_NODE, GET_OPTIONS, NODES, TARGET_SIZE, Cluster, requests_for
-from bench.engine_fleet import blueprint, make_seed
+from bench.engine_fleet import desired_state, make_seed
 from bench.engine_server import SilentDriver
 from cloudgraft.app import logs
 from cloudgraft.certs.authority import DEFAULT_CLIENT, create_bundle
@@ -108,7 +108,7 @@ class ManagerReport:
 async def measure_manager(plan: ManagerPlan, directory: Path) -> ManagerReport:
     """Measures both in a directory of its own."""
     seed = await make_seed(directory / "seed", machines=plan.nodes, groups=plan.groups, events=0, in_cloud=False)
-    engine = Engine(blueprint(plan.groups, SilentDriver, timedelta(hours=1)), SqlJournal.sqlite(seed.journal))
+    engine = Engine(desired_state(plan.groups, SilentDriver, timedelta(hours=1)), SqlJournal.sqlite(seed.journal))
     provider = EngineProvider(engine)
     await provider.start()
     try:

@@ -12,7 +12,7 @@ __all__ = ["BenchProvider"]
 
 
 class BenchProvider(Provider):
-    """Answers every question with one look-up, so that what is measured is the service around it."""
+    """Answers every question with one look-up, so that what is measured is the service context it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._groups = {

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.config import load
 from cloudgraft.conformance.driver import judge_driver
 from cloudgraft.conformance.driver.suite import explained
@@ -114,7 +114,7 @@ def _maker(case: Case, directory: Path) -> Callable[[], Driver]:
     """Drivers from a configuration file, as a user has them."""
     file = directory / "conformance.yaml"
     file.write_text(yaml.safe_dump(document(case)), "utf-8")
-    return blueprint(load(file)).clouds["judged"].make
+    return desired_state(load(file)).clouds["judged"].make
 
 
 def _in_one_line(result: Result) -> str:

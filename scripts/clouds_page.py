@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.config.schema import item_type, keys_of, unwrap
+from cloudgraft.config.explain import item_type, keys_of, unwrap
 from cloudgraft.drivers.common.error_table import ErrorTable
 from cloudgraft.plugins.registry import Kind, extensions
 from clouds.record import read_record

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.config import load
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.types import NodeRef
@@ -37,7 +37,7 @@ class Child:
     def __init__(self, order: dict[str, Any]) -> None:
         self._trap = Trap(order["phase"], Point(*order["point"]) if order["point"] else None)
         set_traps(order["driver"], self._trap)
-        plan = _trapped(blueprint(load(Path(order["config"]))), self._trap)
+        plan = _trapped(desired_state(load(Path(order["config"]))), self._trap)
         self._engine = Engine(plan, SqlJournal(TrappedDatabase(Path(order["journal"]), self._trap)))
         self._provider = EngineProvider(self._engine)
 
@@ -69,7 +69,7 @@ class Child:
         return {"target": target, "machines": machines}
 
 
-def _trapped(plan: Blueprint, trap: Trap) -> Blueprint:
+def _trapped(plan: DesiredState, trap: Trap) -> DesiredState:
     def made(make: Callable[[], Driver]) -> Callable[[], Driver]:
         return lambda: TrappedDriver(make(), trap)
 

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from cloudgraft.certs.authority import issue_client
-from cloudgraft.server.limits import ListenerLimits
+from cloudgraft.server.listener import ListenerLimits
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Served, serving
 from tests.attacks import frames

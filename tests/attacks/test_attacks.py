@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from cloudgraft.server.limits import ListenerLimits
+from cloudgraft.server.listener import ListenerLimits
 from tests.attacks import frames
 from tests.attacks.http2 import flood
 from tests.attacks.place import BLOCK, attacked, connected, idle_connections

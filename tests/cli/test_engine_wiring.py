@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.config import load
 from cloudgraft.engine.groups.desired import CloudDeclaration
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
@@ -66,7 +66,7 @@ def hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         file = tmp_path / "cloudgraft.yaml"
         groups = "[{id: g, cloud: a, maxSize: 1, template: {capacity: {cpu: 1, memory: 1Gi}}}]"
         file.write_text(f"{{cluster: c, clouds: {clouds}, nodeGroups: {groups}}}", "utf-8")
-        return Hung(blueprint(load(file)).clouds, sys.modules["hanging_cloud"])
+        return Hung(desired_state(load(file)).clouds, sys.modules["hanging_cloud"])
 
     yield make
     sys.modules["hanging_cloud"].FREE.set()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from cloudgraft.app import logs
-from cloudgraft.app.log_limits import LONGEST_VALUE, LogFlood
+from cloudgraft.app.logs import LONGEST_VALUE, LogFlood
 from cloudgraft.sdk import hide
 from tests.cli.log_state import log_as_before
 from tests.conditions import until

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from cloudgraft.app import logs
-from cloudgraft.config.secrecy import hide_secrets
+from cloudgraft.config.section import hide_secrets
 from cloudgraft.sdk.secrecy import redacted
 from tests.cli.log_state import log_as_before
 

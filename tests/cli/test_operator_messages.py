@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.app.reload import Reloader
-from cloudgraft.app.watched_file import signature
+from cloudgraft.app.reload import Reloader, signature
 from cloudgraft.app.wiring import make_engine
 from cloudgraft.cli import explain, pause, status
 from cloudgraft.cli.serve import command as serve

@@ -10,7 +10,7 @@ from cloudgraft.cli.views.status import view
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.engine.reporting.report_json import as_json_in_slices
 from tests.engine.clusters import MemoryCluster
-from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
 
 
 async def _shown(case: Case, group_id: str = "g") -> str:
@@ -22,7 +22,7 @@ async def _shown(case: Case, group_id: str = "g") -> str:
 
 async def test_each_machine_is_shown_with_its_node(tmp_path: Path) -> None:
     cluster = MemoryCluster()
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, group()), cluster=cluster) as case:
         ready, ill, left, _ = await case.grow(4)
         cluster.join(ready, ill, left)
         await case.turns(1)
@@ -40,14 +40,14 @@ async def test_each_machine_is_shown_with_its_node(tmp_path: Path) -> None:
 
 
 async def test_without_a_cluster_there_is_no_column_for_nodes(tmp_path: Path) -> None:
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, group())) as case:
         await case.grow(1)
         assert " NODE " not in await _shown(case)
 
 
 async def test_drift_is_noted_and_leads_to_explain(tmp_path: Path) -> None:
     cluster = MemoryCluster()
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, group()), cluster=cluster) as case:
         (name,) = await case.grow(1)
         cluster.join(name)
         await case.turns(1)

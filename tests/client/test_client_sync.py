@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from cloudgraft.client import NotImplementedByProtocolError, ResourceLimiter, SyncCloudProvider
-from cloudgraft.client.loop_thread import LoopThread
+from cloudgraft.client.sync import LoopThread
 from cloudgraft.sdk import AutoscalingOptions, NodeRef, NodeTemplate, Pod
 from cloudgraft.sdk.errors import DeadlineError, InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.wire.externalgrpc import template_to_pb

@@ -24,7 +24,7 @@ from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.crash import faults
 from tests.crash.points import Point, Trap
-from tests.crash.setting import Order, blueprint, driver_options
+from tests.crash.setting import Order, desired_state, driver_options
 from tests.crash.trapped import TrappedDatabase, TrappedDriver
 
 __all__ = ["main"]
@@ -49,7 +49,7 @@ class _Child:
         self._order = order
         self._trap = Trap(order.phase, order.point)
         journal = SqlJournal(TrappedDatabase(order.journal, self._trap))
-        self._engine = Engine(blueprint(order, self._driver), journal)
+        self._engine = Engine(desired_state(order, self._driver), journal)
         self._provider = EngineProvider(self._engine)
 
     def _driver(self) -> Driver:
@@ -100,7 +100,7 @@ class _Child:
 
     async def _configure(self, config: int) -> None:
         """The configuration file has changed."""
-        self._engine.reconfigure(blueprint(replace(self._order, config=config), self._driver))
+        self._engine.reconfigure(desired_state(replace(self._order, config=config), self._driver))
 
     async def _pause(self, group: str) -> None:
         await pause(self._engine, Scope.GROUP, group)

@@ -24,14 +24,14 @@ def _act_before_intent() -> None:
 
     async def create(self: Sender, names: list[str]) -> None:
         for name in names:
-            record = self._around.fleet.machines.get(name)
+            record = self._context.fleet.machines.get(name)
             if record is not None and record.state is State.REQUESTED:
-                self._observer.sight(name).is_calling = True
+                self._observer.observation(name).is_calling = True
                 self._caller.create(record)
         await self._caller.settled()
         for name in names:
-            self._observer.sight(name).is_calling = False
-        await self._around.writer.write(lambda: self._ordered(names))
+            self._observer.observation(name).is_calling = False
+        await self._context.writer.write(lambda: self._ordered(names))
 
     Sender._create = create  # type: ignore[method-assign]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cloudgraft.client import CloudConfig, RemoteProvider
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceState, NodeRef
@@ -92,7 +92,7 @@ async def scene(directory: Path, variant: Variant) -> AsyncIterator[Scene]:
             (directory / name).mkdir(parents=True)
             clouds[name] = stack.enter_context(Sky(directory / name, variant))
         journal = SqlJournal.sqlite(directory / "journal.db")
-        engine = Engine(_blueprint(clouds, variant), journal)
+        engine = Engine(_desired_state(clouds, variant), journal)
         served = await stack.enter_async_context(serving(EngineProvider(engine)))
         provider = RemoteProvider.connect(CloudConfig.parse(served.cloud_config))
         stack.push_async_callback(provider.close)
@@ -129,7 +129,7 @@ def as_node(instance: Instance) -> NodeRef:
     return NodeRef(name=instance.id, provider_id=instance.id)
 
 
-def _blueprint(clouds: dict[str, Sky], variant: Variant) -> Blueprint:
+def _desired_state(clouds: dict[str, Sky], variant: Variant) -> DesiredState:
     declared = {}
     for name, sky in clouds.items():
         options = driver_options(sky.url, variant)
@@ -143,7 +143,7 @@ def _blueprint(clouds: dict[str, Sky], variant: Variant) -> Blueprint:
             backoff_max=_FAST,
         )
         declared[name] = CloudDeclaration(settings=settings, make=lambda o=options: SimulatedDriver(o))  # type: ignore[misc]  # mypy knows no default of a lambda
-    return Blueprint(cluster="test", clouds=declared, groups=_groups(list(declared)))
+    return DesiredState(cluster="test", clouds=declared, groups=_groups(list(declared)))
 
 
 def _groups(names: Sequence[str]) -> list[GroupDeclaration]:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgraft.client import Address, CloudConfig, RemoteProvider
-from cloudgraft.client.loop_thread import LoopThread
+from cloudgraft.client.sync import LoopThread
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import Contents
@@ -133,7 +133,7 @@ class ServedProgram:
 
 
 def _configuration(order: Order, config: int) -> str:
-    """The same as :func:`tests.crash.setting.blueprint`, as a file."""
+    """The same as :func:`tests.crash.setting.desired_state`, as a file."""
     variant = order.variant
     cloud = {
         "driver": "simulated",

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, RepairSettings
 from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.crash.points import Point
 
-__all__ = ["CLUSTER", "GROUPS", "Order", "Variant", "blueprint", "driver_options"]
+__all__ = ["CLUSTER", "GROUPS", "Order", "Variant", "desired_state", "driver_options"]
 
 CLUSTER = "crash"
 
@@ -78,7 +78,7 @@ def driver_options(url: str, variant: Variant) -> SimulatedOptions:
     )
 
 
-def blueprint(order: Order, make: Callable[[], Driver]) -> Blueprint:
+def desired_state(order: Order, make: Callable[[], Driver]) -> DesiredState:
     """The whole configuration."""
     settings = CloudSettings(
         name="sim",
@@ -90,7 +90,7 @@ def blueprint(order: Order, make: Callable[[], Driver]) -> Blueprint:
         backoff_initial=_SECOND / 100,
         backoff_max=_SECOND / 10,
     )
-    return Blueprint(
+    return DesiredState(
         cluster=CLUSTER,
         clouds={"sim": CloudDeclaration(settings=settings, make=make)},
         groups=GROUPS[order.config],

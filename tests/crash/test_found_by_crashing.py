@@ -17,7 +17,7 @@ from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.crash.points import Trap
-from tests.crash.setting import Order, Variant, blueprint
+from tests.crash.setting import Order, Variant, desired_state
 from tests.crash.trapped import TrappedDatabase
 
 
@@ -39,7 +39,7 @@ class OneByOne(Driver):
 
 
 async def test_an_outcome_that_comes_after_others_were_taken_is_not_lost(tmp_path: Path) -> None:
-    engine = Engine(blueprint(order(tmp_path), SimulatedDriver), SqlJournal.sqlite(tmp_path / "journal.db"))
+    engine = Engine(desired_state(order(tmp_path), SimulatedDriver), SqlJournal.sqlite(tmp_path / "journal.db"))
     await engine.start()
     group = engine.fleet.groups["web"].spec
     records = [wanted(group, engine.fleet, engine.identity, engine.traits("sim"), engine.clock.now()) for _ in range(2)]
@@ -63,7 +63,7 @@ async def test_an_outcome_that_comes_after_others_were_taken_is_not_lost(tmp_pat
 async def test_a_refresh_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     trap = Trap("", None)
     journal = SqlJournal(TrappedDatabase(tmp_path / "journal.db", trap))
-    engine = Engine(blueprint(order(tmp_path), SimulatedDriver), journal, is_stepped=True)
+    engine = Engine(desired_state(order(tmp_path), SimulatedDriver), journal, is_stepped=True)
     await engine.start()
     await engine.turn()
     await engine.refresh()

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cloudgraft._version import __version__
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.certs.authority import create_bundle
 from cloudgraft.config import load
 from cloudgraft.config.programs.discovery import load_discovery
@@ -124,7 +124,7 @@ def test_the_configuration_of_the_node_manager_is_accepted(mounts: Path) -> None
     """By the driver too, which checks its own options."""
     config = load(_placed("node-manager", mounts))
     assert [group.id for group in config.groups()] == ["remote-S", "remote-M"]
-    (cloud,) = blueprint(config).clouds.values()
+    (cloud,) = desired_state(config).clouds.values()
     assert cloud.settings.driver == "liqo"
 
 

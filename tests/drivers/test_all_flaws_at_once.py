@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.config import ConfigError, Where, parse, parse_options
 from cloudgraft.config.document import Document
 
@@ -423,7 +423,7 @@ nodeGroups:
 """
     config = parse(file, name="cloudgraft.yaml", base_dir=Path("/etc/cloudgraft"))
     with pytest.raises(ConfigError) as caught:
-        blueprint(config)
+        desired_state(config)
     assert [(problem.line, problem.key) for problem in caught.value.problems] == [
         (4, "clouds.a.location"),
         (4, "clouds.a.timeout"),
@@ -448,5 +448,5 @@ def test_a_host_of_a_file_is_told_by_its_number_however_long_the_files_name_is(t
     """
     config = parse(text, name="cloudgraft.yaml", base_dir=tmp_path)
     with pytest.raises(ConfigError) as caught:
-        blueprint(config)
+        desired_state(config)
     assert f"{file}: hosts[0].url: is no address" in str(caught.value)

@@ -26,7 +26,7 @@ from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.remote import RemoteProvider
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.provider import EngineProvider
@@ -169,14 +169,14 @@ async def playing(stage: Stage, trouble: Trouble, directory: Path) -> AsyncItera
     clock, words = HandClock(), Words()
     cloud = CloudDeclaration(settings=CloudSettings(name="a"), make=lambda: stage.driver)
     troubled = group("troubled", machine={**stage.machine, **trouble.machine}, template=SMALL)
-    blueprint = Blueprint(
+    desired_state = DesiredState(
         cluster=CLUSTER,
         clouds={"a": cloud},
         groups=[group("well", machine=stage.machine, template=SMALL), troubled],
         settings=EngineSettings(create_deadline=timedelta(minutes=10)),
     )
     journal = SqlJournal.sqlite(directory / "journal.db")
-    engine = Engine(blueprint, journal, clock=clock, is_stepped=True, user_data=words)
+    engine = Engine(desired_state, journal, clock=clock, is_stepped=True, user_data=words)
     with contextmanager(webhook_receiver.serving)(webhook_receiver.Receiver()) as receiver:
         settings = WebhookSettings(url=f"http://{receiver.address}/", kinds=("state", "retry"))
         webhook = Webhook(settings, CLUSTER)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgraft.joining.claims import Claim, JoinedNode, NewMachine, Stage
-from cloudgraft.joining.match import Problem, Way
-from cloudgraft.joining.rivals import Rivals, rivals
+from cloudgraft.joining.match import Problem, Rivals, Way, rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity

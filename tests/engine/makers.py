@@ -1,4 +1,4 @@
-"""Records, machines and sights with defaults, for tests of single decisions."""
+"""Records, machines and observations with defaults, for tests of single decisions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from cloudgraft.engine.groups.specs import GroupSpec
 from cloudgraft.engine.machines.decide import failure
 from cloudgraft.engine.machines.identity import Identity, placeholder
-from cloudgraft.engine.machines.observation import Indexing, Listing, Sight
+from cloudgraft.engine.machines.observation import Indexing, Listing, Observation
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.types import NodeTemplate
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -59,8 +59,8 @@ def a_machine(machine_id: str = "m-1", name: str = NAME, **changes: Any) -> Mach
     return Machine(name=name, machine_id=machine_id, **{**values, **changes})
 
 
-def a_sight(*, since: float = NOW - 1000, **changes: Any) -> Sight:
-    return Sight(since=since, **{"listed_at": NOW, **changes})
+def a_sight(*, since: float = NOW - 1000, **changes: Any) -> Observation:
+    return Observation(since=since, **{"listed_at": NOW, **changes})
 
 
 def a_listing(*machines: Machine, began: float = NOW, follows: float | None = None) -> Listing:

@@ -113,7 +113,7 @@ class MortalRig(Rig):
     def make(self) -> Engine:
         self.life = Life()
         journal = SqlJournal.sqlite(self.directory / "journal.db", cluster_id=self.cluster_id)
-        return Engine(self.blueprint(), MortalJournal(journal, self.life), clock=self.clock, is_stepped=True)
+        return Engine(self.desired_state(), MortalJournal(journal, self.life), clock=self.clock, is_stepped=True)
 
     def driver(self) -> Driver:
         return MortalDriver(SimulatedDriver.of(self.cloud, waits=False), self.life, self.sent)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, Ownership
@@ -70,12 +70,12 @@ class Rig:
         self.engine = self.make()
         self.provider = EngineProvider(self.engine)
 
-    def blueprint(self) -> Blueprint:
+    def desired_state(self) -> DesiredState:
         clouds = {"sim": CloudDeclaration(settings=self.cloud_settings, make=self.driver)}
         for name, driver in self.drivers.items():
             settings = replace(self.cloud_settings, name=name)
             clouds[name] = CloudDeclaration(settings=settings, make=lambda driver=driver: driver)  # type: ignore[misc]  # mypy knows no default of a lambda
-        return Blueprint(cluster="test", clouds=clouds, groups=self.groups, settings=self.settings)
+        return DesiredState(cluster="test", clouds=clouds, groups=self.groups, settings=self.settings)
 
     def driver(self) -> Driver:
         """No time passes in a call but what the clock says."""
@@ -83,7 +83,7 @@ class Rig:
 
     def make(self) -> Engine:
         journal = SqlJournal.sqlite(self.directory / "journal.db", cluster_id=self.cluster_id)
-        return Engine(self.blueprint(), journal, clock=self.clock, is_stepped=True)
+        return Engine(self.desired_state(), journal, clock=self.clock, is_stepped=True)
 
     async def start(self) -> EngineProvider:
         await self.provider.start()
@@ -117,7 +117,7 @@ class Rig:
         """A changed file, and the Refresh that applies it."""
         self.groups = groups or self.groups
         self.settings = settings or self.settings
-        self.engine.reconfigure(self.blueprint())
+        self.engine.reconfigure(self.desired_state())
         await self.provider.refresh()
 
     async def pause(self, scope: Scope, name: str) -> None:

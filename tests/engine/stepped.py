@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
-from cloudgraft.engine.nodes.cluster import Cluster, UserData
+from cloudgraft.engine.nodes.tracking import Cluster, UserData
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.quantity import Quantity
@@ -56,11 +56,11 @@ def group(id_: str = "g", cloud: str = "a", **changes: Any) -> GroupDeclaration:
     return replace(declared, **changes)
 
 
-def blueprint(
+def desired_state(
     clouds: Mapping[str, Driver], *groups: GroupDeclaration, settings: EngineSettings | None = None
-) -> Blueprint:
+) -> DesiredState:
     declared = {name: declaration(name, driver) for name, driver in clouds.items()}
-    return Blueprint(cluster="t", clouds=declared, groups=groups, settings=settings or EngineSettings())
+    return DesiredState(cluster="t", clouds=declared, groups=groups, settings=settings or EngineSettings())
 
 
 def declaration(name: str, driver: Driver) -> CloudDeclaration:
@@ -109,7 +109,7 @@ class Case:
 @asynccontextmanager
 async def stepped(
     tmp_path: Path,
-    plan: Blueprint,
+    plan: DesiredState,
     *,
     cluster: Cluster | None = None,
     user_data: UserData | None = None,
@@ -135,7 +135,7 @@ def lose_journal(directory: Path) -> None:
 
 @asynccontextmanager
 async def live(
-    tmp_path: Path, plan: Blueprint, *, cluster: Cluster | None = None, user_data: UserData | None = None
+    tmp_path: Path, plan: DesiredState, *, cluster: Cluster | None = None, user_data: UserData | None = None
 ) -> AsyncIterator[Engine]:
     engine = Engine(plan, SqlJournal.sqlite(tmp_path / "journal.db"), cluster=cluster, user_data=user_data)
     await engine.start()

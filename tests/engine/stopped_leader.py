@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from cloudgraft.engine.clock import SystemTimer
 from cloudgraft.engine.leadership import Leadership, LeaseLike
-from cloudgraft.engine.timer import SystemTimer
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.lease.election import Lease
 

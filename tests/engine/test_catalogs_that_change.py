@@ -26,7 +26,7 @@ from cloudgraft.sdk import (
 from cloudgraft.sdk.types import NodeRef, Taint
 from cloudgraft.store.records import State
 from tests.conditions import until
-from tests.engine.stepped import Case, Cloud, blueprint, group, live, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, live, stepped
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GROUP = group(machine={"shape": "S"}, template=TemplateDeclaration())
@@ -69,7 +69,7 @@ async def test_r81_a_price_that_changes_is_told_after_as_long_as_the_driver_says
     tmp_path: Path,
 ) -> None:
     cloud = Market()
-    async with stepped(tmp_path, blueprint({"a": cloud}, GROUP)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, GROUP)) as case:
         assert await _price(case) == 0.10
         template, spec = await case.provider.template("g"), case.engine.fleet.groups["g"].spec
         learned = dict(case.engine.fleet.learned)
@@ -87,7 +87,7 @@ async def test_r81_a_price_that_changes_is_told_after_as_long_as_the_driver_says
 
 async def test_most_drivers_are_asked_once_an_hour(tmp_path: Path) -> None:
     cloud = Market(DriverTraits().catalog_lasts)
-    async with stepped(tmp_path, blueprint({"a": cloud}, GROUP)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, GROUP)) as case:
         await _later(case, 3599)
         assert cloud.asked == 1
         await _later(case, 1)
@@ -97,7 +97,7 @@ async def test_most_drivers_are_asked_once_an_hour(tmp_path: Path) -> None:
 async def test_r83_a_price_that_is_gone_is_not_told_and_the_group_stays(tmp_path: Path) -> None:
     """The autoscaler passes over the group while nobody says what it costs."""
     cloud = Market()
-    async with stepped(tmp_path, blueprint({"a": cloud}, GROUP)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, GROUP)) as case:
         cloud.price = None
         await _later(case, 31)
         assert [g.id for g in await case.provider.node_groups()] == ["g"]
@@ -110,7 +110,7 @@ async def test_r83_a_price_that_is_gone_is_not_told_and_the_group_stays(tmp_path
 
 async def test_what_was_told_last_counts_while_a_cloud_tells_nothing(tmp_path: Path) -> None:
     cloud = Market()
-    async with stepped(tmp_path, blueprint({"a": cloud}, GROUP)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, GROUP)) as case:
         cloud.error, cloud.price = UnavailableError("gone for lunch"), "0.30"
         await _later(case, 31)
         assert await _price(case) == 0.10
@@ -123,7 +123,7 @@ async def test_where_a_guard_counts_money_the_last_price_counts(tmp_path: Path) 
     """Law 10."""
     cloud = Market()
     limits = GuardLimits(max_spend_per_day=Money(amount=Decimal(10), currency="EUR"))
-    plan = blueprint({"a": cloud}, GROUP, settings=EngineSettings(guards=limits))
+    plan = desired_state({"a": cloud}, GROUP, settings=EngineSettings(guards=limits))
     async with stepped(tmp_path, plan) as case:
         cloud.price = None
         await _later(case, 31)
@@ -132,7 +132,7 @@ async def test_where_a_guard_counts_money_the_last_price_counts(tmp_path: Path) 
 
 async def test_a_cloud_whose_prices_are_slow_is_listed_as_often(tmp_path: Path) -> None:
     cloud = Market(timedelta(microseconds=1))
-    async with live(tmp_path, blueprint({"a": cloud}, GROUP)) as engine:
+    async with live(tmp_path, desired_state({"a": cloud}, GROUP)) as engine:
 
         def looked(condition: bool) -> bool:
             engine.workers["a"].nudge()
@@ -167,7 +167,7 @@ async def test_a_create_that_takes_longer_than_the_driver_declares_is_given_up(t
             raise AssertionError
 
     cloud = Stuck(DriverTraits(idempotency=Idempotency.TOKEN, create_timeout=timedelta(milliseconds=20)))
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 1)
         await case.turns(1)
         assert case.engine.workers["a"].caller.ended["create", "deadline"] == 1

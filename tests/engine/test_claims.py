@@ -21,7 +21,7 @@ from cloudgraft.store.records import Change, MachineRecord, Presence, State
 from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.makers import NOW, a_machine, a_record, a_sight
 from tests.engine.rig import fake
-from tests.engine.stepped import TEMPLATE, Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import TEMPLATE, Case, Cloud, desired_state, group, stepped
 
 MINUTE = 60.0
 LABELLED = group(template=replace(TEMPLATE, labels={"pool": "lab"}))
@@ -39,7 +39,7 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 async def case(tmp_path: Path, cluster: MemoryCluster, cloud: Cloud) -> AsyncIterator[Case]:
-    async with stepped(tmp_path, blueprint({"a": cloud}, LABELLED), cluster=cluster) as made:
+    async with stepped(tmp_path, desired_state({"a": cloud}, LABELLED), cluster=cluster) as made:
         yield made
 
 
@@ -109,7 +109,7 @@ async def test_the_node_of_a_machine_that_its_cloud_lost_is_left_alone_while_it_
 async def test_without_a_cluster_nothing_waits_to_be_told(case: Case, cluster: MemoryCluster, cloud: Cloud) -> None:
     """What waits wakes the loop again and again."""
     (name,) = await case.grow()
-    case.engine.reconfigure(blueprint({"a": cloud}, LABELLED), Joining())
+    case.engine.reconfigure(desired_state({"a": cloud}, LABELLED), Joining())
     await case.engine.refresh()
     worker = case.engine.workers["a"]
     worker.nudge()
@@ -168,14 +168,14 @@ async def test_after_a_restart_what_has_just_gone_is_claimed_again(
     await case.turns(3)
     await case.engine.close()
     assert cluster.claims == {}, "who does not lead looks after nobody's nodes"
-    async with stepped(tmp_path, blueprint({"a": cloud}, LABELLED), cluster=cluster, clock=case.clock) as again:
+    async with stepped(tmp_path, desired_state({"a": cloud}, LABELLED), cluster=cluster, clock=case.clock) as again:
         await again.turns(1)
         assert cluster.stages() == {name: Stage.GONE}
 
 
 async def test_who_writes_the_provider_id_is_the_drivers_word(tmp_path: Path, cluster: MemoryCluster) -> None:
     cloud = Cloud(DriverTraits(provider_id_by=ProviderIdBy.KUBELET))
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as case:
         (name,) = await case.grow()
         assert not cluster.claims[name].sets_provider_id
 
@@ -183,7 +183,7 @@ async def test_who_writes_the_provider_id_is_the_drivers_word(tmp_path: Path, cl
 async def test_a_cloud_that_is_not_configured_any_more_is_disclaimed(case: Case, cluster: MemoryCluster) -> None:
     await case.grow()
     assert cluster.claims
-    case.engine.reconfigure(blueprint({"b": Cloud()}, group(cloud="b")))
+    case.engine.reconfigure(desired_state({"b": Cloud()}, group(cloud="b")))
     await case.engine.refresh()
     assert cluster.claims == {}
 
@@ -202,13 +202,13 @@ async def test_another_cluster_is_told_everything_at_the_next_refresh(
 ) -> None:
     (name,) = await case.grow()
     other = MemoryCluster()
-    case.engine.reconfigure(blueprint({"a": cloud}, LABELLED), Joining(cluster=other))
+    case.engine.reconfigure(desired_state({"a": cloud}, LABELLED), Joining(cluster=other))
     await case.turns(2)
     assert (other.told, case.engine.joining.cluster) == ({}, cluster)
     await case.engine.refresh()
     await case.turns(2)
     assert other.stages() == {name: Stage.WANTED}
-    case.engine.reconfigure(blueprint({"a": cloud}, LABELLED))
+    case.engine.reconfigure(desired_state({"a": cloud}, LABELLED))
     await case.engine.refresh()
     assert case.engine.joining.cluster is other, "what is not given stays"
 
@@ -259,8 +259,8 @@ def test_a_clock_that_runs_ahead_makes_no_node_older_than_its_machine() -> None:
 
 def test_while_there_are_two_machines_for_one_intent_no_provider_id_is_written() -> None:
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT)
-    sight = a_sight(machine=a_machine(), extras=(a_machine("m-2"),))
-    claim = claim_of(record, sight, _fleet(record), is_ours_to_set=True)
+    observation = a_sight(machine=a_machine(), extras=(a_machine("m-2"),))
+    claim = claim_of(record, observation, _fleet(record), is_ours_to_set=True)
     assert claim is not None
     assert not claim.sets_provider_id
 

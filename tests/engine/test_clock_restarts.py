@@ -38,7 +38,7 @@ class SetRig(Rig):
         journal = SqlJournal.sqlite(self.directory / "journal.db", cluster_id=self.cluster_id)
         assert isinstance(self.clock, SetClock)
         clock = SystemClock(self.clock.wall, lambda: self.clock.time - EPOCH, lambda: self.boot)
-        return Engine(self.blueprint(), journal, clock=clock, is_stepped=True)
+        return Engine(self.desired_state(), journal, clock=clock, is_stepped=True)
 
     async def restart_with(self, jump: float, *, boot: str) -> None:
         """The process ends, somebody sets the clock, and it starts again."""
@@ -88,11 +88,11 @@ async def test_what_was_spent_stays_spent_when_the_clock_is_set(tmp_path: Path, 
     await rig.settle(30, seconds=60)
     await rig.provider.delete_nodes("g", [fake(i) for i in await rig.shown()])
     await rig.settle(5)
-    before = rig.engine.book.use()[0].used
+    before = rig.engine.guard_usage.use()[0].used
     assert (before > 0, rig.alive()) == (True, [])
     await rig.restart_with(jump, boot="one")
     await rig.settle(2)
-    assert rig.engine.book.use()[0].used >= before
+    assert rig.engine.guard_usage.use()[0].used >= before
     await rig.engine.close()
 
 

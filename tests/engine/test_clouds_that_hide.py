@@ -8,7 +8,7 @@ from pathlib import Path
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import State
-from tests.engine.stepped import Cloud, blueprint, group, lose_journal, stepped
+from tests.engine.stepped import Cloud, desired_state, group, lose_journal, stepped
 
 
 async def test_a_running_machine_that_its_cloud_did_not_show_for_a_while_is_taken_back_and_not_deleted(
@@ -16,7 +16,7 @@ async def test_a_running_machine_that_its_cloud_did_not_show_for_a_while_is_take
 ) -> None:
     """Law 4: nobody had asked for its deletion, and there are pods on it."""
     cloud = Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 2)
         await case.turns()
         before = await case.provider.instances("g")
@@ -36,7 +36,7 @@ async def test_what_the_autoscaler_deleted_while_its_cloud_did_not_show_it_is_de
 ) -> None:
     """R56: the call is OK, and it is the autoscaler's word."""
     cloud = Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 1)
         await case.turns()
         (shown,) = await case.provider.instances("g")
@@ -53,7 +53,7 @@ async def test_what_the_autoscaler_deleted_while_its_cloud_did_not_show_it_is_de
 
 async def test_nothing_is_remembered_of_a_machine_that_turned_up_again_and_went(tmp_path: Path) -> None:
     cloud = Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 1)
         await case.turns()
         (machine,) = cloud.machines.values()
@@ -70,7 +70,7 @@ async def test_a_deletion_is_not_repeated_before_a_list_has_shown_that_the_machi
 ) -> None:
     """Some clouds give an id away again at once: by then it may be another machine's."""
     cloud = Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 1)
         await case.turns()
         (machine,) = cloud.machines.values()
@@ -95,7 +95,7 @@ async def test_a_cloud_that_answers_with_a_machine_that_is_there_already_has_mad
             return next(iter(self.machines.values()), None) or await super().create(spec)
 
     cloud = Truncating()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 1)
         await case.turns()
         (first,) = await case.provider.instances("g")
@@ -114,7 +114,7 @@ async def test_law_11_names_alone_lead_machines_back_into_their_groups(tmp_path:
     """The first list after a lost journal comes before the groups are known, and names cannot be read yet."""
     cloud = Cloud(DriverTraits(ownership=Ownership.NAME))
     cloud.shown = lambda machine: replace(machine, tags={})
-    plan = blueprint({"a": cloud}, group())
+    plan = desired_state({"a": cloud}, group())
     async with stepped(tmp_path, plan) as case:
         names = await case.grow(3)
     lose_journal(tmp_path)

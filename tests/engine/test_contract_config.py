@@ -35,7 +35,7 @@ async def shown_groups(rig: Rig) -> dict[str, tuple[int, int]]:
 
 async def test_r4_sizes_change_at_refresh_and_not_before(rig: Rig) -> None:
     rig.groups = (replace(G, min_size=2, max_size=4), H)
-    rig.engine.reconfigure(rig.blueprint())
+    rig.engine.reconfigure(rig.desired_state())
     assert await shown_groups(rig) == {"g": (0, 10), "h": (0, 10)}
     await rig.provider.increase_size("g", 1)
     found = await rig.provider.node_group_for_node(fake((await rig.shown())[0]))
@@ -303,7 +303,7 @@ async def test_what_waits_too_long_in_a_pause_fails_at_its_deadline(rig: Rig) ->
 async def test_what_a_removed_group_had_not_ordered_yet_is_not_ordered_any_more(rig: Rig) -> None:
     await rig.provider.increase_size("g", 2)
     rig.groups = ()
-    rig.engine.reconfigure(rig.blueprint())
+    rig.engine.reconfigure(rig.desired_state())
     await rig.provider.refresh()
     await rig.turn()
     assert rig.cloud.ledger() == []

@@ -50,14 +50,14 @@ async def test_a_machine_that_dies_is_replaced_also_at_the_minimum(rig: Rig) -> 
 async def test_a_machine_that_comes_back_in_time_is_left_alone(rig: Rig) -> None:
     await grown(rig)
     record = rig.records(State.RUNNING)[0]
-    sight = rig.engine.workers["sim"].observer.sight(record.name)
+    observation = rig.engine.workers["sim"].observer.observation(record.name)
     for _ in range(3):
         rig.cloud._change(record.machine_id, lambda entry, now: replace(entry, dies_at=now))
         await rig.settle(20)
-        assert sight.dead_since is not None
+        assert observation.dead_since is not None
         rig.cloud._change(record.machine_id, lambda entry, _: replace(entry, dies_at=None))
         await rig.turn(10)
-        assert sight.dead_since is None
+        assert observation.dead_since is None
     assert rig.records(State.RUNNING) == [record]
 
 
@@ -296,7 +296,7 @@ async def test_a_machine_that_lost_its_tags_before_its_answer_came_is_neither_ma
         await rig.settle(30)
         assert len(rig.alive()) == 1
         assert [r.presence for r in rig.records(State.DELETING)] == [Presence.UNKNOWN]
-        assert rig.engine.book.tallies["sim"].machines == 1, "it is there, and it counts"
+        assert rig.engine.guard_usage.tallies["sim"].machines == 1, "it is there, and it counts"
 
 
 async def test_a_machine_that_lost_its_tags_after_its_answer_came_boots_and_runs(rig: Rig) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.machines.decide import Create, Delete, Move, Situation, decide
-from cloudgraft.engine.machines.observation import Looker, Sight, look
+from cloudgraft.engine.machines.observation import Looker, Observation, look
 from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after
 from cloudgraft.engine.machines.states import amend, move
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
@@ -107,7 +107,7 @@ class Play:
 
     world: World
     record: MachineRecord
-    sight: Sight
+    observation: Observation
     is_paused: bool = False
     creates_while_open: int = 0
 
@@ -115,11 +115,11 @@ class Play:
         self.world.pass_time()
         looker = Looker(IDENTITY, self.world.traits, CLOUD)
         listing = a_listing(*self.world.machines.values(), began=self.world.now, follows=self.world.now - STEP)
-        if self.record.presence is not Presence.NONE or NAME in listing.by_name or self.sight.machine is not None:
-            look(self.record, self.sight, listing, looker)
+        if self.record.presence is not Presence.NONE or NAME in listing.by_name or self.observation.machine is not None:
+            look(self.record, self.observation, listing, looker)
         for _ in range(10):
             at = Situation(now=self.world.now, settings=SETTINGS, is_paused=self.is_paused)
-            decision = decide(self.record, self.sight, at)
+            decision = decide(self.record, self.observation, at)
             match decision:
                 case Move(record):
                     self.record = record
@@ -139,18 +139,18 @@ class Play:
         else:
             self.record = amend(self.record, **sent)
         outcome = self.world.create()
-        self.sight.absences, self.sight.retry_at = 0, self.world.now + 5
+        self.observation.absences, self.observation.retry_at = 0, self.world.now + 5
         if isinstance(outcome, Created):
-            self.sight.since, self.sight.is_ours = self.world.now, True
+            self.observation.since, self.observation.is_ours = self.world.now, True
         self._take(outcome)
 
     def _delete(self, machine: Machine) -> None:
         assert machine.tags, "law 4: only what shows our marks"
         outcome = self.world.delete(machine.machine_id)
-        self.sight.deletes += 1
-        self.sight.retry_at = self.world.now + 5
+        self.observation.deletes += 1
+        self.observation.retry_at = self.world.now + 5
         if isinstance(outcome, DeleteFailed):
-            self.sight.forget(machine.machine_id)
+            self.observation.forget(machine.machine_id)
         self._take(outcome)
 
     def _take(self, outcome: Outcome) -> None:
@@ -168,7 +168,7 @@ def _machines(kind: str) -> dict[str, Machine]:
 
 
 def _play(world: World, record: MachineRecord, steps: int = STEPS) -> Play:
-    play = Play(world, record, Sight(since=NOW))
+    play = Play(world, record, Observation(since=NOW))
     for _ in range(steps):
         play.step()
     return play
@@ -199,7 +199,7 @@ def test_what_the_cloud_reports_dead_after_it_ran_is_left_to_repair() -> None:
     world = World("made", DriverTraits(), machines=_machines("failed"))
     play = _play(world, a_record(state=State.RUNNING, presence=Presence.PRESENT))
     assert play.record.state is State.RUNNING
-    assert play.sight.dead_since is not None
+    assert play.observation.dead_since is not None
 
 
 def test_only_what_lost_its_marks_stays_and_is_never_touched() -> None:
@@ -215,7 +215,7 @@ def test_only_what_lost_its_marks_stays_and_is_never_touched() -> None:
 def test_a_pause_stops_calls_and_the_end_of_it_lets_all_go_on(state: State, presence: Presence) -> None:
     for machines in MACHINES:
         world = World("made", DriverTraits(), machines=_machines(machines))
-        play = Play(world, a_record(state=state, presence=presence), Sight(since=NOW), is_paused=True)
+        play = Play(world, a_record(state=state, presence=presence), Observation(since=NOW), is_paused=True)
         before = {id_ for id_, m in world.machines.items() if m.state is not MachineState.DELETING}
         for _ in range(STEPS):
             play.step()

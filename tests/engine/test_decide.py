@@ -16,7 +16,7 @@ import pytest
 
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.machines.decide import Create, Decision, Delete, Move, Situation, Stay, decide, failure
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import LOST, TRANSITIONS, is_lost, is_released
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import MachineState
@@ -59,7 +59,7 @@ def _sightings() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "seen without marks, and another", {"machine": lost, "unproven": lost, "extras": (a_machine("m-2"),)}
 
 
-def _sights() -> Iterator[tuple[str, Sight]]:
+def _sights() -> Iterator[tuple[str, Observation]]:
     for name, values in _sightings():
         for is_calling, retry_at, deletes, joined in itertools.product(
             (False, True), (0.0, NOW + 7), (0, 1), (None, False, True)
@@ -84,7 +84,7 @@ SIGHTS = list(_sights())
 SITUATIONS = list(_situations())
 
 
-def _check_move(record: MachineRecord, sight: Sight, at: Situation, decision: Move) -> None:
+def _check_move(record: MachineRecord, observation: Observation, at: Situation, decision: Move) -> None:
     new = decision.record
     assert new.state is record.state or (record.state, new.state) in TRANSITIONS
     assert new.version == record.version + 1
@@ -92,7 +92,7 @@ def _check_move(record: MachineRecord, sight: Sight, at: Situation, decision: Mo
     taken_back = (record.state, new.state) == (State.GONE, State.BOOTING)
     if taken_back:
         assert is_lost(record), "only what nobody deleted comes back by itself"
-        assert sight.is_ours
+        assert observation.is_ours
         assert (new.gone_at, new.error) == (None, None)
     fixed = [name for name in FIXED if not taken_back or name != "requested_at"]  # its deadlines begin anew
     assert all(getattr(new, name) == getattr(record, name) for name in fixed)
@@ -102,12 +102,12 @@ def _check_move(record: MachineRecord, sight: Sight, at: Situation, decision: Mo
         assert new.presence is Presence.NONE
         assert new.gone_at is not None
     if new.presence is Presence.NONE and record.presence is not Presence.NONE:
-        assert sight.is_absent, "only two complete lists make it absent"
+        assert observation.is_absent, "only two complete lists make it absent"
     if new.presence is Presence.PRESENT and record.presence is not Presence.PRESENT:
-        assert sight.machine is not None
+        assert observation.machine is not None
     if new.machine_id != record.machine_id:
-        assert sight.machine is not None
-        assert new.machine_id == sight.machine.machine_id
+        assert observation.machine is not None
+        assert new.machine_id == observation.machine.machine_id
     if new.state is State.FAILED:
         assert new.error is not None
         assert new.error.code
@@ -117,81 +117,81 @@ def _check_move(record: MachineRecord, sight: Sight, at: Situation, decision: Mo
             Presence.UNKNOWN,
         )
         if new.error.code == "deadline" and may_exist:
-            assert sight.awaited_for >= SETTINGS.create_deadline.total_seconds(), "only observed time counts"
+            assert observation.awaited_for >= SETTINGS.create_deadline.total_seconds(), "only observed time counts"
             assert at.sees_cloud
             assert at.sees_nodes
-            assert not sight.is_ready
+            assert not observation.is_ready
     if new.state is State.RUNNING and record.state is not State.RUNNING:
         assert new.provider_id, "R30: a machine that runs is listed under its node's providerID"
     assert new.presence is not Presence.UNKNOWN or record.presence is Presence.UNKNOWN
 
 
-def _check_create(record: MachineRecord, sight: Sight, at: Situation) -> None:
+def _check_create(record: MachineRecord, observation: Observation, at: Situation) -> None:
     """Law 3: never while something may be there, or may be coming."""
     assert record.state in (State.REQUESTED, State.CREATING)
     assert record.presence is not Presence.UNKNOWN or record.state is State.REQUESTED
-    assert sight.machine is None
-    assert sight.unproven is None
-    assert not sight.is_calling or record.state is State.REQUESTED
+    assert observation.machine is None
+    assert observation.unproven is None
+    assert not observation.is_calling or record.state is State.REQUESTED
     assert at.may_create
     assert not at.is_paused
     assert at.refusal is None or record.state is not State.REQUESTED
     assert at.now < record.requested_at + SETTINGS.create_deadline.total_seconds()
-    assert at.now >= sight.retry_at or record.state is State.REQUESTED
+    assert at.now >= observation.retry_at or record.state is State.REQUESTED
 
 
-def _check_delete(record: MachineRecord, sight: Sight, at: Situation, decision: Delete) -> None:
+def _check_delete(record: MachineRecord, observation: Observation, at: Situation, decision: Delete) -> None:
     """Law 4: only what is proven to be ours, and of that only what is not wanted."""
     assert not is_released(record)
-    assert not sight.is_calling
+    assert not observation.is_calling
     assert not at.is_paused
-    assert at.now >= sight.retry_at
+    assert at.now >= observation.retry_at
     assert decision.machine.state is not MachineState.DELETING
-    assert decision.machine != sight.unproven
+    assert decision.machine != observation.unproven
     assert at.sees_cloud or record.state is State.DELETING, "only the autoscaler's word deletes during an outage"
-    if decision.machine in sight.extras:
+    if decision.machine in observation.extras:
         assert decision.kind == "double"
-        assert decision.machine is not sight.machine
+        assert decision.machine is not observation.machine
         return
     assert record.state in UNWANTED
-    assert sight.is_ours
-    if sight.machine is not None:
-        assert decision.machine == sight.machine
+    assert observation.is_ours
+    if observation.machine is not None:
+        assert decision.machine == observation.machine
     else:
         assert record.presence is Presence.PRESENT
         assert decision.machine.machine_id == record.machine_id
-        assert not sight.is_absent
+        assert not observation.is_absent
 
 
-def _check_stay(record: MachineRecord, sight: Sight, at: Situation, decision: Stay) -> None:
+def _check_stay(record: MachineRecord, observation: Observation, at: Situation, decision: Stay) -> None:
     """What waits is woken, or waits for a list or an answer that will come."""
     if decision.wake_at is not None:
         assert decision.wake_at > at.now, "an alarm in the past would ring for ever"
         return
     if record.presence is Presence.NONE and record.state in (State.REQUESTED, State.CREATING):
-        assert sight.is_calling, "it has a deadline"
+        assert observation.is_calling, "it has a deadline"
     elif record.state in (State.CREATING, State.BOOTING):
-        is_late = sight.awaited_for >= SETTINGS.create_deadline.total_seconds()
-        assert sight.is_calling or sight.is_ready or not (is_late and at.sees_cloud and at.sees_nodes)
+        is_late = observation.awaited_for >= SETTINGS.create_deadline.total_seconds()
+        assert observation.is_calling or observation.is_ready or not (is_late and at.sees_cloud and at.sees_nodes)
     assert record.state is not State.FAILED, "it has its time"
     if record.state is State.RUNNING:
-        assert sight.joined is not False
+        assert observation.joined is not False
     if record.state is State.DELETING and at.sees_cloud:
-        going = sight.machine is not None and sight.machine.state is MachineState.DELETING
+        going = observation.machine is not None and observation.machine.state is MachineState.DELETING
         is_open = record.presence is Presence.UNKNOWN
-        assert sight.is_calling or at.is_paused or going or is_open or not sight.is_ours
+        assert observation.is_calling or at.is_paused or going or is_open or not observation.is_ours
 
 
-def _check(record: MachineRecord, sight: Sight, at: Situation, decision: Decision) -> None:
+def _check(record: MachineRecord, observation: Observation, at: Situation, decision: Decision) -> None:
     match decision:
         case Move():
-            _check_move(record, sight, at, decision)
+            _check_move(record, observation, at, decision)
         case Create():
-            _check_create(record, sight, at)
+            _check_create(record, observation, at)
         case Delete():
-            _check_delete(record, sight, at, decision)
+            _check_delete(record, observation, at, decision)
         case Stay():
-            _check_stay(record, sight, at, decision)
+            _check_stay(record, observation, at, decision)
 
 
 @pytest.mark.parametrize("age", AGES)
@@ -206,25 +206,25 @@ def test_no_decision_does_harm(state: State, presence: Presence, age: str) -> No
 
 def _check_all(record: MachineRecord, age: str) -> None:
     state, presence = record.state, record.presence
-    for told, sight in SIGHTS:
-        if sight.joined is not None and state is not State.RUNNING:
+    for told, observation in SIGHTS:
+        if observation.joined is not None and state is not State.RUNNING:
             continue  # nobody else asks
-        before = copy.copy(sight)
+        before = copy.copy(observation)
         for at in SITUATIONS:
-            decision = decide(record, sight, at)
+            decision = decide(record, observation, at)
             try:
-                _check(record, sight, at, decision)
+                _check(record, observation, at, decision)
             except AssertionError as error:
                 raise AssertionError(f"{state.value} {presence.value} {age}; {told}; {at}: {decision}") from error
-        assert sight == before, "a decision looks, and touches nothing"
+        assert observation == before, "a decision looks, and touches nothing"
 
 
 def test_the_product_is_not_empty_of_what_matters() -> None:
     """The checks above would hold for a function that never does anything."""
     made = {
-        type(decide(a_record(state=state, presence=presence, age=1.0), sight, at)).__name__
+        type(decide(a_record(state=state, presence=presence, age=1.0), observation, at)).__name__
         for state, presence in itertools.product(State, Presence)
-        for _, sight in SIGHTS[::5]
+        for _, observation in SIGHTS[::5]
         for at in SITUATIONS
     }
     assert made == {"Move", "Create", "Delete", "Stay"}
@@ -290,19 +290,19 @@ def test_a_deadline_runs_only_while_the_machine_can_be_seen(state: State) -> Non
 @pytest.mark.parametrize("state", [MachineState.PENDING, MachineState.FAILED])
 def test_what_is_joined_and_ready_is_not_given_up_for_what_its_cloud_says(state: MachineState) -> None:
     record = a_record(state=State.BOOTING, presence=Presence.PRESENT)
-    sight = a_sight(machine=a_machine(state=state), is_ours=True, awaited_for=9999.0, joined=True)
-    assert decide(record, sight, AT) == Stay()
-    sight.unready_since = NOW - 5
-    assert isinstance(decide(record, sight, AT), Move)
+    observation = a_sight(machine=a_machine(state=state), is_ours=True, awaited_for=9999.0, joined=True)
+    assert decide(record, observation, AT) == Stay()
+    observation.unready_since = NOW - 5
+    assert isinstance(decide(record, observation, AT), Move)
 
 
 def test_during_an_outage_nothing_is_deleted_of_our_own_accord() -> None:
     outage = replace(AT, sees_cloud=False)
     for state in (State.FAILED, State.GONE):
         record = a_record(state=state, presence=Presence.PRESENT if state is State.FAILED else Presence.NONE)
-        sight = a_sight(machine=a_machine(), is_ours=True)
-        assert isinstance(decide(record, sight, outage), Stay)
-        assert isinstance(decide(record, sight, AT), Delete)
+        observation = a_sight(machine=a_machine(), is_ours=True)
+        assert isinstance(decide(record, observation, outage), Stay)
+        assert isinstance(decide(record, observation, AT), Delete)
     double = a_sight(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),))
     running = a_record(state=State.RUNNING, presence=Presence.PRESENT)
     assert isinstance(decide(running, double, outage), Stay)
@@ -319,12 +319,12 @@ def test_a_long_outage_makes_the_proof_of_ownership_too_old_to_delete_by() -> No
 
 def test_a_failed_machine_whose_time_is_up_is_not_deleted_during_an_outage() -> None:
     record = a_record(state=State.FAILED, presence=Presence.PRESENT, age=AGES["past the time of a failed one"])
-    sight, outage = a_sight(machine=a_machine(), is_ours=True), replace(AT, sees_cloud=False)
-    ended = decide(record, sight, outage)
+    observation, outage = a_sight(machine=a_machine(), is_ours=True), replace(AT, sees_cloud=False)
+    ended = decide(record, observation, outage)
     assert isinstance(ended, Move)
     assert ended.record.state is State.DELETING
-    assert decide(ended.record, sight, outage) == Stay()
-    assert isinstance(decide(ended.record, sight, AT), Delete)
+    assert decide(ended.record, observation, outage) == Stay()
+    assert isinstance(decide(ended.record, observation, AT), Delete)
 
 
 @pytest.mark.parametrize(
@@ -368,8 +368,8 @@ def test_a_machine_that_ignores_its_deletion_does_not_keep_its_double_alive_nor_
     record = a_record(state=State.DELETING, presence=Presence.PRESENT)
     asked = set()
     for deletes in range(4):
-        sight = a_sight(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),), deletes=deletes)
-        decision = decide(record, sight, AT)
+        observation = a_sight(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),), deletes=deletes)
+        decision = decide(record, observation, AT)
         assert isinstance(decision, Delete)
         asked.add(decision.machine.machine_id)
     assert asked == {"m-1", "m-2"}
@@ -385,11 +385,11 @@ def test_the_record_has_the_kept_machines_id_before_the_other_is_deleted() -> No
 
 
 def test_a_machine_that_returns_is_deleted_but_not_one_that_was_released() -> None:
-    sight = a_sight(machine=a_machine(), is_ours=True)
-    assert isinstance(decide(a_record(state=State.GONE), sight, AT), Delete)
+    observation = a_sight(machine=a_machine(), is_ours=True)
+    assert isinstance(decide(a_record(state=State.GONE), observation, AT), Delete)
     released = a_record(state=State.GONE, presence=Presence.PRESENT)
-    assert decide(released, sight, AT) == Stay()
-    assert decide(released, replace(sight, extras=(a_machine("m-2"),)), AT) == Stay()
+    assert decide(released, observation, AT) == Stay()
+    assert decide(released, replace(observation, extras=(a_machine("m-2"),)), AT) == Stay()
 
 
 def test_a_machine_that_vanished_and_comes_back_is_taken_back_unless_somebody_deleted_it() -> None:
@@ -398,17 +398,17 @@ def test_a_machine_that_vanished_and_comes_back_is_taken_back_unless_somebody_de
     vanished = decide(running, a_sight(absences=2), AT)
     assert isinstance(vanished, Move)
     assert is_lost(vanished.record)
-    sight = a_sight(machine=a_machine(), is_ours=True)
-    back = decide(vanished.record, sight, AT)
+    observation = a_sight(machine=a_machine(), is_ours=True)
+    back = decide(vanished.record, observation, AT)
     assert isinstance(back, Move)
     assert (back.record.state, back.record.presence) == (State.BOOTING, Presence.PRESENT)
-    assert isinstance(decide(replace(vanished.record, error=None), sight, AT), Delete)
-    assert isinstance(decide(vanished.record, sight, replace(AT, is_served=False)), Delete)
-    dead = replace(sight, machine=a_machine(state=MachineState.FAILED))
+    assert isinstance(decide(replace(vanished.record, error=None), observation, AT), Delete)
+    assert isinstance(decide(vanished.record, observation, replace(AT, is_served=False)), Delete)
+    dead = replace(observation, machine=a_machine(state=MachineState.FAILED))
     assert isinstance(decide(vanished.record, dead, AT), Delete)
     for used in (replace(AT, is_used=True), replace(AT, sees_nodes=False)):
         assert decide(vanished.record, dead, used) == Stay(), "its node is or may be ready, whatever its cloud says"
-        assert decide(vanished.record, sight, replace(used, is_served=False)) == Stay()
+        assert decide(vanished.record, observation, replace(used, is_served=False)) == Stay()
     bare = a_machine(tags={})
     assert decide(vanished.record, a_sight(machine=bare, unproven=bare), AT) == Stay()
 

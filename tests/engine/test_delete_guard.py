@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.delete_guard import DeleteGuard
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
+from cloudgraft.engine.guards import DeleteGuard
 from cloudgraft.engine.reporting.explain import explain
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.records import Change, Event, State
-from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
 
 TWO = EngineSettings(guards=GuardLimits(max_deletes_per_hour=2))
 HOUR = 3600.0
@@ -36,7 +36,7 @@ async def failed(case: Case, count: int) -> None:
 async def test_failed_machines_are_deleted_no_faster_than_the_guard_allows(tmp_path: Path) -> None:
     cloud = Cloud()
     cloud.shown = broken
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=TWO)) as case:
         await failed(case, 5)
         assert len(cloud.deleted) == 2
         (told,) = await case.events("guard")
@@ -45,7 +45,7 @@ async def test_failed_machines_are_deleted_no_faster_than_the_guard_allows(tmp_p
         removals = await case.events("removal")
         assert [text.partition(" is being deleted")[0] for text in removals] == ["machine id-0", "machine id-1"]
     # Counted from the journal, also by the next process.
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO), clock=case.clock) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=TWO), clock=case.clock) as case:
         await case.turns(3)
         assert len(cloud.deleted) == 2
         await case.turns(1, HOUR)
@@ -58,7 +58,7 @@ async def test_what_the_autoscaler_orders_neither_waits_nor_counts(tmp_path: Pat
     """Also of a machine that failed, and of one whose time as a failed one was up while it waited."""
     cloud = Cloud()
     none = EngineSettings(guards=GuardLimits(max_deletes_per_hour=0))
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=none)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=none)) as case:
         (ordered,) = await case.grow()
         cloud.shown = lambda machine: machine if machine.name == ordered else broken(machine)
         await failed(case, 2)
@@ -80,14 +80,14 @@ async def test_what_the_autoscaler_orders_neither_waits_nor_counts(tmp_path: Pat
 async def test_a_broken_machine_is_not_replaced_while_it_may_not_be_deleted(tmp_path: Path) -> None:
     cloud = Cloud()
     none = EngineSettings(guards=GuardLimits(max_deletes_per_hour=0))
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(min_size=1), settings=none)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(min_size=1), settings=none)) as case:
         await case.grow()
         cloud.shown = lambda machine: replace(machine, state=MachineState.STOPPED)
         await case.turns(5, 200)
         assert (case.records(State.RUNNING), len(cloud.machines), cloud.deleted) == (1, 1, [])
         (told,) = await case.events("repair")
         assert "guards.maxDeletesPerHour is 0" in told
-        case.engine.reconfigure(blueprint({"a": cloud}, group(min_size=1), settings=TWO))
+        case.engine.reconfigure(desired_state({"a": cloud}, group(min_size=1), settings=TWO))
         await case.provider.refresh()
         await case.turns(4)
         assert cloud.deleted == ["id-0"]
@@ -97,13 +97,13 @@ async def test_a_broken_machine_is_not_replaced_while_it_may_not_be_deleted(tmp_
 async def test_doubles_count(tmp_path: Path) -> None:
     cloud = Cloud()
     none = EngineSettings(guards=GuardLimits(max_deletes_per_hour=0))
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=none)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=none)) as case:
         await case.grow()
         (first,) = cloud.machines.values()
         cloud.machines["twin"] = replace(first, machine_id="twin")
         await case.turns(4)
         assert cloud.deleted == []
-        case.engine.reconfigure(blueprint({"a": cloud}, group(), settings=TWO))
+        case.engine.reconfigure(desired_state({"a": cloud}, group(), settings=TWO))
         await case.provider.refresh()
         await case.turns(4)
         assert cloud.deleted == ["twin"]
@@ -112,7 +112,7 @@ async def test_doubles_count(tmp_path: Path) -> None:
 
 async def test_orphans_that_the_policy_deletes_count(tmp_path: Path) -> None:
     cloud, policy = Cloud(), replace(TWO, delete_orphans=True)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=policy)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=policy)) as case:
         await case.turns(1)
         identity = case.engine.identity
         for number in range(4):
@@ -133,7 +133,7 @@ async def test_a_deletion_that_could_not_be_written_is_made_later(
     """And no call is made before it is written: a restart could not count it."""
     cloud, refused = Cloud(), list[int]()
     cloud.shown = broken
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=TWO)) as case:
         write = case.engine.journal.write
 
         async def failing(change: Change) -> None:
@@ -155,7 +155,7 @@ async def test_a_deletion_that_could_not_be_written_is_made_later(
 async def test_status_and_explain_tell_of_deletions_that_wait(tmp_path: Path) -> None:
     cloud = Cloud()
     cloud.shown = broken
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=TWO)) as case:
         await failed(case, 3)
         report = await make_report(case.engine)
         assert [(g.guard, g.used, g.limit) for g in report.guards] == [("maxDeletesPerHour", 2, 2)]
@@ -201,7 +201,7 @@ class OneId(Cloud):
 
 async def test_another_machine_with_the_same_id_counts_again(tmp_path: Path) -> None:
     cloud = OneId()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=TWO)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=TWO)) as case:
         for _ in range(4):
             await case.provider.increase_size("g", 1)
             await case.turns(4)
@@ -223,7 +223,7 @@ async def test_machines_whose_deletion_waits_leave_no_room_for_others(tmp_path: 
     price = Money(amount=Decimal("0.50"), currency="EUR")
     limits = GuardLimits(max_machines=2, max_deletes_per_hour=0, max_spend_per_day=replace(price, amount=Decimal(50)))
     settings = EngineSettings(guards=limits)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(price=price), settings=settings)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(price=price), settings=settings)) as case:
         await case.grow(2)
         kept = dict(cloud.machines)
         spent = {use.guard: use.used for use in case.engine.guard_use()}["maxSpendPerDay"]

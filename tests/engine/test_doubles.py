@@ -14,13 +14,13 @@ from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.machines.decide import Delete, Move, Situation, Stay, decide
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.joining.claims import JoinedNode
-from cloudgraft.joining.rivals import Rivals
+from cloudgraft.joining.match import Rivals
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, Presence, State
 from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.makers import NOW, a_machine, a_record, a_sight
-from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
 
 MINUTE = 60.0
 
@@ -46,7 +46,7 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 async def case(tmp_path: Path, cluster: Exact, cloud: Cloud) -> AsyncIterator[Case]:
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as made:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as made:
         yield made
 
 
@@ -165,7 +165,7 @@ async def test_a_machine_does_not_fail_for_want_of_a_node_while_its_double_has_o
     await case.turns(1)
     cluster.is_known = True
     cluster.join("nobody", provider_id="cloud://nobody")
-    case.engine.workers["a"].observer.sight(name).retry_at = float("inf")  # neither may be deleted yet
+    case.engine.workers["a"].observer.observation(name).retry_at = float("inf")  # neither may be deleted yet
     await case.turns(14, MINUTE)
     worker = case.engine.workers["a"]
     real = worker._write
@@ -188,11 +188,11 @@ def test_nothing_is_concluded_from_a_machine_whose_double_has_joined_since_the_l
     running = a_record(state=State.RUNNING, presence=Presence.PRESENT)
     ready = Rivals(frozenset({"m-2"}), frozenset({"m-2"}))
     for rivals, expected in ((Rivals(), Move), (ready, Stay)):
-        sight = a_sight(machine=a_machine(), extras=(a_machine("m-2"),), is_ours=True, rivals=rivals, **late)
-        assert isinstance(decide(running, sight, at), expected)
+        observation = a_sight(machine=a_machine(), extras=(a_machine("m-2"),), is_ours=True, rivals=rivals, **late)
+        assert isinstance(decide(running, observation, at), expected)
     deleting = replace(running, state=State.DELETING)
-    sight = a_sight(machine=a_machine(), extras=(a_machine("m-2"),), is_ours=True, rivals=ready)
-    assert isinstance(decide(deleting, sight, at), Delete), "of what is not wanted, everything goes"
+    observation = a_sight(machine=a_machine(), extras=(a_machine("m-2"),), is_ours=True, rivals=ready)
+    assert isinstance(decide(deleting, observation, at), Delete), "of what is not wanted, everything goes"
 
 
 async def test_both_go_when_the_autoscaler_deletes_their_node(case: Case, cluster: Exact, cloud: Cloud) -> None:

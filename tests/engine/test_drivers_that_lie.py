@@ -20,7 +20,7 @@ from cloudgraft.sdk.driver import Driver, Machine, Price, Shape
 from cloudgraft.sdk.errors import PermissionDeniedError
 from cloudgraft.sdk.types import Taint
 from cloudgraft.store.sql import SqlJournal
-from tests.engine.stepped import Cloud, blueprint, group, stepped
+from tests.engine.stepped import Cloud, desired_state, group, stepped
 
 LIES: dict[str, Callable[[Machine], Machine]] = {
     "provider_id": lambda m: replace(m, provider_id=5),  # type: ignore[arg-type]  # as a careless author would
@@ -38,7 +38,7 @@ LIES: dict[str, Callable[[Machine], Machine]] = {
 async def test_what_makes_no_sense_in_a_list_is_the_trouble_of_its_cloud_alone(tmp_path: Path, lie: str) -> None:
     """Law 6: it is told, and neither the journal nor the other cloud suffers."""
     liar, honest = Cloud(), Cloud()
-    async with stepped(tmp_path, blueprint({"a": liar, "b": honest}, group(), group("h", "b"))) as case:
+    async with stepped(tmp_path, desired_state({"a": liar, "b": honest}, group(), group("h", "b"))) as case:
         await case.provider.increase_size("g", 1)
         await case.provider.increase_size("h", 1)
         await case.turns()
@@ -53,7 +53,7 @@ async def test_what_makes_no_sense_in_a_list_is_the_trouble_of_its_cloud_alone(t
 async def test_a_list_with_too_many_machines_changes_nothing(tmp_path: Path) -> None:
     """A list that hits its bound is an error, and never a shorter list."""
     liar, honest = Cloud(), Cloud()
-    plan = blueprint({"a": liar, "b": honest}, group(), group("h", "b"))
+    plan = desired_state({"a": liar, "b": honest}, group(), group("h", "b"))
     settings = replace(plan.clouds["a"].settings, max_list_machines=3)
     plan = replace(plan, clouds={**plan.clouds, "a": replace(plan.clouds["a"], settings=settings)})
     async with stepped(tmp_path, plan) as case:
@@ -71,14 +71,14 @@ async def test_a_list_with_too_many_machines_changes_nothing(tmp_path: Path) -> 
 
 async def test_a_machine_with_a_name_that_cannot_be_stored_is_taken_in_under_its_id(tmp_path: Path) -> None:
     cloud = Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         tags = case.engine.identity.tags("n", "g")
         del tags[TAG_NAME]
         await case.engine.close()
         cloud.machines["id-9"] = Machine(name="x\0y", machine_id="id-9", provider_id="cloud://9", tags=tags)
         (tmp_path / "journal.db").unlink()
         again = Engine(
-            blueprint({"a": cloud}, group()),
+            desired_state({"a": cloud}, group()),
             SqlJournal.sqlite(tmp_path / "journal.db"),
             clock=case.clock,
             is_stepped=True,
@@ -113,7 +113,7 @@ async def test_an_offer_that_makes_no_sense_keeps_no_other_cloud_from_being_serv
         async def prices(self) -> Sequence[Price]:
             return prices  # type: ignore[no-any-return]
 
-    plan = blueprint({"a": Liar(), "b": Cloud()}, group(machine={"shape": "small"}), group("h", "b"))
+    plan = desired_state({"a": Liar(), "b": Cloud()}, group(machine={"shape": "small"}), group("h", "b"))
     async with stepped(tmp_path, plan) as case:
         await case.turns(13)  # the first start waits for both, and not for long
         assert [g.id for g in await case.provider.node_groups()] == ["h"]
@@ -125,8 +125,8 @@ async def test_a_driver_that_cannot_be_made_is_the_trouble_of_its_cloud_alone(tm
         raise PermissionDeniedError("the token file cannot be read")
 
     cloud = Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
-        plan = blueprint({"a": cloud, "b": Cloud()}, group(), group("h", "b"))
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
+        plan = desired_state({"a": cloud, "b": Cloud()}, group(), group("h", "b"))
         broken = replace(plan.clouds["b"], make=impossible)
         case.engine.reconfigure(replace(plan, clouds={**plan.clouds, "b": broken}))
         await case.provider.refresh()
@@ -138,7 +138,7 @@ async def test_a_driver_that_cannot_be_made_is_the_trouble_of_its_cloud_alone(tm
 def test_a_price_in_another_currency_than_the_guard_is_refused() -> None:
     """Law 10: an amount in another currency would be compared as a bare number."""
     cap = GuardLimits(max_spend_per_day=Money(amount=Decimal(40), currency="EUR"))
-    plan = blueprint({"a": Cloud()}, group(machine={"shape": "s"}), settings=EngineSettings(guards=cap))
+    plan = desired_state({"a": Cloud()}, group(machine={"shape": "s"}), settings=EngineSettings(guards=cap))
     dollars = Catalog(prices=[Price(shape="s", hourly=Decimal(1), currency="USD")])
     roster = make_roster(plan, {"a": dollars}, {}, lambda *_: None)
     assert not roster.specs

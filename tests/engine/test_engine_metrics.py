@@ -18,7 +18,7 @@ from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
 from cloudgraft.store.records import Scope
 from tests.engine.clusters import MemoryCluster
 from tests.engine.rig import Rig, group
-from tests.engine.stepped import Cloud, blueprint, stepped
+from tests.engine.stepped import Cloud, desired_state, stepped
 from tests.engine.stepped import group as stepped_group
 
 
@@ -78,7 +78,7 @@ async def test_clouds_tell_health_and_how_calls_ended(rig: Rig, registry: Collec
 
 async def test_nodes_are_counted_while_the_cluster_is_known(tmp_path: Path) -> None:
     cluster, registry = MemoryCluster(), CollectorRegistry()
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, stepped_group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, stepped_group()), cluster=cluster) as case:
         EngineMetrics(case.engine, registry)
         ready, ill, _ = await case.grow(3)
         cluster.join(ready, ill)

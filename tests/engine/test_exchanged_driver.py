@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.simcloud.driver import SimulatedDriver
@@ -40,7 +40,7 @@ async def test_a_refresh_does_not_wait_for_a_driver_that_hangs_when_it_is_closed
     old, new = Lingering(), Lingering()
     settings = CloudSettings(name="sim")
     cloud = CloudDeclaration(settings=settings, make=lambda: old, fingerprint="old")
-    before = Blueprint(cluster="test", clouds={"sim": cloud}, groups=[group()])
+    before = DesiredState(cluster="test", clouds={"sim": cloud}, groups=[group()])
     after = replace(before, clouds={"sim": replace(cloud, make=lambda: new, fingerprint="new")})
     engine = Engine(before, SqlJournal.sqlite(tmp_path / "journal.db"))
     provider = EngineProvider(engine)

@@ -17,7 +17,7 @@ from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import State
 from tests.engine.clusters import MemoryCluster, a_node
-from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
 
 SETTINGS = EngineSettings(create_deadline=timedelta(seconds=300))
 
@@ -57,7 +57,7 @@ async def case(tmp_path: Path, cloud: Silent, cluster: MemoryCluster) -> AsyncIt
 @asynccontextmanager
 async def failed_case(directory: Path, cloud: Silent, cluster: MemoryCluster) -> AsyncIterator[Case]:
     """An engine whose only machine counts as failed: its create was not answered, and lists are still empty."""
-    plan = blueprint({"a": cloud}, group(), settings=SETTINGS)
+    plan = desired_state({"a": cloud}, group(), settings=SETTINGS)
     async with stepped(directory, plan, cluster=cluster) as made:
         await made.turns(1)
         cloud.is_blind = True
@@ -132,7 +132,7 @@ async def test_it_stays_while_the_cluster_cannot_be_seen(case: Case, cloud: Sile
 
 async def test_one_that_the_autoscaler_scaled_down_goes_although_its_node_is_ready(tmp_path: Path) -> None:
     cloud, cluster = Cloud(), MemoryCluster()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=SETTINGS), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=SETTINGS), cluster=cluster) as case:
         [name] = await case.grow(1)
         cluster.join(name)
         await case.turns(2)
@@ -166,11 +166,11 @@ async def test_a_lost_machine_that_cannot_be_taken_back_is_left_alone_while_its_
 ) -> None:
     """Nobody deleted it: a list was wrong for a while, and a group that only shrinks ended meanwhile."""
     cloud, cluster = Cloud(), MemoryCluster()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), group("h")), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), group("h")), cluster=cluster) as case:
         [name] = await case.grow(1)
         cluster.join(name)
         if why == "its group is gone":
-            case.engine.reconfigure(blueprint({"a": cloud}, group("h")))
+            case.engine.reconfigure(desired_state({"a": cloud}, group("h")))
         else:
             cloud.shown = lambda machine: replace(machine, state=MachineState.FAILED)
         await case.engine.refresh()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgraft.engine.groups.specs import GuardLimits, Money
-from cloudgraft.engine.guards import DAY, HOUR, Book, Stray, Tally, tally
+from cloudgraft.engine.guards import DAY, HOUR, GuardUsage, Stray, Tally, tally
 from cloudgraft.engine.machines.decide import failure
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -22,8 +22,8 @@ PRICE = Decimal("0.10")
 BOUGHT: dict[str, Any] = {"hourly": PRICE, "currency": "EUR"}
 
 
-def a_book(overall: GuardLimits | None = None, counted: Tally | None = None, **clouds: GuardLimits) -> Book:
-    return Book(overall or GuardLimits(), clouds, {"sim": counted or Tally()})
+def a_book(overall: GuardLimits | None = None, counted: Tally | None = None, **clouds: GuardLimits) -> GuardUsage:
+    return GuardUsage(overall or GuardLimits(), clouds, {"sim": counted or Tally()})
 
 
 def capped(amount: str) -> GuardLimits:
@@ -106,55 +106,57 @@ def test_machines_that_merely_look_like_ours_count_too() -> None:
 
 
 def test_a_guard_says_what_was_hit_and_is_out_of_resources_to_the_autoscaler() -> None:
-    book = a_book(GuardLimits(max_machines=1))
-    assert book.ask("sim", None) is None
-    assert book.ask("sim", None) == failure(
+    guard_usage = a_book(GuardLimits(max_machines=1))
+    assert guard_usage.ask("sim", None) is None
+    assert guard_usage.ask("sim", None) == failure(
         "guard", "guards.maxMachines is 1 for all clouds", ErrorClass.OUT_OF_RESOURCES
     )
 
 
 def test_a_clouds_own_guard_and_the_one_over_all_both_hold() -> None:
-    book = a_book(GuardLimits(max_machines=3), sim=GuardLimits(max_machines=2), other=GuardLimits(max_machines=2))
-    assert [book.ask("sim", None) is None for _ in range(3)] == [True, True, False]
-    assert [book.ask("other", None) is None for _ in range(2)] == [True, False]
-    assert book.ask("third", None) is not None
+    guard_usage = a_book(
+        GuardLimits(max_machines=3), sim=GuardLimits(max_machines=2), other=GuardLimits(max_machines=2)
+    )
+    assert [guard_usage.ask("sim", None) is None for _ in range(3)] == [True, True, False]
+    assert [guard_usage.ask("other", None) is None for _ in range(2)] == [True, False]
+    assert guard_usage.ask("third", None) is not None
 
 
 def test_an_order_is_asked_for_again_because_a_list_may_have_shown_more() -> None:
-    book = a_book(GuardLimits(max_machines=2))
-    assert book.ask("sim", None) is None
-    book.put("sim", Tally(machines=3, waiting=1))
-    refusal = book.order("sim", is_first=True)
+    guard_usage = a_book(GuardLimits(max_machines=2))
+    assert guard_usage.ask("sim", None) is None
+    guard_usage.put("sim", Tally(machines=3, waiting=1))
+    refusal = guard_usage.order("sim", is_first=True)
     assert refusal is not None
     assert "maxMachines" in refusal.message
 
 
 def test_a_retry_at_the_limit_is_not_refused_for_its_own_first_try() -> None:
-    book = a_book(GuardLimits(max_machines=1))
-    assert book.ask("sim", None) is None
-    assert book.order("sim", is_first=True) is None
-    assert book.order("sim", is_first=False) is None
+    guard_usage = a_book(GuardLimits(max_machines=1))
+    assert guard_usage.ask("sim", None) is None
+    assert guard_usage.order("sim", is_first=True) is None
+    assert guard_usage.order("sim", is_first=False) is None
 
 
 def test_one_in_place_of_one_that_vanished_is_not_one_more() -> None:
-    book = a_book(GuardLimits(max_machines=1), Tally(machines=1))
-    assert book.ask("sim", None) is not None
-    assert book.ask("sim", None, is_in_place=True) is None
-    assert book.tallies["sim"].machines == 1
+    guard_usage = a_book(GuardLimits(max_machines=1), Tally(machines=1))
+    assert guard_usage.ask("sim", None) is not None
+    assert guard_usage.ask("sim", None, is_in_place=True) is None
+    assert guard_usage.tallies["sim"].machines == 1
 
 
 def test_without_a_limit_nothing_is_refused() -> None:
-    book = a_book(counted=Tally(machines=10**6, orders=10**6, spend=1e9))
-    assert not book.is_guarded
-    assert book.ask("sim", PRICE) is None
-    assert book.order("sim", is_first=True) is None
+    guard_usage = a_book(counted=Tally(machines=10**6, orders=10**6, spend=1e9))
+    assert not guard_usage.is_guarded
+    assert guard_usage.ask("sim", PRICE) is None
+    assert guard_usage.order("sim", is_first=True) is None
     assert a_book(sim=GuardLimits(max_machines=0)).is_guarded
 
 
 def test_use_tells_every_guard_that_is_set_and_what_is_left() -> None:
     limits = GuardLimits(max_machines=5, max_creates_per_hour=6, max_spend_per_day=Money(amount=PRICE, currency="EUR"))
-    book = a_book(limits, Tally(machines=2, orders=3, spend=0.12345), sim=GuardLimits(max_machines=4))
-    told = [(use.scope, use.guard, use.used, use.limit, use.unit) for use in book.use()]
+    guard_usage = a_book(limits, Tally(machines=2, orders=3, spend=0.12345), sim=GuardLimits(max_machines=4))
+    told = [(use.scope, use.guard, use.used, use.limit, use.unit) for use in guard_usage.use()]
     assert told == [
         ("", "maxMachines", 2, 5, ""),
         ("", "maxCreatesPerHour", 3, 6, ""),
@@ -168,7 +170,7 @@ def test_use_tells_every_guard_that_is_set_and_what_is_left() -> None:
 
 @dataclass
 class Till:
-    """What an engine does with the book, and the truth beside it: all calls that were ever made, with their times."""
+    """What an engine does with GuardUsage, and the truth beside it: all calls that were ever made, with times."""
 
     limits: GuardLimits
     now: float = NOW
@@ -177,10 +179,10 @@ class Till:
     calls: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.book = Book(self.limits, {})
+        self.guard_usage = GuardUsage(self.limits, {})
 
     def ask(self) -> None:
-        if self.book.ask("sim", PRICE) is None:
+        if self.guard_usage.ask("sim", PRICE) is None:
             name = f"m-{len(self.records)}"
             self.records.append(a_record(name, requested_at=self.now, state_since=self.now, **BOUGHT))
 
@@ -194,7 +196,7 @@ class Till:
             return
         chosen = waiting[index % len(waiting)]
         record = self.records[chosen]
-        refusal = self.book.order("sim", is_first=record.state is State.REQUESTED)
+        refusal = self.guard_usage.order("sim", is_first=record.state is State.REQUESTED)
         if refusal is not None:
             self.records[chosen] = replace(record, state=State.FAILED, error=refusal, state_since=self.now)
             return
@@ -219,7 +221,7 @@ class Till:
             )
 
     def count(self) -> None:
-        self.book.put("sim", tally(self.records, self.strays, self.now))
+        self.guard_usage.put("sim", tally(self.records, self.strays, self.now))
 
     @property
     def there(self) -> int:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from cloudgraft.engine.groups.specs import CloudSettings
-from cloudgraft.engine.machines.backoff import LONGEST_HINT, delay, hinted, until_next_list
-from cloudgraft.engine.reconcile.cloud_health import Health
+from cloudgraft.engine.machines.outcomes import LONGEST_HINT, delay, hinted, until_next_list
+from cloudgraft.engine.reconcile.observer import Health
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, RateLimitedError, UnavailableError
-from tests.engine.stepped import Cloud, blueprint, group, stepped
+from tests.engine.stepped import Cloud, desired_state, group, stepped
 
 SETTINGS = CloudSettings(
     name="a",
@@ -83,7 +83,7 @@ def test_a_list_that_failed_comes_again_soon_unless_the_cloud_asked_to_be_left_a
 
 async def test_a_cloud_that_limits_lists_is_asked_again_when_it_said(tmp_path: Path) -> None:
     cloud = Busy()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         worker = case.engine.workers["a"]
         usual = worker.until_next_list()
         cloud.error = RateLimitedError("too many requests", retry_after=90)

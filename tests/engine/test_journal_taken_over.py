@@ -14,7 +14,7 @@ from cloudgraft.store.journal import FencedError
 from cloudgraft.store.lease.fence import take_fence
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
-from tests.engine.stepped import Cloud, blueprint, group
+from tests.engine.stepped import Cloud, desired_state, group
 
 
 async def test_an_engine_that_is_fenced_creates_nothing_and_stays_fenced(
@@ -22,7 +22,7 @@ async def test_an_engine_that_is_fenced_creates_nothing_and_stays_fenced(
 ) -> None:
     cloud = Cloud()
     journal = SqlJournal.sqlite(tmp_path / "journal.db")
-    engine = Engine(blueprint({"a": cloud}, group()), journal)
+    engine = Engine(desired_state({"a": cloud}, group()), journal)
     await engine.start()
     await engine.refresh()
     with journal._database.transaction() as connection:  # as a second process does that no lock kept out

@@ -15,7 +15,7 @@ from cloudgraft.store.records import Change, Contents
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.conditions import until
-from tests.engine.stepped import Cloud, blueprint, group, live
+from tests.engine.stepped import Cloud, desired_state, group, live
 
 
 class Failing(SqlJournal):
@@ -40,7 +40,7 @@ async def test_a_journal_that_fails_again_and_again_makes_no_storm_of_reads_and_
     cloud = Cloud()
     journal = Failing.sqlite(tmp_path / "journal.db")
     assert isinstance(journal, Failing)
-    engine = Engine(blueprint({"a": cloud}, group()), journal)
+    engine = Engine(desired_state({"a": cloud}, group()), journal)
     await engine.start()
     await engine.refresh()
     await EngineProvider(engine).increase_size("g", 2)
@@ -56,7 +56,7 @@ async def test_a_journal_that_fails_again_and_again_makes_no_storm_of_reads_and_
 
 async def test_a_change_whose_caller_left_before_its_turn_is_not_made(tmp_path: Path) -> None:
     """R45: the caller was told that it failed, and buys elsewhere."""
-    async with live(tmp_path, blueprint({"a": Cloud()}, group())) as engine:
+    async with live(tmp_path, desired_state({"a": Cloud()}, group())) as engine:
         service = CloudProviderService(EngineProvider(engine))
         await until(lambda: bool(engine.fleet.adopted_clouds), seconds=20)
         await service.handle("Refresh", pb.RefreshRequest(), Call())

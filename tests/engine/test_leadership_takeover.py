@@ -10,8 +10,8 @@ from typing import Literal, TypeVar
 
 import pytest
 
+from cloudgraft.engine.clock import SystemTimer
 from cloudgraft.engine.leadership import Leadership
-from cloudgraft.engine.timer import SystemTimer
 from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until

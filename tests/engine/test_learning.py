@@ -18,7 +18,7 @@ from cloudgraft.sdk.types import Taint
 from cloudgraft.store.records import Change
 from tests.engine.clusters import ALLOCATABLE, CAPACITY, MemoryCluster
 from tests.engine.rig import fake
-from tests.engine.stepped import TEMPLATE, Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import TEMPLATE, Case, Cloud, desired_state, group, stepped
 
 MACHINE = {"size": "s", "disks": (1, 2)}
 GROUP = group(machine=MACHINE, template=replace(TEMPLATE, capacity={"cpu": Quantity("4"), "memory": Quantity("8Gi")}))
@@ -37,7 +37,7 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 async def case(tmp_path: Path, cluster: MemoryCluster, cloud: Cloud) -> AsyncIterator[Case]:
-    async with stepped(tmp_path, blueprint({"a": cloud}, GROUP), cluster=cluster) as made:
+    async with stepped(tmp_path, desired_state({"a": cloud}, GROUP), cluster=cluster) as made:
         yield made
 
 
@@ -83,7 +83,7 @@ async def test_a_machine_that_others_have_made_teaches_nothing(
     await case.turns(2)
     cluster.join("theirs")
     await case.turns(3)
-    assert case.engine.workers["a"].observer.sight("theirs").joined
+    assert case.engine.workers["a"].observer.observation("theirs").joined
     assert case.engine.fleet.learned == {}
 
 
@@ -98,13 +98,15 @@ async def test_a_group_that_says_nothing_is_served_from_what_was_learned(
     await case.provider.delete_nodes("g", [fake(instance)])
     await case.turns(4)
     await case.engine.close()
-    async with stepped(tmp_path, blueprint({"a": cloud}, SILENT), cluster=MemoryCluster(), clock=case.clock) as again:
+    async with stepped(
+        tmp_path, desired_state({"a": cloud}, SILENT), cluster=MemoryCluster(), clock=case.clock
+    ) as again:
         assert again.engine.left_out() == {}
         assert (await again.provider.template("g")).allocatable == ALLOCATABLE
 
 
 async def test_a_group_that_says_nothing_and_of_which_nothing_is_known_is_left_out(tmp_path: Path) -> None:
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, SILENT), cluster=MemoryCluster()) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, SILENT), cluster=MemoryCluster()) as case:
         assert "set template.capacity.cpu" in case.engine.left_out()["g"]
 
 
@@ -112,7 +114,7 @@ async def test_other_machine_settings_are_learned_anew(case: Case, cluster: Memo
     (name,) = await case.grow()
     cluster.join(name, labels={"cni": "x"})
     await case.turns(2)
-    case.engine.reconfigure(blueprint({"a": cloud}, replace(GROUP, machine={"size": "l"})))
+    case.engine.reconfigure(desired_state({"a": cloud}, replace(GROUP, machine={"size": "l"})))
     await case.engine.refresh()
     await case.turns(3)
     await case.engine.refresh()
@@ -132,7 +134,7 @@ async def test_a_label_that_is_not_declared_any_more_is_not_learned_from_old_nod
     cluster.join(name, labels={"tier": "old"})
     template = replace(TEMPLATE, labels={"tier": "old"})
     for declared in (template, TEMPLATE):
-        case.engine.reconfigure(blueprint({"a": cloud}, replace(GROUP, template=declared)))
+        case.engine.reconfigure(desired_state({"a": cloud}, replace(GROUP, template=declared)))
         await case.engine.refresh()
         await case.turns(2)
         await case.engine.refresh()
@@ -148,7 +150,7 @@ async def test_what_was_learned_is_the_same_after_a_restart(
     await case.turns(2)
     learned = dict(case.engine.fleet.learned)
     await case.engine.close()
-    async with stepped(tmp_path, blueprint({"a": cloud}, GROUP), cluster=cluster, clock=case.clock) as again:
+    async with stepped(tmp_path, desired_state({"a": cloud}, GROUP), cluster=cluster, clock=case.clock) as again:
         assert (await again.provider.template("g")).labels["cni"] == "x"
         await again.turns(3)
         assert [r.facts for r in again.engine.fleet.learned.values()] == [r.facts for r in learned.values()]
@@ -183,7 +185,7 @@ async def test_what_was_learned_goes_with_its_group(case: Case, cluster: MemoryC
     (instance,) = await case.provider.instances("g")
     await case.provider.delete_nodes("g", [fake(instance)])
     await case.turns(4)
-    case.engine.reconfigure(blueprint({"a": cloud}, group("other")))
+    case.engine.reconfigure(desired_state({"a": cloud}, group("other")))
     await case.engine.refresh()
     assert case.engine.fleet.learned == {}
     assert (await case.engine.journal.load()).learned == []
@@ -196,7 +198,7 @@ async def test_nodes_that_are_not_as_promised_are_told_of_once(
     case: Case, cluster: MemoryCluster, cloud: Cloud
 ) -> None:
     declared = replace(TEMPLATE, labels={"pool": "lab", "zone": "a"}, taints=(Taint(key="dedicated"),))
-    case.engine.reconfigure(blueprint({"a": cloud}, replace(GROUP, template=declared)))
+    case.engine.reconfigure(desired_state({"a": cloud}, replace(GROUP, template=declared)))
     await case.engine.refresh()
     names = await case.grow(2)
     cluster.join(*names, labels={"pool": "other"}, taints=(Taint(key="late"),))

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.groups.specs import MASS_ABSENCE
 from cloudgraft.engine.operations.accept_loss import accept_loss
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import Scope, State
 from tests.engine.clusters import MemoryCluster
 from tests.engine.rig import HandClock
-from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
 
 HOLD = MASS_ABSENCE.hold or 0.0
 
@@ -41,12 +41,12 @@ class Server:
         self.clock = HandClock()
         self.cluster: MemoryCluster | None = None
 
-    def blueprint(self) -> Blueprint:
-        return blueprint({"a": self.cloud}, group())
+    def desired_state(self) -> DesiredState:
+        return desired_state({"a": self.cloud}, group())
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[Case]:
-        async with stepped(self.directory, self.blueprint(), clock=self.clock, cluster=self.cluster) as case:
+        async with stepped(self.directory, self.desired_state(), clock=self.clock, cluster=self.cluster) as case:
             yield case
 
     async def grow(self) -> Iterator[str]:
@@ -135,8 +135,8 @@ async def test_a_new_driver_of_the_same_cloud_is_doubted_too(server: Server) -> 
         server.cloud.hidden |= {next(ids), next(ids)}
         await case.turns(3)
         assert case.records(State.GONE) == 2
-        changed = {name: replace(one, fingerprint="other") for name, one in server.blueprint().clouds.items()}
-        case.engine.reconfigure(replace(server.blueprint(), clouds=changed))
+        changed = {name: replace(one, fingerprint="other") for name, one in server.desired_state().clouds.items()}
+        case.engine.reconfigure(replace(server.desired_state(), clouds=changed))
         await case.engine.refresh()
         server.cloud.hidden |= {next(ids), next(ids)}
         await case.turns(3)

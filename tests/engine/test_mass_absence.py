@@ -19,7 +19,7 @@ from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Scope, State
 from tests.engine.clusters import MemoryCluster
 from tests.engine.rig import Rig, fake, group, running
-from tests.engine.stepped import Cloud, blueprint, stepped
+from tests.engine.stepped import Cloud, desired_state, stepped
 from tests.engine.stepped import group as a_group
 
 HOLD = MASS_ABSENCE.hold or 0.0
@@ -133,7 +133,7 @@ async def test_an_unknown_create_is_not_settled_by_a_doubted_list(rig: Rig) -> N
 
 async def test_a_missing_machine_is_believed_gone_when_its_node_is_not_ready(tmp_path: Path) -> None:
     cluster, cloud = MemoryCluster(), Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, a_group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, a_group()), cluster=cluster) as case:
         names = await case.grow(5)
         cluster.join(*names)
         await case.turns(1)
@@ -147,7 +147,7 @@ async def test_a_missing_machine_is_believed_gone_when_its_node_is_not_ready(tmp
 async def test_not_ready_nodes_bear_nothing_out_while_most_are_not_ready(tmp_path: Path) -> None:
     """A network that is away takes kubelets and the cloud's own parts with it."""
     cluster, cloud = MemoryCluster(), Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, a_group(min_size=5)), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, a_group(min_size=5)), cluster=cluster) as case:
         names = await case.grow(5)
         cluster.join(*names)
         await case.turns(1)
@@ -160,7 +160,7 @@ async def test_not_ready_nodes_bear_nothing_out_while_most_are_not_ready(tmp_pat
 
 async def test_many_that_go_a_few_at_a_time_are_held_back_too(tmp_path: Path) -> None:
     cloud = Hiding()
-    async with stepped(tmp_path, blueprint({"a": cloud}, a_group(min_size=6))) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, a_group(min_size=6))) as case:
         await case.grow(6)
         ids = list(cloud.machines)
         for start in (0, 2, 4):
@@ -176,7 +176,7 @@ async def test_boots_that_vanish_a_few_at_a_time_add_up_though_the_autoscaler_ta
     """It does so within seconds of their failure, and asks for others in their place."""
     cloud = Hiding()
     cloud.shown = lambda machine: replace(machine, state=MachineState.PENDING)
-    async with stepped(tmp_path, blueprint({"a": cloud}, a_group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, a_group())) as case:
         await case.provider.increase_size("g", 10)
         await case.turns(3)
         assert case.records(State.BOOTING) == 10

@@ -10,16 +10,16 @@ from pathlib import Path
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 from cloudgraft.sdk.types import InstanceState, NodeRef
-from tests.engine.stepped import Cloud, blueprint, group, stepped
+from tests.engine.stepped import Cloud, desired_state, group, stepped
 
 
 async def test_a_group_that_moves_to_a_new_cloud_stays_listed_while_that_is_not_ready(tmp_path: Path) -> None:
     """R12: it has machines, and a group that comes and goes costs the autoscaler its memory."""
     old, new = Cloud(), Cloud(DriverTraits(list_delay=timedelta(seconds=60)))
-    async with stepped(tmp_path, blueprint({"a": old}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": old}, group())) as case:
         await case.provider.increase_size("g", 2)
         await case.turns()
-        case.engine.reconfigure(blueprint({"a": old, "b": new}, group(cloud="b")))
+        case.engine.reconfigure(desired_state({"a": old, "b": new}, group(cloud="b")))
         for _ in range(10):
             await case.provider.refresh()
             assert [g.id for g in await case.provider.node_groups()] == ["g"]
@@ -33,11 +33,11 @@ async def test_a_group_that_moves_to_a_new_cloud_stays_listed_while_that_is_not_
 async def test_the_machines_of_a_cloud_that_is_renamed_keep_their_records(tmp_path: Path) -> None:
     cloud, other = Cloud(), Cloud()
     other.machines["id-0"] = Machine(name="somebody", machine_id="id-0")
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 2)
         await case.turns()
         before = await case.provider.instances("g")
-        case.engine.reconfigure(blueprint({"b": cloud, "c": other}, group(cloud="b")))
+        case.engine.reconfigure(desired_state({"b": cloud, "c": other}, group(cloud="b")))
         for _ in range(5):
             await case.provider.refresh()
             assert await case.provider.instances("g") == before
@@ -54,10 +54,10 @@ async def test_machines_of_a_cloud_that_was_removed_still_count_against_the_guar
     """Law 10, also after a restart: they cost as before."""
     limits = EngineSettings(guards=GuardLimits(max_machines=2))
     old, new = Cloud(), Cloud()
-    async with stepped(tmp_path, blueprint({"a": old}, group(), settings=limits)) as case:
+    async with stepped(tmp_path, desired_state({"a": old}, group(), settings=limits)) as case:
         await case.provider.increase_size("g", 2)
         await case.turns()
-    plan = blueprint({"b": new}, group("h", "b"), settings=limits)
+    plan = desired_state({"b": new}, group("h", "b"), settings=limits)
     async with stepped(tmp_path, plan) as case:
         await case.turns(2)
         await case.provider.refresh()
@@ -80,7 +80,7 @@ async def test_an_account_that_two_clouds_show_has_no_orphans_in_either(tmp_path
 
     account = Cloud()
     settings = EngineSettings(delete_orphans=True)
-    plan = blueprint({"a": account, "b": Window()}, group(), group("h", "b"), settings=settings)
+    plan = desired_state({"a": account, "b": Window()}, group(), group("h", "b"), settings=settings)
     async with stepped(tmp_path, plan) as case:
         await case.provider.increase_size("g", 2)
         await case.turns()
@@ -92,10 +92,10 @@ async def test_an_account_that_two_clouds_show_has_no_orphans_in_either(tmp_path
 
 async def test_the_place_of_a_machine_in_a_group_that_moved_is_not_filled_from_the_old_cloud(tmp_path: Path) -> None:
     old, new = Cloud(DriverTraits(provider_id="a://{name}")), Cloud()
-    async with stepped(tmp_path, blueprint({"a": old}, group(min_size=1))) as case:
+    async with stepped(tmp_path, desired_state({"a": old}, group(min_size=1))) as case:
         await case.provider.increase_size("g", 1)
         await case.turns()
-        case.engine.reconfigure(blueprint({"a": old, "b": new}, group(cloud="b", min_size=1)))
+        case.engine.reconfigure(desired_state({"a": old, "b": new}, group(cloud="b", min_size=1)))
         await case.provider.refresh()
         await case.turns(2)
         await case.provider.refresh()

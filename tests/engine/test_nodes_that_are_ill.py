@@ -15,7 +15,7 @@ from cloudgraft.sdk.driver import MachineState
 from cloudgraft.store.records import State
 from tests.engine.clusters import MemoryCluster
 from tests.engine.makers import NOW, a_sight
-from tests.engine.stepped import Case, Cloud, blueprint, group, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
 
 MINUTE = 60.0
 SETTINGS = RepairSettings(after=timedelta(minutes=5), not_ready_after=timedelta(minutes=30))
@@ -28,7 +28,7 @@ def cluster() -> MemoryCluster:
 
 @pytest.fixture
 async def case(tmp_path: Path, cluster: MemoryCluster) -> AsyncIterator[Case]:
-    plan = blueprint({"a": Cloud()}, group(), group("h"), settings=EngineSettings(repair=SETTINGS))
+    plan = desired_state({"a": Cloud()}, group(), group("h"), settings=EngineSettings(repair=SETTINGS))
     async with stepped(tmp_path, plan, cluster=cluster) as made:
         yield made
 
@@ -117,7 +117,7 @@ async def test_a_node_that_was_ready_while_the_cluster_could_not_be_seen_has_its
 
 async def test_it_can_be_left_to_the_autoscaler(tmp_path: Path, cluster: MemoryCluster) -> None:
     settings = EngineSettings(repair=replace(SETTINGS, not_ready_after=timedelta(0)))
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, group(), settings=settings), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, group(), settings=settings), cluster=cluster) as case:
         ill, *_ = await four(case, cluster)
         cluster.fall_ill(case.clock.now(), ill)
         await case.turns(90, MINUTE)

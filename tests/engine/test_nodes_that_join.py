@@ -20,7 +20,7 @@ from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.conditions import until
 from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.makers import a_record, a_sight
-from tests.engine.stepped import Case, Cloud, blueprint, group, live, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, live, stepped
 
 MINUTE = 60.0
 
@@ -37,7 +37,7 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 async def case(tmp_path: Path, cluster: MemoryCluster, cloud: Cloud) -> AsyncIterator[Case]:
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as made:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as made:
         yield made
 
 
@@ -140,7 +140,7 @@ async def test_after_a_restart_the_deadline_begins_anew(
     (name,) = await case.grow()
     await case.turns(14, MINUTE)
     await case.engine.close()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster, clock=case.clock) as again:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster, clock=case.clock) as again:
         await again.turns(14, MINUTE)
         assert state(again, name) == "running"
         await again.turns(2, MINUTE)
@@ -156,7 +156,7 @@ async def test_after_a_restart_machines_that_had_their_time_long_ago_do_not_fail
     await case.turns(20, MINUTE)
     await case.engine.close()
     other = MemoryCluster()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=other, clock=case.clock) as again:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=other, clock=case.clock) as again:
         await again.turns(60, MINUTE)
         assert {state(again, name) for name in names} == {"running"}
         (new,) = await again.grow()
@@ -177,17 +177,17 @@ async def test_machines_that_were_found_do_not_fail_because_their_nodes_are_not(
     names = await case.grow(2)
     await case.engine.close()
     _lose_journal(tmp_path)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster, clock=case.clock) as again:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster, clock=case.clock) as again:
         await again.turns(60, MINUTE)
         assert {state(again, name) for name in names} == {"running"}
 
 
 def _seen(nodes: Nodes, record: MachineRecord, *looks: float) -> float:
-    sight = a_sight()
+    observation = a_sight()
     for now in looks:
         nodes.watch(now)
-        nodes.see(record, sight)
-    return sight.unjoined_for
+        nodes.see(record, observation)
+    return observation.unjoined_for
 
 
 def test_a_clock_that_jumps_makes_nobody_late() -> None:
@@ -198,23 +198,23 @@ def test_a_clock_that_jumps_makes_nobody_late() -> None:
 
 
 def test_only_time_between_two_looks_that_both_saw_the_cluster_counts() -> None:
-    cluster, sight = MemoryCluster(), a_sight()
+    cluster, observation = MemoryCluster(), a_sight()
     nodes, record = Nodes(cluster), a_record(state=State.RUNNING, presence=Presence.PRESENT)
     for now, is_known in ((0.0, True), (10.0, False), (100.0, True), (110.0, True)):
         cluster.is_known = is_known
         nodes.watch(now)
-        nodes.see(record, sight)
-    assert sight.unjoined_for == 10.0
+        nodes.see(record, observation)
+    assert observation.unjoined_for == 10.0
 
 
 def test_only_a_machine_that_runs_is_expected_to_have_a_node() -> None:
-    nodes, sight = Nodes(MemoryCluster()), a_sight()
+    nodes, observation = Nodes(MemoryCluster()), a_sight()
     booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
     for now in (0.0, 100.0):
         nodes.watch(now)
-        nodes.see(booting, sight)
-    nodes.see(replace(booting, state=State.RUNNING), sight)
-    assert (sight.joined, sight.unjoined_for) == (False, 0.0)
+        nodes.see(booting, observation)
+    nodes.see(replace(booting, state=State.RUNNING), observation)
+    assert (observation.joined, observation.unjoined_for) == (False, 0.0)
 
 
 async def test_of_two_machines_for_one_intent_the_one_that_joined_is_kept(
@@ -248,7 +248,7 @@ async def test_a_machine_whose_node_is_ready_was_made_whatever_its_cloud_says(
 ) -> None:
     """Law 3: it is neither made again, nor given up, nor then deleted with the pods that it has by now."""
     cloud = Silent()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as case:
         cloud.is_blind = True
         await case.provider.increase_size("g", 1)
         await case.turns(1)
@@ -264,7 +264,7 @@ async def test_a_machine_whose_node_is_ready_was_made_whatever_its_cloud_says(
 async def test_a_machine_whose_providerid_a_ready_node_has_was_made_too(tmp_path: Path, cluster: MemoryCluster) -> None:
     """Its node has a name of its own, but its driver could tell the providerID before the machine was there."""
     cloud = Silent(DriverTraits(provider_id="cloud://{name}"))
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as case:
         cloud.is_blind = True
         await case.provider.increase_size("g", 1)
         await case.turns(1)
@@ -329,17 +329,17 @@ class Hanging(Cloud):
 
 async def test_news_of_nodes_is_looked_at_while_the_cloud_hangs(tmp_path: Path) -> None:
     cluster, cloud = MemoryCluster(), Hanging()
-    async with live(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as engine:
+    async with live(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as engine:
         await EngineProvider(engine).increase_size("g", 1)
         await until(lambda: bool(cluster.claims))
         cloud.gate.clear()
         (name,) = cluster.claims
         cluster.join(name)
-        await until(lambda: engine.workers["a"].observer.sight(name).joined is True)
+        await until(lambda: engine.workers["a"].observer.observation(name).joined is True)
 
 
 async def test_without_a_cluster_no_machine_is_expected_to_have_a_node(tmp_path: Path) -> None:
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, group())) as case:
         (name,) = await case.grow()
         await case.turns(30, MINUTE)
         assert state(case, name) == "running"
@@ -351,7 +351,7 @@ async def test_a_boot_whose_node_is_ready_is_not_given_up_for_lists_without_it(t
     """It would be deleted as soon as a list shows it again. The same while nobody knows whether its node is ready."""
     cluster, cloud = MemoryCluster(), Cloud()
     cloud.shown = lambda machine: replace(machine, state=MachineState.PENDING)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as case:
         await case.provider.increase_size("g", 1)
         await case.turns(2)
         (record,) = case.machines(State.BOOTING)
@@ -374,7 +374,7 @@ async def test_a_boot_that_may_have_a_ready_node_is_not_given_up_while_the_api_i
 ) -> None:
     cluster, cloud = MemoryCluster(), Cloud()
     cloud.shown = lambda machine: replace(machine, state=MachineState.PENDING)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group()), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group()), cluster=cluster) as case:
         await case.provider.increase_size("g", 1)
         await case.turns(2)
         cluster.join(case.machines()[0].name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.operations.orphan_deletion import delete_orphans
 from cloudgraft.engine.reporting.report import make_report
@@ -18,11 +18,13 @@ from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import State
 from tests.engine.clusters import MemoryCluster
-from tests.engine.stepped import Case, Cloud, blueprint, group, lose_journal, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, lose_journal, stepped
 
 
-def observing(cloud: Cloud, *, settings: EngineSettings | None = None, is_on: bool = True, **changes: Any) -> Blueprint:
-    plan = blueprint({"a": cloud}, group(**changes), settings=settings)
+def observing(
+    cloud: Cloud, *, settings: EngineSettings | None = None, is_on: bool = True, **changes: Any
+) -> DesiredState:
+    plan = desired_state({"a": cloud}, group(**changes), settings=settings)
     declared = plan.clouds["a"]
     return replace(plan, clouds={"a": replace(declared, settings=replace(declared.settings, observe_only=is_on))})
 

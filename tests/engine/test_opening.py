@@ -15,7 +15,7 @@ from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.sdk.driver import DriverTraits, Machine
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
-from tests.engine.stepped import Case, Cloud, blueprint, group, lose_journal, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, lose_journal, stepped
 
 LATE = DriverTraits(list_delay=timedelta(seconds=30))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,14 +61,14 @@ async def refused(case: Case) -> bool:
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_every_call_is_unavailable_before_a_new_cloud_was_listed(tmp_path: Path, call: str) -> None:
-    async with stepped(tmp_path, blueprint({"a": Cloud(LATE)}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud(LATE)}, group())) as case:
         with pytest.raises(UnavailableError, match="the first list of cloud a"):
             await CALLS[call](case.provider)
         assert "the first list of cloud a" in case.engine.trouble()
 
 
 async def test_groups_are_there_without_a_refresh_once_every_cloud_was_listed(tmp_path: Path) -> None:
-    async with stepped(tmp_path, blueprint({"a": Cloud(LATE)}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud(LATE)}, group())) as case:
         await case.turns(2)
         assert await refused(case)
         await case.turns(1)
@@ -81,12 +81,12 @@ async def test_groups_are_there_without_a_refresh_once_every_cloud_was_listed(tm
 async def test_nodes_of_a_lost_journal_are_never_denied(tmp_path: Path) -> None:
     """R17: "not ours" for a machine of ours would make it an unmanaged node."""
     cloud = Cloud(LATE)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.turns(3)
         (name,) = await case.grow()
         id_ = next(record.provider_id for record in case.machines() if record.name == name)
     lose_journal(tmp_path)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         node, answers = NodeRef(name="n", provider_id=id_), set[str | None]()
         for _ in range(6):
             try:
@@ -100,7 +100,7 @@ async def test_nodes_of_a_lost_journal_are_never_denied(tmp_path: Path) -> None:
 
 async def test_a_cloud_that_is_never_listed_delays_the_others_for_a_while_only(tmp_path: Path) -> None:
     down, up = Failing(LATE), Cloud()
-    plan = blueprint({"a": down, "b": up}, group("g", "a"), group("h", "b"))
+    plan = desired_state({"a": down, "b": up}, group("g", "a"), group("h", "b"))
     down.is_down = True
     async with stepped(tmp_path, plan) as case:
         await case.turns(11)
@@ -121,21 +121,21 @@ async def test_a_cloud_that_is_never_listed_delays_the_others_for_a_while_only(t
 async def test_a_restart_with_a_good_journal_answers_at_once(tmp_path: Path) -> None:
     """Law 6, also while the cloud is down."""
     cloud = Failing(LATE)
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.turns(3)
         await case.grow(2)
     cloud.is_down = True
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         assert await ids(case) == ["g"]
         assert await case.provider.target_size("g") == 2
         assert case.engine.trouble() == ""
 
 
 async def test_a_cloud_that_a_reload_adds_never_closes_the_server(tmp_path: Path) -> None:
-    async with stepped(tmp_path, blueprint({"a": Cloud()}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud()}, group())) as case:
         await case.turns(1)
         assert await ids(case) == ["g"]
-        case.engine.reconfigure(blueprint({"a": Cloud(), "b": Cloud(LATE)}, group(), group("h", "b")))
+        case.engine.reconfigure(desired_state({"a": Cloud(), "b": Cloud(LATE)}, group(), group("h", "b")))
         await case.provider.refresh()
         assert await ids(case) == ["g"]
         assert case.engine.trouble() == ""
@@ -143,16 +143,16 @@ async def test_a_cloud_that_a_reload_adds_never_closes_the_server(tmp_path: Path
 
 async def test_a_cloud_that_a_reload_removes_is_not_waited_for(tmp_path: Path) -> None:
     up = Cloud()
-    async with stepped(tmp_path, blueprint({"a": up, "b": Cloud(LATE)}, group(), group("h", "b"))) as case:
+    async with stepped(tmp_path, desired_state({"a": up, "b": Cloud(LATE)}, group(), group("h", "b"))) as case:
         assert await refused(case)
-        case.engine.reconfigure(blueprint({"a": up}, group()))
+        case.engine.reconfigure(desired_state({"a": up}, group()))
         await case.turns(2, 1)
         assert await ids(case) == ["g"]
 
 
 async def test_the_limit_of_the_wait_is_what_is_configured(tmp_path: Path) -> None:
     settings = EngineSettings(first_list_timeout=timedelta(seconds=15))
-    async with stepped(tmp_path, blueprint({"a": Cloud(LATE)}, group(), settings=settings)) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud(LATE)}, group(), settings=settings)) as case:
         await case.turns(1)
         assert await refused(case)
         await case.turns(1)
@@ -161,7 +161,7 @@ async def test_the_limit_of_the_wait_is_what_is_configured(tmp_path: Path) -> No
 
 
 async def test_status_and_explain_say_why_calls_are_refused(tmp_path: Path) -> None:
-    async with stepped(tmp_path, blueprint({"a": Cloud(LATE)}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": Cloud(LATE)}, group())) as case:
         report = await make_report(case.engine)
         assert (report.is_leader, report.opening_trouble) == (True, report.trouble)
         assert "the first list of cloud a" in report.trouble

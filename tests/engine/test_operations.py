@@ -294,7 +294,7 @@ async def test_a_draining_group_ends_when_it_is_released(rig: Rig) -> None:
     with pytest.raises(PreconditionError, match="is configured"):
         await release.release_group(rig.engine, "g")
     rig.groups = (group("h"),)
-    rig.engine.reconfigure(rig.blueprint())
+    rig.engine.reconfigure(rig.desired_state())
     await rig.provider.refresh()
     plan = await release.release_group(rig.engine, "g")
     assert len(plan.items) == 2
@@ -318,7 +318,7 @@ async def test_a_group_of_a_cloud_that_was_removed_can_be_released_whatever_is_k
     await rig.provider.increase_size("g", 1)
     await rig.turn()
     engine = rig.engine
-    without = replace(rig.blueprint(), clouds={}, groups=())
+    without = replace(rig.desired_state(), clouds={}, groups=())
     engine.reconfigure(without)
     await rig.provider.refresh()
     result = await release.release_group(engine, "g", is_dry_run=False)

@@ -13,7 +13,7 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.types import NodeRef
 from tests.engine.clusters import MemoryCluster, a_node
-from tests.engine.stepped import Cloud, blueprint, group, lose_journal, stepped
+from tests.engine.stepped import Cloud, desired_state, group, lose_journal, stepped
 
 DAY = 86_400.0
 POLICY = EngineSettings(delete_orphans=True)
@@ -33,7 +33,7 @@ class Failing(Cloud):
 async def test_an_orphan_whose_node_is_ready_is_not_deleted_by_itself(tmp_path: Path) -> None:
     """A lost journal and an empty first list make orphans of all machines, and pods run on them."""
     cluster, cloud = MemoryCluster(), Cloud()
-    plan = blueprint({"a": cloud}, group(), settings=POLICY)
+    plan = desired_state({"a": cloud}, group(), settings=POLICY)
     async with stepped(tmp_path, plan, cluster=cluster) as case:
         names = await case.grow(3)
         cluster.join(*names)
@@ -57,7 +57,7 @@ async def test_an_orphan_whose_node_is_ready_is_not_deleted_by_itself(tmp_path: 
 async def test_an_orphan_whose_node_has_a_name_of_its_own_is_in_use_too(tmp_path: Path) -> None:
     """Its node has no providerID, and `matchBy: machineID` knows it."""
     cluster, cloud = MemoryCluster(), Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=POLICY), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=POLICY), cluster=cluster) as case:
         await case.turns(1)
         name = case.engine.identity.new_name("g")
         tags = case.engine.identity.tags(name, "g")
@@ -72,7 +72,7 @@ async def test_an_orphan_whose_node_has_a_name_of_its_own_is_in_use_too(tmp_path
 
 async def test_an_outage_is_no_time_in_which_an_orphan_was_seen(tmp_path: Path) -> None:
     cloud = Failing()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=POLICY)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=POLICY)) as case:
         await case.turns(1)
         name = case.engine.identity.new_name("g")
         cloud.machines["o"] = Machine(name=name, machine_id="o", tags=case.engine.identity.tags(name, "g"))
@@ -89,7 +89,7 @@ async def test_an_outage_is_no_time_in_which_an_orphan_was_seen(tmp_path: Path) 
 async def test_a_machine_that_was_released_long_ago_is_not_deleted_after_lists_missed_it(tmp_path: Path) -> None:
     """It keeps our marks, so that only its record says that it is not ours; its node is not ours to remove either."""
     cluster, cloud = MemoryCluster(), Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=POLICY), cluster=cluster) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=POLICY), cluster=cluster) as case:
         (name,) = await case.grow()
         await release(case.engine, [name], is_dry_run=False)
         await case.turns(2, 10 * DAY)
@@ -107,7 +107,7 @@ async def test_a_machine_under_an_id_that_was_given_away_again_is_an_orphan(tmp_
     """An old journal was restored: it has the machine that had this id before, and not the one that has it now."""
     cloud = Cloud()
     limits = GuardLimits(max_machines=1)
-    plan = blueprint({"a": cloud}, group(), settings=EngineSettings(guards=limits))
+    plan = desired_state({"a": cloud}, group(), settings=EngineSettings(guards=limits))
     async with stepped(tmp_path, plan) as case:
         await case.grow(1)
         [before] = case.machines()
@@ -120,5 +120,5 @@ async def test_a_machine_under_an_id_that_was_given_away_again_is_an_orphan(tmp_
         await case.turns(1)
         found = case.engine.workers["a"].observer.orphans
         assert [(orphan.machine.name, orphan.is_proven) for orphan in found] == [(name, True)]
-        assert case.engine.book.refusal("a", None) is not None, "it counts against the guards"
+        assert case.engine.guard_usage.refusal("a", None) is not None, "it counts against the guards"
         assert cloud.deleted == ([before.machine_id] if is_deleted else [])

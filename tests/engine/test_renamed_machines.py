@@ -12,14 +12,14 @@ import pytest
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
-from cloudgraft.engine.ownership.renamed_machines import renamed as others
-from cloudgraft.engine.ownership.renamed_machines import true_names
+from cloudgraft.engine.ownership.renames import renamed as others
+from cloudgraft.engine.ownership.renames import true_names
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, PartialList
 from cloudgraft.sdk.errors import DeadlineError, OutOfStockError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
 from tests.engine.makers import IDENTITY, NAME, a_machine, a_record
-from tests.engine.stepped import Case, Cloud, blueprint, group, lose_journal, stepped
+from tests.engine.stepped import Case, Cloud, desired_state, group, lose_journal, stepped
 from tests.router.routed import Place, router
 
 SWEPT = EngineSettings(delete_orphans=True)
@@ -48,7 +48,7 @@ async def test_a_machine_whose_answer_was_lost_and_that_was_renamed_is_not_made_
     """Law 3."""
     cloud = Forgetful(DriverTraits(idempotency=Idempotency.NONE), loses=1)
     cloud.shown = renamed
-    async with stepped(tmp_path, blueprint({"a": cloud}, group(), settings=SWEPT)) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group(), settings=SWEPT)) as case:
         await case.provider.increase_size("g", 1)
         await case.turns(10, 60)
         assert await case.states() == ["RUNNING"]
@@ -61,7 +61,7 @@ async def test_a_machine_whose_answer_was_lost_and_that_was_renamed_is_not_made_
 async def test_a_machine_that_was_renamed_before_the_journal_got_lost_may_be_renamed_again(tmp_path: Path) -> None:
     """Law 11."""
     cloud = Cloud()
-    plan = blueprint({"a": cloud}, group(), settings=SWEPT)
+    plan = desired_state({"a": cloud}, group(), settings=SWEPT)
     async with stepped(tmp_path, plan) as case:
         await case.grow()
     lose_journal(tmp_path)
@@ -79,7 +79,7 @@ async def test_a_machine_of_a_router_that_was_renamed_is_no_orphan_of_its_cloud(
     """Law 4: else the policy for orphans would delete it under the router's hands."""
     rack = Place()
     routed = group(cloud="any", machine={"shape": "any"}, template=TemplateDeclaration())
-    plan = blueprint({"rack": rack, "any": router({"rack": rack})}, routed, group("h", "rack"), settings=SWEPT)
+    plan = desired_state({"rack": rack, "any": router({"rack": rack})}, routed, group("h", "rack"), settings=SWEPT)
     async with stepped(tmp_path, plan) as case:
         await case.grow()
         rack.machines = {id_: renamed(machine) for id_, machine in rack.machines.items()}
@@ -97,7 +97,7 @@ async def test_a_machine_of_a_mixed_router_that_was_renamed_is_deleted_when_it_h
     rack.refuses = OutOfStockError("all in use")
     routed = group(cloud="any", machine={"shape": "any"}, template=TemplateDeclaration())
     places: dict[str, Driver] = {"rack": rack, "burst": burst}
-    plan = blueprint({**places, "any": router(places)}, routed, settings=SWEPT)
+    plan = desired_state({**places, "any": router(places)}, routed, settings=SWEPT)
     async with stepped(tmp_path, plan) as case:
         (name,) = await case.grow()
         burst.machines = {id_: renamed(machine) for id_, machine in burst.machines.items()}
@@ -113,7 +113,7 @@ async def test_a_machine_of_a_mixed_router_that_was_renamed_is_deleted_when_it_h
 async def test_a_copy_with_all_marks_is_told_of_and_outlives_what_it_was_made_from(tmp_path: Path) -> None:
     """Law 4: it is not the same intent's, whatever its marks say."""
     cloud = Cloud()
-    async with stepped(tmp_path, blueprint({"a": cloud}, group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.grow()
         (original,) = cloud.machines.values()
         cloud.machines["copy"] = replace(original, machine_id="copy", name="web-1", provider_id="cloud://copy")

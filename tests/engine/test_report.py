@@ -70,7 +70,7 @@ async def test_a_group_that_drains_or_is_paused_is_told_so(rig: Rig) -> None:
     await rig.settle(5)
     await pauses.pause(rig.engine, Scope.CLOUD, "sim", "why not")
     rig.groups = (group("gpu", machine={"shape": "gpu"}),)
-    rig.engine.reconfigure(rig.blueprint())
+    rig.engine.reconfigure(rig.desired_state())
     assert (await make_report(rig.engine)).is_config_pending
     await rig.provider.refresh()
     report = await make_report(rig.engine, group="g")

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import NodeRef
 from tests.drivers.static.static_machines import static_driver, switched_on
-from tests.engine.stepped import Case, blueprint, group, lose_journal, stepped
+from tests.engine.stepped import Case, desired_state, group, lose_journal, stepped
 
 
-def plan(account: Path, cluster: str) -> Blueprint:
+def plan(account: Path, cluster: str) -> DesiredState:
     """The same group of the same machines, in whichever cluster; even with the policy that deletes orphans."""
     settings = EngineSettings(delete_orphans=True)
-    return replace(blueprint({"a": static_driver(account)}, group(), settings=settings), cluster=cluster)
+    return replace(desired_state({"a": static_driver(account)}, group(), settings=settings), cluster=cluster)
 
 
 def places(tmp_path: Path, *names: str) -> list[Path]:

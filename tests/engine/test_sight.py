@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.specs import CloudSettings
-from cloudgraft.engine.machines.observation import LONGEST_GAP, Looker, Sight, look
+from cloudgraft.engine.machines.observation import LONGEST_GAP, Looker, Observation, look
 from cloudgraft.engine.new_records import found
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -39,12 +39,16 @@ def a_looker(
 
 
 def seen(
-    record: MachineRecord, *machines: Machine, looker: Looker | None = None, sight: Sight | None = None, at: float = NOW
-) -> Sight:
+    record: MachineRecord,
+    *machines: Machine,
+    looker: Looker | None = None,
+    observation: Observation | None = None,
+    at: float = NOW,
+) -> Observation:
     """What one list tells."""
-    sight = sight or a_sight()
-    look(record, sight, a_listing(*machines, began=at), looker or a_looker())
-    return sight
+    observation = observation or a_sight()
+    look(record, observation, a_listing(*machines, began=at), looker or a_looker())
+    return observation
 
 
 # -- time that counts --------------------------------------------------------------------------------------------------
@@ -52,41 +56,43 @@ def seen(
 BOOTING = a_record(state=State.BOOTING, presence=Presence.PRESENT)
 
 
-def listed(record: MachineRecord, sight: Sight, machine: Machine, *, at: float, follows: float | None) -> None:
-    look(record, sight, a_listing(machine, began=at, follows=follows), a_looker())
+def listed(
+    record: MachineRecord, observation: Observation, machine: Machine, *, at: float, follows: float | None
+) -> None:
+    look(record, observation, a_listing(machine, began=at, follows=follows), a_looker())
 
 
 def test_time_counts_between_two_lists_that_both_have_the_machine() -> None:
-    sight, machine = a_sight(listed_at=None), a_machine(state=MachineState.STOPPED)
-    listed(BOOTING, sight, machine, at=NOW, follows=NOW - 10)
-    assert (sight.awaited_for, sight.dead_for) == (0.0, 0.0), "the list before this one did not know it"
-    listed(BOOTING, sight, machine, at=NOW + 10, follows=NOW)
-    listed(BOOTING, sight, machine, at=NOW + 25, follows=NOW + 10)
-    assert (sight.awaited_for, sight.dead_for) == (25.0, 25.0)
+    observation, machine = a_sight(listed_at=None), a_machine(state=MachineState.STOPPED)
+    listed(BOOTING, observation, machine, at=NOW, follows=NOW - 10)
+    assert (observation.awaited_for, observation.dead_for) == (0.0, 0.0), "the list before this one did not know it"
+    listed(BOOTING, observation, machine, at=NOW + 10, follows=NOW)
+    listed(BOOTING, observation, machine, at=NOW + 25, follows=NOW + 10)
+    assert (observation.awaited_for, observation.dead_for) == (25.0, 25.0)
 
 
 def test_time_in_which_a_list_failed_does_not_count() -> None:
-    sight, machine = a_sight(listed_at=NOW), a_machine(state=MachineState.PENDING)
-    listed(BOOTING, sight, machine, at=NOW + 3600, follows=None)
-    assert sight.awaited_for == 0.0
-    listed(BOOTING, sight, machine, at=NOW + 3610, follows=NOW + 3600)
-    assert sight.awaited_for == 10.0
+    observation, machine = a_sight(listed_at=NOW), a_machine(state=MachineState.PENDING)
+    listed(BOOTING, observation, machine, at=NOW + 3600, follows=None)
+    assert observation.awaited_for == 0.0
+    listed(BOOTING, observation, machine, at=NOW + 3610, follows=NOW + 3600)
+    assert observation.awaited_for == 10.0
 
 
 def test_of_a_stopped_process_only_a_part_of_the_time_counts() -> None:
-    sight = a_sight(listed_at=NOW)
-    listed(BOOTING, sight, a_machine(state=MachineState.PENDING), at=NOW + 86_400, follows=NOW)
-    assert sight.awaited_for == LONGEST_GAP
+    observation = a_sight(listed_at=NOW)
+    listed(BOOTING, observation, a_machine(state=MachineState.PENDING), at=NOW + 86_400, follows=NOW)
+    assert observation.awaited_for == LONGEST_GAP
 
 
 def test_a_part_of_the_cloud_that_cannot_be_listed_makes_no_machine_late() -> None:
-    sight, pending = a_sight(listed_at=NOW), a_machine("b/1", state=MachineState.PENDING)
+    observation, pending = a_sight(listed_at=NOW), a_machine("b/1", state=MachineState.PENDING)
     elsewhere = replace(BOOTING, machine_id="b/1")
     partial = PartialList([], complete_for=["a/"], is_whole=False)
-    look(elsewhere, sight, replace(a_listing(began=NOW + 10, follows=NOW), machines=partial), a_looker())
-    assert sight.listed_at == NOW
-    listed(elsewhere, sight, pending, at=NOW + 20, follows=NOW + 10)
-    assert sight.awaited_for == 0.0
+    look(elsewhere, observation, replace(a_listing(began=NOW + 10, follows=NOW), machines=partial), a_looker())
+    assert observation.listed_at == NOW
+    listed(elsewhere, observation, pending, at=NOW + 20, follows=NOW + 10)
+    assert observation.awaited_for == 0.0
 
 
 # -- absence -----------------------------------------------------------------------------------------------------------
@@ -139,75 +145,75 @@ def test_absence_takes_two_complete_lists_past_the_list_delay(
     believable = NOW + delay
     if record.presence is Presence.UNKNOWN and (which.startswith("failed") or idempotency is Idempotency.NONE):
         believable += 30  # of CLOUD
-    sight = a_sight()
+    observation = a_sight()
     for index, one in enumerate(looks, 1):
-        seen(record, *([a_machine()] if one.has_it else []), looker=looker, sight=sight, at=one.at)
-        assert sight.is_absent == _is_absent(looks[:index], believable, delay)
+        seen(record, *([a_machine()] if one.has_it else []), looker=looker, observation=observation, at=one.at)
+        assert observation.is_absent == _is_absent(looks[:index], believable, delay)
 
 
 @given(looks=histories())
 def test_lists_that_are_not_complete_prove_no_absence_unless_the_deletion_was_accepted(looks: Sequence[Look]) -> None:
-    looker, sight, deleted = a_looker(complete_list=False), a_sight(), a_sight(deletes=1)
+    looker, observation, deleted = a_looker(complete_list=False), a_sight(), a_sight(deletes=1)
     for one in looks:
         machines = [a_machine()] if one.has_it else []
-        seen(RUNNING, *machines, looker=looker, sight=sight, at=one.at)
-        seen(RUNNING, *machines, looker=looker, sight=deleted, at=one.at)
-        assert not sight.is_absent
+        seen(RUNNING, *machines, looker=looker, observation=observation, at=one.at)
+        seen(RUNNING, *machines, looker=looker, observation=deleted, at=one.at)
+        assert not observation.is_absent
     assert deleted.is_absent == _is_absent(looks, NOW - 1000, 0)
 
 
 def test_evidence_from_before_we_began_to_look_does_not_count() -> None:
     """After a restart a list may show the cloud as it was before."""
-    looker, sight = a_looker(list_delay=10), a_sight(since=NOW)
+    looker, observation = a_looker(list_delay=10), a_sight(since=NOW)
     for at in (NOW, NOW + 5, NOW + 9.9):
-        assert seen(RUNNING, looker=looker, sight=sight, at=at).absences == 0
-    assert seen(RUNNING, looker=looker, sight=sight, at=NOW + 10).absences == 1
-    assert seen(RUNNING, looker=looker, sight=sight, at=NOW + 19).absences == 1
-    assert seen(RUNNING, looker=looker, sight=sight, at=NOW + 20).is_absent
+        assert seen(RUNNING, looker=looker, observation=observation, at=at).absences == 0
+    assert seen(RUNNING, looker=looker, observation=observation, at=NOW + 10).absences == 1
+    assert seen(RUNNING, looker=looker, observation=observation, at=NOW + 19).absences == 1
+    assert seen(RUNNING, looker=looker, observation=observation, at=NOW + 20).is_absent
 
 
 def test_what_is_there_without_our_marks_is_not_absent() -> None:
-    sight = a_sight(absences=1, absent_at=NOW - 10)
-    seen(RUNNING, a_machine(tags={}), sight=sight)
-    assert (sight.absences, sight.is_ours) == (0, False)
+    observation = a_sight(absences=1, absent_at=NOW - 10)
+    seen(RUNNING, a_machine(tags={}), observation=observation)
+    assert (observation.absences, observation.is_ours) == (0, False)
     creating = a_record(state=State.CREATING, presence=Presence.UNKNOWN, age=1000)
     for at in range(5):
-        seen(creating, a_machine("m-9", tags={}), sight=sight, at=NOW + 10 * at)
-    assert (sight.is_absent, sight.machine) == (False, None)
-    assert sight.unproven is not None
+        seen(creating, a_machine("m-9", tags={}), observation=observation, at=NOW + 10 * at)
+    assert (observation.is_absent, observation.machine) == (False, None)
+    assert observation.unproven is not None
 
 
 # -- ownership ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_machine_is_ours_when_it_shows_our_marks() -> None:
-    sight = seen(RUNNING, a_machine())
-    assert (sight.machine, sight.is_ours, sight.unproven) == (a_machine(), True, None)
+    observation = seen(RUNNING, a_machine())
+    assert (observation.machine, observation.is_ours, observation.unproven) == (a_machine(), True, None)
 
 
 def test_a_machine_that_lost_its_tags_is_still_followed_by_its_id_but_not_ours_to_delete() -> None:
     bare = a_machine(tags={})
-    sight = seen(RUNNING, bare)
-    assert (sight.machine, sight.is_ours, sight.unproven) == (bare, False, bare)
+    observation = seen(RUNNING, bare)
+    assert (observation.machine, observation.is_ours, observation.unproven) == (bare, False, bare)
 
 
 @pytest.mark.parametrize("ownership", list(Ownership))
 def test_a_machine_of_our_name_without_proof_is_nothing_but_a_stranger(ownership: Ownership) -> None:
     """Another cluster's machine can have any name and any tags but ours. Its mark counts for more than a name."""
     stranger = a_machine("m-9", tags={"cloudgraft-cluster": "test", "cloudgraft-cluster-id": "zzzzzzzzzz"})
-    sight = seen(
+    observation = seen(
         a_record(state=State.CREATING, presence=Presence.UNKNOWN), stranger, looker=a_looker(ownership=ownership)
     )
-    assert (sight.machine, sight.is_ours, sight.unproven) == (None, False, stranger)
+    assert (observation.machine, observation.is_ours, observation.unproven) == (None, False, stranger)
 
 
 def test_the_answer_to_our_own_create_is_proof_until_a_list_could_tell() -> None:
     booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
-    sight = a_sight(is_ours=True)
-    assert seen(booting, sight=sight).is_ours, "not in the list yet"
-    assert seen(booting, a_machine(), sight=sight).is_ours
-    assert not seen(booting, sight=sight).is_ours, "no longer in the list: its id may be another's by now"
-    assert not seen(booting, sight=a_sight()).is_ours, "after a restart there is no answer"
+    observation = a_sight(is_ours=True)
+    assert seen(booting, observation=observation).is_ours, "not in the list yet"
+    assert seen(booting, a_machine(), observation=observation).is_ours
+    assert not seen(booting, observation=observation).is_ours, "no longer in the list: its id may be another's by now"
+    assert not seen(booting, observation=a_sight()).is_ours, "after a restart there is no answer"
 
 
 def test_where_lists_are_not_complete_the_journals_id_is_all_the_proof_there_will_be() -> None:
@@ -223,16 +229,21 @@ def test_an_id_that_the_cloud_gave_away_again_is_another_machines() -> None:
     other = f"{IDENTITY.prefix}g-0a1b2c3d-bbbbbbbb"
     tagged = a_machine(name="anything", tags=IDENTITY.tags(other, "g"))
     for machine in (a_machine(name=other), a_machine(name=other, tags={}), tagged):
-        sight = a_sight(is_ours=True, machine=a_machine())
-        seen(deleting, machine, sight=sight)
-        assert (sight.machine, sight.is_ours, sight.extras) == (None, False, ())
+        observation = a_sight(is_ours=True, machine=a_machine())
+        seen(deleting, machine, observation=observation)
+        assert (observation.machine, observation.is_ours, observation.extras) == (None, False, ())
 
 
 def test_a_machine_that_was_taken_over_is_known_by_its_id_whatever_it_is_called() -> None:
     taken = a_record("theirs", state=State.RUNNING, presence=Presence.PRESENT, is_adopted=True)
     machine = a_machine(name="renamed", tags={})
-    sight = seen(taken, machine, a_machine("m-2", name="theirs", tags={}))
-    assert (sight.machine, sight.is_ours, sight.extras, sight.unproven) == (machine, True, (), None)
+    observation = seen(taken, machine, a_machine("m-2", name="theirs", tags={}))
+    assert (observation.machine, observation.is_ours, observation.extras, observation.unproven) == (
+        machine,
+        True,
+        (),
+        None,
+    )
 
 
 TAKEN = a_record("theirs", state=State.RUNNING, presence=Presence.PRESENT, is_adopted=True)
@@ -242,35 +253,39 @@ TAKEN = a_record("theirs", state=State.RUNNING, presence=Presence.PRESENT, is_ad
 def test_an_adopted_machine_that_was_away_has_to_prove_itself_again(ownership: Ownership) -> None:
     """Its cloud tells no creation time and keeps no marks: whether it is the same one, nobody but a person can say."""
     machine, looker = a_machine(name="theirs", tags={}, created_at=None), a_looker(ownership=ownership)
-    sight = seen(TAKEN, machine, looker=looker)
-    assert sight.is_ours
-    seen(TAKEN, looker=looker, sight=sight)
-    seen(TAKEN, machine, looker=looker, sight=sight)
-    assert (sight.machine, sight.is_ours, sight.unproven) == (machine, False, machine), "followed, and not touched"
-    assert seen(replace(TAKEN, created_at=NOW - 60), _aged("m-1", 60, name="theirs", tags={}), sight=sight).is_ours
+    observation = seen(TAKEN, machine, looker=looker)
+    assert observation.is_ours
+    seen(TAKEN, looker=looker, observation=observation)
+    seen(TAKEN, machine, looker=looker, observation=observation)
+    assert (observation.machine, observation.is_ours, observation.unproven) == (machine, False, machine), (
+        "followed, and not touched"
+    )
+    assert seen(
+        replace(TAKEN, created_at=NOW - 60), _aged("m-1", 60, name="theirs", tags={}), observation=observation
+    ).is_ours
 
 
 def test_what_a_cloud_said_was_not_there_has_to_prove_itself_again() -> None:
     machine = a_machine(name="theirs", tags={}, created_at=None)
-    sight = seen(TAKEN, machine)
-    sight.forget("m-1")
-    assert not seen(TAKEN, machine, sight=sight).is_ours
+    observation = seen(TAKEN, machine)
+    observation.forget("m-1")
+    assert not seen(TAKEN, machine, observation=observation).is_ours
 
 
 @pytest.mark.parametrize("ownership", list(Ownership))
 @pytest.mark.parametrize("is_adopted", [True, False])
 def test_a_gone_record_proves_nothing_by_its_id(ownership: Ownership, *, is_adopted: bool) -> None:
     gone = replace(TAKEN if is_adopted else RUNNING, state=State.GONE, presence=Presence.NONE)
-    sight = seen(gone, a_machine(name="theirs", tags={}), looker=a_looker(ownership=ownership))
-    assert not sight.is_ours
-    assert sight.extras == ()
+    observation = seen(gone, a_machine(name="theirs", tags={}), looker=a_looker(ownership=ownership))
+    assert not observation.is_ours
+    assert observation.extras == ()
 
 
 def test_a_machine_of_ours_with_the_id_of_an_adopted_one_is_not_its() -> None:
     """The adopted one is being deleted, its id is free, and the cloud gives it to the next machine of ours."""
     deleting = replace(TAKEN, state=State.DELETING)
     for tags in (IDENTITY.tags(NAME, "g"), {}):
-        assert seen(deleting, a_machine(tags=tags), sight=a_sight(is_ours=True)).machine is None
+        assert seen(deleting, a_machine(tags=tags), observation=a_sight(is_ours=True)).machine is None
 
 
 def test_an_adopted_machine_that_no_list_shows_is_not_deleted_by_its_id() -> None:
@@ -284,8 +299,8 @@ def test_a_machine_whose_name_is_not_ours_is_followed_after_it_was_taken_in(name
     for taken in ((), {name, NAME}):
         record = found(machine, a_spec(), fleet, NOW, is_adopted=False, taken=taken)
         assert record.name not in taken
-        sight = seen(record, machine)
-        assert (sight.machine, sight.is_ours) == (machine, True)
+        observation = seen(record, machine)
+        assert (observation.machine, observation.is_ours) == (machine, True)
 
 
 # -- doubles -----------------------------------------------------------------------------------------------------------
@@ -306,8 +321,8 @@ def test_of_two_machines_the_older_is_kept_before_it_runs_and_the_known_one_afte
 
 def test_a_running_machine_that_lost_its_tags_is_kept_and_its_double_is_the_extra() -> None:
     bare, double = _aged("m-1", 10, tags={}), _aged("m-2", 20)
-    sight = seen(RUNNING, bare, double)
-    assert (sight.machine, sight.extras, sight.is_ours) == (bare, (double,), False)
+    observation = seen(RUNNING, bare, double)
+    assert (observation.machine, observation.extras, observation.is_ours) == (bare, (double,), False)
 
 
 @given(
@@ -321,32 +336,32 @@ def test_nothing_is_an_extra_or_ours_without_proof_and_the_kept_one_is_never_an_
     machines = [
         _aged(f"m-{i}", i, state=state, tags=a_machine().tags if marked[i] else {}) for i, state in enumerate(states)
     ]
-    sight = seen(RECORDS[record], *machines)
-    assert all(machine.tags for machine in sight.extras)
-    assert sight.machine not in sight.extras
-    assert sight.is_ours == (sight.machine is not None and bool(sight.machine.tags))
-    assert all(m in sight.extras or m is sight.machine for m in machines if m.tags)
+    observation = seen(RECORDS[record], *machines)
+    assert all(machine.tags for machine in observation.extras)
+    assert observation.machine not in observation.extras
+    assert observation.is_ours == (observation.machine is not None and bool(observation.machine.tags))
+    assert all(m in observation.extras or m is observation.machine for m in machines if m.tags)
 
 
 # -- death -------------------------------------------------------------------------------------------------------------
 
 
 def test_death_is_counted_from_the_first_list_that_tells_of_it_and_forgotten_with_the_first_that_does_not() -> None:
-    sight = a_sight()
+    observation = a_sight()
     for at, state in enumerate([MachineState.RUNNING, MachineState.FAILED, MachineState.STOPPED]):
-        seen(RUNNING, a_machine(state=state), sight=sight, at=NOW + at)
-    assert sight.dead_since == NOW + 1
-    seen(RUNNING, a_machine(), sight=sight, at=NOW + 3)
-    assert sight.dead_since is None
+        seen(RUNNING, a_machine(state=state), observation=observation, at=NOW + at)
+    assert observation.dead_since == NOW + 1
+    seen(RUNNING, a_machine(), observation=observation, at=NOW + 3)
+    assert observation.dead_since is None
 
 
 def test_what_the_cloud_denies_is_forgotten_at_once() -> None:
-    sight = seen(RUNNING, _aged("m-1", 10), _aged("m-2", 20))
-    sight.forget("m-2")
-    assert sight.extras == ()
-    assert sight.machine is not None
-    sight.forget("m-1")
-    assert sight == a_sight(machine=None, is_ours=False, was_missing=True)
+    observation = seen(RUNNING, _aged("m-1", 10), _aged("m-2", 20))
+    observation.forget("m-2")
+    assert observation.extras == ()
+    assert observation.machine is not None
+    observation.forget("m-1")
+    assert observation == a_sight(machine=None, is_ours=False, was_missing=True)
 
 
 def test_law_3_marks_outweigh_an_id_that_a_wrong_answer_named() -> None:
@@ -354,15 +369,15 @@ def test_law_3_marks_outweigh_an_id_that_a_wrong_answer_named() -> None:
     stranger = a_machine("m-9", "database-1", tags={}, created_at=datetime.fromtimestamp(NOW - 9000, UTC))
     own = a_machine("m-1", NAME, tags={})
     record = a_record(state=State.BOOTING, presence=Presence.PRESENT, machine_id="m-9")
-    sight = seen(record, stranger, own, looker=a_looker(ownership=Ownership.NAME))
-    assert sight.machine == own
-    assert sight.extras == ()
+    observation = seen(record, stranger, own, looker=a_looker(ownership=Ownership.NAME))
+    assert observation.machine == own
+    assert observation.extras == ()
 
 
 @pytest.mark.parametrize(("is_doubted", "counted"), [(True, 0.0), (False, 60.0)])
 def test_time_in_lists_that_are_doubted_makes_no_machine_late(is_doubted: bool, counted: float) -> None:
     booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
-    looker, sight = replace(a_looker(), is_doubted=is_doubted), a_sight()
+    looker, observation = replace(a_looker(), is_doubted=is_doubted), a_sight()
     for began, follows in ((NOW, None), (NOW + 60, NOW)):
-        look(booting, sight, replace(a_listing(began=began), follows=follows), looker)
-    assert sight.awaited_for == counted
+        look(booting, observation, replace(a_listing(began=began), follows=follows), looker)
+    assert observation.awaited_for == counted

@@ -14,13 +14,13 @@ from cloudgraft.engine.groups.specs import CloudSettings, GuardLimits
 from cloudgraft.engine.guards import tally
 from cloudgraft.engine.machines.observation import Indexing
 from cloudgraft.engine.machines.states import is_moving
-from cloudgraft.engine.ownership.renamed_machines import renamed
+from cloudgraft.engine.ownership.renames import renamed
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import Presence, State
 from tests.engine.makers import a_record
 from tests.engine.rig import SETTINGS, Rig, group
-from tests.engine.stepped import Cloud, blueprint, stepped
+from tests.engine.stepped import Cloud, desired_state, stepped
 from tests.engine.stepped import group as cloud_group
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ async def test_machines_that_are_asked_for_while_the_guards_are_counted_count(tm
     await asyncio.sleep(0)
     await provider.increase_size("g", 7)
     await counting
-    assert rig.engine.book.tallies["sim"].machines == 3 * SLICE + 7
+    assert rig.engine.guard_usage.tallies["sim"].machines == 3 * SLICE + 7
     await provider.close()
 
 
@@ -51,7 +51,7 @@ async def test_what_has_changed_since_its_slice_was_counted_is_counted_again(tmp
     await provider.decrease_target_size("g", -3)
     await provider.increase_size("g", 2)
     rig.engine.workers["sim"].observer._counted(parts, now, now)
-    counted, true = rig.engine.book.tallies["sim"], tally(rig.records(), (), now)
+    counted, true = rig.engine.guard_usage.tallies["sim"], tally(rig.records(), (), now)
     assert (
         (counted.machines, counted.waiting, counted.orders) == (true.machines, true.waiting, true.orders) == (9, 9, 0)
     )
@@ -64,9 +64,9 @@ async def test_a_count_says_the_same_in_slices_as_in_one_go(tmp_path: Path) -> N
     provider = await rig.start()
     await provider.increase_size("g", 2 * SLICE + 1)
     await rig.turn(40)
-    before = rig.engine.book.tallies["sim"]
+    before = rig.engine.guard_usage.tallies["sim"]
     await rig.engine.workers["sim"].observer.count()
-    assert rig.engine.book.tallies["sim"] == before
+    assert rig.engine.guard_usage.tallies["sim"] == before
     assert before.machines == before.orders == 2 * SLICE + 1
     await provider.close()
 
@@ -111,7 +111,7 @@ async def test_others_have_their_turn_while_a_long_list_is_taken_in(
 
     cloud = Cloud()
     cloud.machines = {str(n): Machine(name=f"other-{n}", machine_id=str(n)) for n in range(10_000)}
-    async with stepped(tmp_path, blueprint({"a": cloud}, cloud_group())) as case:
+    async with stepped(tmp_path, desired_state({"a": cloud}, cloud_group())) as case:
         monkeypatch.setattr("cloudgraft.engine.reconcile.observer.renamed", counted(renamed))
         monkeypatch.setattr(Indexing, "add", counted(Indexing.add))
         beside = asyncio.create_task(others())

@@ -13,7 +13,7 @@ from cloudgraft.sdk.driver import MachineState
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import State
 from tests.engine.rig import Rig, running
-from tests.engine.stepped import Cloud, blueprint, group, lose_journal, stepped
+from tests.engine.stepped import Cloud, desired_state, group, lose_journal, stepped
 
 
 async def test_two_looks_at_once_take_a_machine_in_once(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_machines_that_were_found_are_not_given_up_for_what_their_cloud_sa
 ) -> None:
     """Of machines that run, repair would replace a few at a time. A lost journal must not cost them all at once."""
     cloud = Cloud()
-    plan = blueprint({"a": cloud}, group())
+    plan = desired_state({"a": cloud}, group())
     async with stepped(tmp_path, plan) as case:
         await case.grow(3)
     lose_journal(tmp_path)

@@ -30,7 +30,7 @@ from tests.conditions import until
 from tests.engine.clusters import MemoryCluster, MemoryUserData
 from tests.engine.makers import NOW, a_record
 from tests.engine.rig import fake
-from tests.engine.stepped import TEMPLATE, Case, Cloud, blueprint, declaration, group, live, stepped
+from tests.engine.stepped import TEMPLATE, Case, Cloud, declaration, desired_state, group, live, stepped
 
 MINUTE = 60.0
 TAINT = Taint(key="dedicated")
@@ -68,7 +68,7 @@ def cloud() -> Recording:
 async def case(
     tmp_path: Path, cluster: MemoryCluster, user_data: MemoryUserData, cloud: Recording
 ) -> AsyncIterator[Case]:
-    async with stepped(tmp_path, blueprint({"a": cloud}, GROUP), cluster=cluster, user_data=user_data) as made:
+    async with stepped(tmp_path, desired_state({"a": cloud}, GROUP), cluster=cluster, user_data=user_data) as made:
         yield made
 
 
@@ -138,7 +138,7 @@ async def test_a_machine_of_a_group_that_is_not_configured_any_more_is_not_creat
     user_data.error = UnavailableError("away")
     await case.provider.increase_size("g", 1)
     await case.turns(2, 1)
-    case.engine.reconfigure(blueprint({"a": cloud}, group("other")))
+    case.engine.reconfigure(desired_state({"a": cloud}, group("other")))
     await case.engine.refresh()
     user_data.error = None
     await case.turns(3, MINUTE)
@@ -152,7 +152,7 @@ async def test_attempts_that_never_reached_the_cloud_use_up_no_guard(
     tmp_path: Path, user_data: MemoryUserData, cloud: Recording
 ) -> None:
     settings = EngineSettings(guards=GuardLimits(max_creates_per_hour=2))
-    plan = blueprint({"a": cloud}, GROUP, settings=settings)
+    plan = desired_state({"a": cloud}, GROUP, settings=settings)
     async with stepped(tmp_path, plan, user_data=user_data) as case:
         user_data.error = UnavailableError("away")
         await case.provider.increase_size("g", 1)
@@ -173,13 +173,13 @@ async def test_the_time_for_user_data_is_half_of_the_time_for_the_call(tmp_path:
 
     cloud, hanging = Recording(), Hanging()
     settings = replace(declaration("a", cloud).settings, create_timeout=timedelta(milliseconds=20))
-    plan = blueprint({"a": cloud}, GROUP)
+    plan = desired_state({"a": cloud}, GROUP)
     plan = replace(plan, clouds={"a": replace(plan.clouds["a"], settings=settings)})
     async with live(tmp_path, plan, user_data=hanging) as engine:
         await EngineProvider(engine).increase_size("g", 1)
         (name,) = engine.fleet.machines
-        sight = engine.workers["a"].observer.sight(name)
-        await until(lambda: "was not made within 0.01 s" in sight.trouble)
+        observation = engine.workers["a"].observer.observation(name)
+        await until(lambda: "was not made within 0.01 s" in observation.trouble)
         assert cloud.told == {}
 
 
@@ -267,7 +267,7 @@ async def test_after_a_restart_they_are_taken_back_of_those_that_are_due(
     await case.turns(4, 1)
     await case.engine.close()
     user_data.settled, user_data.settle_error = [], None
-    plan = blueprint({"a": cloud}, GROUP)
+    plan = desired_state({"a": cloud}, GROUP)
     async with stepped(tmp_path, plan, cluster=cluster, user_data=user_data, clock=case.clock) as again:
         await again.turns(3)
         assert sorted(user_data.settled) == sorted([joined, gone])
@@ -286,7 +286,7 @@ async def test_taking_back_holds_nothing_up(tmp_path: Path, cluster: MemoryClust
             await asyncio.Event().wait()
 
     user_data = Hanging()
-    async with live(tmp_path, blueprint({"a": Recording()}, GROUP), cluster=cluster, user_data=user_data) as engine:
+    async with live(tmp_path, desired_state({"a": Recording()}, GROUP), cluster=cluster, user_data=user_data) as engine:
         provider = EngineProvider(engine)
         await provider.increase_size("g", 6)
         await until(lambda: len(cluster.claims) == 6)
@@ -300,13 +300,13 @@ async def test_other_user_data_is_used_from_the_next_refresh_on(
     case: Case, cloud: Recording, cluster: MemoryCluster, user_data: MemoryUserData
 ) -> None:
     other = MemoryUserData()
-    case.engine.reconfigure(blueprint({"a": cloud}, GROUP), Joining(cluster=cluster, user_data=other))
+    case.engine.reconfigure(desired_state({"a": cloud}, GROUP), Joining(cluster=cluster, user_data=other))
     await case.grow()
     assert (len(user_data.made), len(other.made)) == (1, 0)
     await case.engine.refresh()
     await case.grow()
     assert (len(user_data.made), len(other.made)) == (1, 1)
-    case.engine.reconfigure(blueprint({"a": cloud}, GROUP), Joining())
+    case.engine.reconfigure(desired_state({"a": cloud}, GROUP), Joining())
     await case.engine.refresh()
     (last,) = await case.grow()
     assert cloud.told[last] == ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cloudgraft.joining.claims import Claim, Stage
-from cloudgraft.joining.match import Way
-from cloudgraft.joining.rivals import Rivals, rivals
+from cloudgraft.joining.match import Rivals, Way, rivals
 from cloudgraft.kube.objects import Node
 
 HOUR = 3600.0

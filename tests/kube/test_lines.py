@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgraft.kube.lines import Lines, TooLongError
+from cloudgraft.kube.api import Lines, TooLongError
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])

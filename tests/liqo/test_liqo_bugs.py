@@ -18,7 +18,7 @@ from cloudgraft.sdk.errors import ErrorClass, OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState
 from tests.conditions import until
-from tests.engine.stepped import blueprint, group, stepped
+from tests.engine.stepped import desired_state, group, stepped
 from tests.liqo.liqo_world import SIZES, World, pretty, spec
 
 GPU = "nvidia.com/gpu"
@@ -61,7 +61,7 @@ async def test_bug_2_no_cluster_that_fits_is_told_as_out_of_resources_and_the_ne
 async def test_bug_2_the_autoscaler_sees_it_at_the_machine_and_other_groups_go_on(world: World, tmp_path: Path) -> None:
     """Law 7: class 1, so that it tries another group at once."""
     nowhere = group("nowhere", machine={"shape": "S", "exclude": ["cluster-a", "cluster-b"]})
-    plan = blueprint({"a": world.driver()}, nowhere, group("remote", machine={"shape": "S"}))
+    plan = desired_state({"a": world.driver()}, nowhere, group("remote", machine={"shape": "S"}))
     async with stepped(tmp_path, plan) as case:
         for id_ in ("nowhere", "remote"):
             await case.provider.increase_size(id_, 1)

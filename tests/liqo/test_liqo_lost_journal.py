@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgraft.discovery.model import ReservationState
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver
@@ -22,14 +22,14 @@ from tests.liqo.liqo_world import World
 GROUP = GroupDeclaration(id="remote", cloud="liqo", min_size=0, max_size=5, machine={"shape": "S"})
 
 
-def _plan(world: World) -> Blueprint:
+def _plan(world: World) -> DesiredState:
     """With a new driver: what the old one knew is lost with its process."""
 
     def make() -> Driver:
         return world.driver(look_every=timedelta(seconds=0.1))
 
     settings = CloudSettings(name="liqo", observe_every=timedelta(seconds=0.1))
-    return Blueprint(cluster="t", clouds={"liqo": CloudDeclaration(settings=settings, make=make)}, groups=(GROUP,))
+    return DesiredState(cluster="t", clouds={"liqo": CloudDeclaration(settings=settings, make=make)}, groups=(GROUP,))
 
 
 @asynccontextmanager

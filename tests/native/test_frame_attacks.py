@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.server.limits import ListenerLimits
+from cloudgraft.server.listener import ListenerLimits
 from tests.attacks import frames
 from tests.attacks.attacks import ATTACKS, attack
 from tests.attacks.frame_attacks import bomb, repeat

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.sdk.ready_replies import ReadyReplies
+from cloudgraft.sdk.provider import ReadyReplies
 from tests.native.walk import walk
 from tests.needs import needs_native
 

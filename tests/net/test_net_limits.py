@@ -11,11 +11,10 @@ from typing import Self
 
 import pytest
 
-from cloudgraft.net import own_sockets
-from cloudgraft.net.connections import Connections, LimitedSocket, choose
+from cloudgraft.net import connections as own_sockets
+from cloudgraft.net.connections import Connections, LimitedSocket, RateLimitedLog, choose
 from cloudgraft.net.descriptors import connection_limit, raise_descriptor_limit
 from cloudgraft.net.metrics import TOO_MANY, TOO_SLOW
-from cloudgraft.net.rate_limited_log import RateLimitedLog
 
 
 @contextmanager

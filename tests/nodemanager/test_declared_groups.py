@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from cloudgraft.app.declared_groups import FileComposer
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.app.reload import Reloader
-from cloudgraft.app.watched_file import signature
+from cloudgraft.app.reload import Reloader, signature
 from cloudgraft.config import load
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.nodemanager.declared_groups import Declarations
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -42,8 +41,8 @@ GROUP = {"id": "new", "cloud": "sim", "maxSize": 4, "machine": {"shape": "small"
 class FileRig(Rig):
     """An engine over what a file says."""
 
-    def blueprint(self) -> Blueprint:
-        return blueprint(load(self.directory / "cloudgraft.yaml"))
+    def desired_state(self) -> DesiredState:
+        return desired_state(load(self.directory / "cloudgraft.yaml"))
 
 
 @pytest.fixture
@@ -164,7 +163,7 @@ async def test_a_group_that_another_leader_removed_does_not_come_back_with_the_l
         await client.request("POST", "/v1/nodegroups", json=GROUP)
     await engine.journal.write(Change(undeclared=["new"]))  # as another process does, behind this one's back
     await engine._lead(1)
-    assert [group.id for group in engine._blueprint.groups] == ["g"]
+    assert [group.id for group in engine._desired_state.groups] == ["g"]
 
 
 async def test_a_declaration_that_the_file_has_taken_over_can_be_removed_and_the_group_stays(there: Managed) -> None:

@@ -155,7 +155,7 @@ async def test_r4_groups_come_change_and_go_at_a_refresh_and_not_before(there: M
 async def test_a_refresh_has_the_manager_take_in_its_configuration(there: Managed) -> None:
     async with there.fronted() as front:
         there.rig.groups = (GROUPS[0],)
-        there.rig.engine.reconfigure(there.rig.blueprint())
+        there.rig.engine.reconfigure(there.rig.desired_state())
         await front.refresh()
         assert [one.id for one in await front.node_groups()] == ["g"]
 

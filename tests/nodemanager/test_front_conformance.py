@@ -22,7 +22,7 @@ class LiveRig(Rig):
     """An engine that works by itself, on the real clock."""
 
     def make(self) -> Engine:
-        return Engine(self.blueprint(), SqlJournal.sqlite(self.directory / "journal.db"))
+        return Engine(self.desired_state(), SqlJournal.sqlite(self.directory / "journal.db"))
 
 
 @pytest.mark.thorough

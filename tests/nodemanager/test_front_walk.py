@@ -160,7 +160,7 @@ class World:
         count = self.random.randint(1, len(POOL))
         chosen = [replace(one, max_size=self.random.randint(3, 9)) for one in self.random.sample(POOL, count)]
         self.rig.groups = chosen
-        self.rig.engine.reconfigure(self.rig.blueprint())
+        self.rig.engine.reconfigure(self.rig.desired_state())
 
     async def do_trouble(self) -> None:
         troubles: list[dict[str, object]] = [{}, {"stock": {"small": 0}}]

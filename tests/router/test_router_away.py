@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, MachineSpec
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.store.records import State
-from tests.engine.stepped import Case, blueprint, group, stepped
+from tests.engine.stepped import Case, desired_state, group, stepped
 from tests.router.routed import Place, router
 
 AWAY = UnavailableError("no route to host")
 
 
-def plan(places: Mapping[str, Place], settings: EngineSettings | None = None) -> Blueprint:
+def plan(places: Mapping[str, Place], settings: EngineSettings | None = None) -> DesiredState:
     drivers: dict[str, Driver] = {**places, "any": router(places)}
-    return blueprint(
+    return desired_state(
         drivers, group("g", "any", machine={"shape": "any"}, template=TemplateDeclaration()), settings=settings
     )
 
@@ -59,17 +59,17 @@ async def test_orphans_in_a_cloud_that_is_away_still_count_and_are_told_of_once(
         tags = case.engine.identity.tags("x", "g")
         await rack.create(MachineSpec(name="x", group="g", tags=tags))
         await case.turns(2)
-        assert case.engine.book.tallies["any"].machines == 1
+        assert case.engine.guard_usage.tallies["any"].machines == 1
         told = await case.events("orphan")
         rack.hides = AWAY
         await case.turns(3)
-        assert case.engine.book.tallies["any"].machines == 1
+        assert case.engine.guard_usage.tallies["any"].machines == 1
         rack.hides = None
         await case.turns(2)
         assert await case.events("orphan") == told
         rack.machines.clear()
         await case.turns(2)
-        assert case.engine.book.tallies["any"].machines == 0
+        assert case.engine.guard_usage.tallies["any"].machines == 0
 
 
 async def test_a_cloud_that_was_never_reached_weakens_no_list_of_the_others(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.config import ConfigError, load
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
 from cloudgraft.conformance.driver.suite import explained
@@ -53,7 +53,7 @@ def document(**changes: Any) -> dict[str, Any]:
 def plan(directory: Path, **changes: Any) -> Any:
     file = directory / "cloudgraft.yaml"
     file.write_text(yaml.safe_dump(document(**changes), sort_keys=False), "utf-8")
-    return blueprint(load(file))
+    return desired_state(load(file))
 
 
 def problems(directory: Path, **changes: Any) -> str:

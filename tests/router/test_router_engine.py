@@ -11,7 +11,7 @@ import pytest
 
 from cloudgraft.drivers.router.options import BackendOptions
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, GroupDeclaration
+from cloudgraft.engine.groups.desired import DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.provider import EngineProvider
@@ -23,7 +23,7 @@ from cloudgraft.sdk.types import InstanceState, NodeRef, Taint
 from cloudgraft.store.records import State
 from cloudgraft.store.sql import SqlJournal
 from tests.engine.rig import HandClock
-from tests.engine.stepped import Case, blueprint, group, stepped
+from tests.engine.stepped import Case, desired_state, group, stepped
 from tests.router.routed import Place, a_shape, an_hour, router
 
 PLAIN = TemplateDeclaration()
@@ -34,10 +34,12 @@ def routed(id_: str = "g", **changes: Any) -> GroupDeclaration:
     return group(id_, "any", **{"machine": {"shape": "any"}, "template": PLAIN, **changes})
 
 
-def plan(places: Mapping[str, Place], *groups: GroupDeclaration, settings: EngineSettings | None = None) -> Blueprint:
+def plan(
+    places: Mapping[str, Place], *groups: GroupDeclaration, settings: EngineSettings | None = None
+) -> DesiredState:
     """The clouds themselves, and a router over all of them."""
     drivers: dict[str, Driver] = {**places, "any": router(places)}
-    return blueprint(drivers, *(groups or (routed(),)), settings=settings)
+    return desired_state(drivers, *(groups or (routed(),)), settings=settings)
 
 
 def ids(case: Case) -> list[str]:
@@ -146,7 +148,7 @@ async def test_a_machine_in_a_cloud_that_the_router_does_not_use_any_more_is_not
     async with stepped(tmp_path, plan({"rack": rack, "burst": burst})) as case:
         await case.grow(1)
         drivers = {"rack": rack, "burst": burst, "any": router({"burst": burst})}
-        case.engine.reconfigure(blueprint(drivers, routed()))
+        case.engine.reconfigure(desired_state(drivers, routed()))
         await case.provider.refresh()
         await case.turns(10)
         assert ids(case) == ["rack/id-0"]
@@ -173,15 +175,15 @@ async def test_a_cloud_with_a_group_of_its_own_and_a_router_share_one_account_wi
         assert all(worker.observer.orphans == [] for worker in case.engine.workers.values())
         assert (rack.deleted, burst.deleted) == ([], [])
         assert await case.events("orphan") == []
-        assert case.engine.book.tallies["rack"].machines == 1
-        assert case.engine.book.tallies["any"].machines == 3, "law 10: each counts once"
+        assert case.engine.guard_usage.tallies["rack"].machines == 1
+        assert case.engine.guard_usage.tallies["any"].machines == 3, "law 10: each counts once"
 
 
 async def test_a_group_that_moves_from_its_cloud_to_a_router_over_it_keeps_its_machines(tmp_path: Path) -> None:
     rack, burst = Place(), Place()
     settings = EngineSettings(delete_orphans=True)
     before = group(cloud="rack", machine={"shape": "small"}, template=PLAIN)
-    async with stepped(tmp_path, blueprint({"rack": rack}, before, settings=settings)) as case:
+    async with stepped(tmp_path, desired_state({"rack": rack}, before, settings=settings)) as case:
         await case.grow(2)
         case.engine.reconfigure(plan({"rack": rack, "burst": burst}, settings=settings))
         await case.provider.refresh()
@@ -263,7 +265,7 @@ async def test_a_machine_type_that_one_cloud_does_not_have_is_told_and_other_sha
     wrong = [*fine, BackendOptions(cloud="burst", machine={"shape": "small"})]
     drivers = {"any": router({"rack": rack, "burst": burst}, shapes={"any": fine, "wrong": wrong})}
     groups = routed(), routed("w", machine={"shape": "wrong"})
-    async with stepped(tmp_path, blueprint(drivers, *groups)) as case:
+    async with stepped(tmp_path, desired_state(drivers, *groups)) as case:
         assert [one.id for one in await case.provider.node_groups()] == ["g"]
         assert case.engine.left_out()["w"] == "cloud burst has no machine type 'small'; there is: large"
 

@@ -13,7 +13,7 @@ from cloudgraft.sdk.driver import Machine, PartialList
 from cloudgraft.sdk.errors import CloudgraftError, RateLimitedError, UnavailableError
 from cloudgraft.store.records import State
 from tests.engine.rig import HandClock
-from tests.engine.stepped import blueprint, group, stepped
+from tests.engine.stepped import desired_state, group, stepped
 from tests.router.routed import Place, a_spec, router
 
 PAUSE = "the pause that it asked for is not over: "  # words about another call
@@ -83,7 +83,7 @@ async def test_machines_of_a_cloud_that_is_left_alone_stay_as_they_are(tmp_path:
     """Law 5: a list that was not made says nothing of any machine."""
     rack, burst, clock = Counting(), Counting(), HandClock()
     wanted = group("g", "any", machine={"shape": "any"}, template=TemplateDeclaration())
-    plan = blueprint({"any": routed(rack, burst, clock)}, wanted)
+    plan = desired_state({"any": routed(rack, burst, clock)}, wanted)
     async with stepped(tmp_path, plan, clock=clock) as case:
         names = await case.grow(2)
         rack.hides = RateLimitedError("slower", retry_after=600)

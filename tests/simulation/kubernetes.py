@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgraft.joining.claims import Claim, JoinedNode, Stage
-from cloudgraft.joining.match import Matches, Problem, Way, matched
-from cloudgraft.joining.rivals import Rivals, rivals
+from cloudgraft.joining.match import Matches, Problem, Rivals, Way, matched, rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import MachineState
 from tests.simulation.cloud import SimCloud, SimMachine
@@ -140,7 +139,7 @@ class SimKubernetes:
 
 
 class ClusterView:
-    """What one process sees of the cluster (:class:`cloudgraft.engine.nodes.cluster.Cluster`)."""
+    """What one process sees of the cluster (:class:`cloudgraft.engine.nodes.tracking.Cluster`)."""
 
     def __init__(self, kubernetes: SimKubernetes, host: Host) -> None:
         self.host = host

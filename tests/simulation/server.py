@@ -14,7 +14,7 @@ from sqlalchemy import Connection, RootTransaction
 
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.service.cloud_provider import Call, CloudProviderService
@@ -170,7 +170,7 @@ class SimServer:
         disk: Disk,
         postgres: SimPostgres | None = None,
         kubernetes: SimKubernetes,
-        blueprint: Callable[[], Blueprint],
+        desired_state: Callable[[], DesiredState],
         witness: ServerWitness,
         dice: Callable[[], float],
     ) -> None:
@@ -194,7 +194,7 @@ class SimServer:
         self._machine: Host | None = None  # the last process here: the machine's clocks go on from it
         self._loop = loop
         self._kubernetes = kubernetes
-        self._blueprint = blueprint
+        self._desired_state = desired_state
         self._dice = dice
 
     def trace(self, what: str) -> None:
@@ -251,7 +251,7 @@ class SimServer:
     async def _live(self, host: Host) -> None:
         journal = ObservedJournal(self._journal(), self)
         engine = self.engine = Engine(
-            self._blueprint(),
+            self._desired_state(),
             journal,
             clock=SystemClock(wall=host.wall, ran=host.ran, boot_id=lambda: self.name),
             cluster=ClusterView(self._kubernetes, host),
@@ -272,7 +272,7 @@ class SimServer:
         self.trace("serves")
 
     def _journal(self) -> SqlJournal:
-        cluster = self._blueprint().cluster
+        cluster = self._desired_state().cluster
         if self.postgres is None:
             database = SimDatabase(self.disk, self._loop, self._dice)
             self._database = database

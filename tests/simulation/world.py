@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings, GuardLimits
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
@@ -94,7 +94,7 @@ class World:
             disk=disk,
             postgres=self.postgres,
             kubernetes=self.kubernetes,
-            blueprint=self.blueprint,
+            desired_state=self.desired_state,
             witness=self,
             dice=random.Random(f"{name} {self.setting.seed}").random,
         )
@@ -181,13 +181,13 @@ class World:
 
     # -- what is configured --------------------------------------------------------------------------------------------
 
-    def blueprint(self) -> Blueprint:
+    def desired_state(self) -> DesiredState:
         clouds = {
             name: CloudDeclaration(settings=self._settings_of(name), make=partial(SimDriver, cloud, self))
             for name, cloud in self.clouds.items()
         }
         settings = replace(self.setting.engine, guards=self.guards)
-        return Blueprint(cluster=CLUSTER, clouds=clouds, groups=self.groups, settings=settings)
+        return DesiredState(cluster=CLUSTER, clouds=clouds, groups=self.groups, settings=settings)
 
     def _settings_of(self, cloud: str) -> CloudSettings:
         return replace(self.setting.cloud_settings(cloud), observe_only=cloud in self.operators.observed)
@@ -202,7 +202,7 @@ class World:
             self.judge.restraint.limit(guards.max_deletes_per_hour)
         for server in self.replicas:
             if server.engine is not None and server.is_up:
-                server.engine.reconfigure(self.blueprint())
+                server.engine.reconfigure(self.desired_state())
 
     def stop_second(self) -> None:
         self.autoscalers[1].is_active = False

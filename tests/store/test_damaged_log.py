@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.store.databases.damaged_log import find_damage
 from cloudgraft.store.databases.database import Access
 from cloudgraft.store.databases.sqlite import SqliteDatabase
-from cloudgraft.store.databases.wal import find_damage
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.journal import EventQuery, JournalBrokenError
 from cloudgraft.store.maintenance.check import check_journal

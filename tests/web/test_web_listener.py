@@ -30,8 +30,8 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.web.app import make_app
 from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.authentication import allowed, audited, unaudited
 from cloudgraft.web.client import ClientTls, WebClient
-from cloudgraft.web.guard import allowed, audited, unaudited
 from cloudgraft.web.identity import Caller, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from cloudgraft.web.problems import EditedMeanwhileError

@@ -21,9 +21,7 @@ from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, SERVICE, deco
 from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.server.clients import client_names
-from cloudgraft.server.limits import ListenerLimits
-from cloudgraft.server.listen import has_port
-from cloudgraft.server.listener import Access, Listener, abort
+from cloudgraft.server.listener import Access, Listener, ListenerLimits, abort, has_port
 from cloudgraft.store.journal import JournalUnavailableError
 
 __all__ = ["AdminServer", "Method"]

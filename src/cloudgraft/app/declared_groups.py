@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.config import Config, ConfigError, with_groups
-from cloudgraft.engine.groups.desired import Blueprint, Joining
+from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.store.records import DeclaredGroup
 
 __all__ = ["FileComposer"]
@@ -31,11 +31,11 @@ class FileComposer:
         """The ids of the groups that are in the file."""
         return frozenset(group.id for group in self.config.groups())
 
-    async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[Blueprint, Joining]:
+    async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
         """All that is configured, with these groups; ConfigError when they cannot be."""
         return await asyncio.to_thread(self._made, documents)
 
-    async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[Blueprint, Joining]:
+    async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[DesiredState, Joining]:
         """All that is configured; a group that does not go together with the file is left out, visibly."""
         try:
             return await self.checked([group.document for group in declared])
@@ -51,6 +51,6 @@ class FileComposer:
                     )
             return await self.checked(good)
 
-    def _made(self, documents: Sequence[Mapping[str, object]]) -> tuple[Blueprint, Joining]:
+    def _made(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
         whole = with_groups(self.config, documents)
-        return blueprint(whole, self._dock), self._link.joining_for(whole)
+        return desired_state(whole, self._dock), self._link.joining_for(whole)

@@ -1,4 +1,4 @@
-"""From the configuration to a dock: who may dial in, what machines are made of, the hub, and the port."""
+"""Builds a dock from the configuration: access, machine classes, hub and port."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ from cloudgraft.config import Config, ConfigError
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.access import CallerAccess, rules_of
 from cloudgraft.dock.classes.feed import ClassFeed
+from cloudgraft.dock.driver import DockDriver
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener, DockTlsFiles
 from cloudgraft.dock.hub.metrics import DockMetrics
 from cloudgraft.dock.hub.standalone import EngineService
-from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.dock.protocol.messages import Key
+from cloudgraft.drivers.router.driver import drivers_within
+from cloudgraft.engine.engine import Engine
+from cloudgraft.kube.credentials import connect, connect_in_cluster
 from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient  # needs an extra
 
-__all__ = ["DockLink"]
+__all__ = ["DockLink", "Looks"]
+
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -166,3 +171,36 @@ def _client(config: Config) -> KubeClient | None:
     except CloudgraftError as error:
         where = config.where("kubernetes", "inCluster" if wanted.in_cluster else "kubeconfig")
         raise ConfigError([where.document.problem(where.path, error.message)]) from error
+
+
+# -- Has an engine look at a cloud when its driver has come, has gone, or has told something late ----------------------
+
+
+_AT_MOST_EVERY: Final = 1.0  # seconds between two looks for one driver, however often it comes and goes
+
+
+class Looks:
+    """A listener of a hub. Without it the engine would find out with its next list, which may be far off."""
+
+    def __init__(self, engine: Engine, *, at_most_every: float = _AT_MOST_EVERY) -> None:
+        self._engine = engine
+        self._pause = at_most_every
+        self._resting: dict[Key, bool] = {}  # drivers looked for just now, and whether they have called again since
+
+    def __call__(self, key: Key) -> None:
+        """Something has happened to the driver of these machines."""
+        if key in self._resting:
+            self._resting[key] = True
+            return
+        self._resting[key] = False
+        asyncio.get_running_loop().call_later(self._pause, self._rested, key)
+        self._look(key)
+
+    def _rested(self, key: Key) -> None:
+        if self._resting.pop(key):
+            self(key)
+
+    def _look(self, key: Key) -> None:
+        for worker in self._engine.workers.values():
+            if any(isinstance(one, DockDriver) and one.key == key for one in drivers_within(worker.driver)):
+                worker.nudge()

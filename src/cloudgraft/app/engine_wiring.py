@@ -27,7 +27,7 @@ from cloudgraft.config.sections.guards import Guards
 from cloudgraft.config.sections.process import PluginProcess
 from cloudgraft.dock.driver import DockDriver
 from cloudgraft.drivers.router.options import RouterOptions
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.machines.breaker import BreakerLimit
@@ -38,12 +38,12 @@ from cloudgraft.sdk.blocking import BlockingDriver, as_driver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["blueprint", "plugin_spec"]
+__all__ = ["desired_state", "plugin_spec"]
 
 _LOOKS: Final = 4  # calls that only look, beside all that change something: those may hang, and a list tells of them
 
 
-def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
+def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
     """What the file asks of the engine. Raises ConfigError with all that drivers find wrong with it.
 
     ``dock`` is where the drivers of clouds with ``driver: dock`` dial in.
@@ -81,7 +81,7 @@ def blueprint(config: Config, dock: DockLink | None = None) -> Blueprint:
     problems += missing_prices(config, unpriced)
     if problems:
         raise ConfigError(problems)
-    return Blueprint(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
+    return DesiredState(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
 
 
 # -- clouds ------------------------------------------------------------------------------------------------------------

@@ -1,30 +1,72 @@
-"""Takes in a changed configuration file while the server runs: on SIGHUP, and when the file changes.
-
-What is valid is applied at the autoscaler's next Refresh; what is not leaves everything as it was, visibly. Where and
-how the server listens, and which providers stand beside the engine, is only read at the start.
-"""
+"""Reloads a changed configuration file: on SIGHUP, and when the file changes."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.engine_wiring import blueprint
+from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.app.watched_file import Signature, watching
 from cloudgraft.config import Config, with_groups
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import happened
-from cloudgraft.engine.groups.desired import Blueprint, Joining
+from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change
 
-__all__ = ["Reloader"]
+__all__ = ["Reloader", "Signature", "signature", "watching"]
+
+
+# -- watched file ------------------------------------------------------------------------------------------------------
+# A configuration file that is looked at while a server runs: what is done on SIGHUP, and when the file changes.
+
+
+_EVERY = 2.0  # seconds between two looks at the file
+Signature = tuple[int, ...]
+
+
+def signature(path: Path) -> Signature:
+    """Differs when the file was changed or exchanged; a mounted ConfigMap is exchanged by its link."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - follows links, and all at once
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@contextlib.asynccontextmanager
+async def watching(path: Path, reload: Callable[[], Awaitable[None]], *, seen: Signature) -> AsyncIterator[None]:
+    """Calls ``reload`` for as long as the block lasts; ``seen`` is how the file was when it was read before."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, told.set)
+    task = asyncio.create_task(_watch(path, reload, seen, told), name="configuration")
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _watch(path: Path, reload: Callable[[], Awaitable[None]], seen: Signature, told: asyncio.Event) -> None:
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EVERY):
+                await told.wait()
+        found = await asyncio.to_thread(signature, path)
+        if found != seen or told.is_set():
+            seen = found
+            told.clear()
+            await reload()
+
 
 log = logging.getLogger("cloudgraft.cli")
 
@@ -106,7 +148,7 @@ class Reloader:
             self._then(config)
         log.info("the configuration was read again; it is applied at the next Refresh")
 
-    def _composed(self, config: Config) -> tuple[Blueprint, Joining]:
+    def _composed(self, config: Config) -> tuple[DesiredState, Joining]:
         """With the groups that operators declared: a file that does not go together with them is refused. Those that
         the file has had since the start are in the journal for nothing.
         """
@@ -114,7 +156,7 @@ class Reloader:
         own = composer.file_ids() if isinstance(composer, FileComposer) else frozenset()
         declared = [group.document for group in list(self._engine.fleet.declared.values()) if group.id not in own]
         whole = with_groups(config, declared)
-        made = blueprint(whole, self._dock), self._link.joining_for(whole)
+        made = desired_state(whole, self._dock), self._link.joining_for(whole)
         if isinstance(composer, FileComposer):
             composer.config = config
         return made

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from cloudgraft.config import Config, ConfigError, Problem, Where, checked_section, parse_options, refusals
-from cloudgraft.config.explain import did_you_mean
-from cloudgraft.config.schema import keys_of
+from cloudgraft.config.explain import did_you_mean, keys_of
 from cloudgraft.config.sections.clouds import EntryPointCloud
 from cloudgraft.config.sections.groups import Group
 from cloudgraft.drivers.router.backend import Cloud

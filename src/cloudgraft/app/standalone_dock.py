@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.watched_file import Signature, watching
+from cloudgraft.app.reload import Signature, watching
 from cloudgraft.app.wiring import admin_place
 from cloudgraft.config import Config
 from cloudgraft.sdk.errors import CloudgraftError
@@ -21,7 +21,7 @@ log = logging.getLogger("cloudgraft.dock")
 
 
 class DockAlone:
-    """What :class:`DockLink` needs around it where no engine brings it along."""
+    """What :class:`DockLink` needs context it where no engine brings it along."""
 
     def __init__(
         self, path: Path, config: Config, link: DockLink, load: Callable[[], Config], *, seen: Signature

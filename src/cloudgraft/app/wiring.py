@@ -12,7 +12,7 @@ from typing import Any, Protocol, assert_never, runtime_checkable
 from cloudgraft.admin.sockets import check_path
 from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.engine_wiring import blueprint, plugin_spec
+from cloudgraft.app.engine_wiring import desired_state, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
 from cloudgraft.app.node_manager_fronts import make_front
@@ -41,8 +41,7 @@ from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import as_provider
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.server.limits import ListenerLimits
-from cloudgraft.server.listener import Access
+from cloudgraft.server.listener import Access, ListenerLimits
 from cloudgraft.server.serve import ServeOptions
 from cloudgraft.server.tls import TlsFiles
 from cloudgraft.server.transport import Transport
@@ -144,7 +143,7 @@ def _unusable(config: Config) -> Iterator[Problem]:
 
 def make_engine(config: Config, link: ClusterLink | None = None, dock: DockLink | None = None) -> Engine:
     """The engine over the clouds of the file, with its journal; not started yet."""
-    wanted = blueprint(config, dock)
+    wanted = desired_state(config, dock)
     journal, lease = journal_from(config)
     joining = link.joining if link is not None else Joining()
     engine = Engine(wanted, journal, lease=lease, cluster=joining.cluster, user_data=joining.user_data)

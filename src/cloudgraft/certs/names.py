@@ -9,11 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["Host", "go_accepts", "join_host_port", "parse_client_name", "parse_host", "parse_hosts", "server_name"]
+__all__ = [
+    "Host",
+    "go_accepts",
+    "join_host_port",
+    "names_in_der",
+    "names_in_pem",
+    "parse_client_name",
+    "parse_host",
+    "parse_hosts",
+    "server_name",
+]
+
 
 Host = str | IPv4Address | IPv6Address
 
@@ -129,3 +144,32 @@ def _ip(text: str) -> IPv4Address | IPv6Address | None:
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+# -- The names in a client's certificate, by which it is known ---------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def names_in_pem(pem: bytes) -> tuple[str, ...]:
+    """The common name and the DNS and URI names of a certificate."""
+    return _names_in(x509.load_pem_x509_certificate(pem))
+
+
+@lru_cache(maxsize=256)
+def names_in_der(der: bytes) -> tuple[str, ...]:
+    """The same of a certificate in binary form."""
+    return _names_in(x509.load_der_x509_certificate(der))
+
+
+def _names_in(certificate: x509.Certificate) -> tuple[str, ...]:
+    # From the certificate itself: lists of names that libraries make may cut each at a NUL, so that "good\0.evil" would
+    # be "good".
+    names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    try:
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        pass
+    else:
+        names += alternatives.get_values_for_type(x509.DNSName)
+        names += alternatives.get_values_for_type(x509.UniformResourceIdentifier)
+    return tuple(dict.fromkeys(name for name in names if name and name.isprintable()))

@@ -6,8 +6,7 @@ import click
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import print_result
-from cloudgraft.cli.views.output_option import output_option
+from cloudgraft.cli.views.admin import output_option, print_result
 
 __all__ = ["command"]
 

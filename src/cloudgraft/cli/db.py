@@ -14,8 +14,7 @@ from typing import IO, Any, Final, TypeVar
 import click
 
 from cloudgraft.app.journals import database_at, database_from
-from cloudgraft.cli.views.admin import console, table
-from cloudgraft.cli.views.output_option import output_option
+from cloudgraft.cli.views.admin import console, output_option, table
 from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
 from cloudgraft.sdk.files import exists

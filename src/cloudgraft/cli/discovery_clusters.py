@@ -14,8 +14,7 @@ import click
 from pydantic import ValidationError
 
 from cloudgraft.cli.discovery_remote import Remote, options
-from cloudgraft.cli.views.admin import ago, console, print_json, table
-from cloudgraft.cli.views.output_option import output_option
+from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
 from cloudgraft.config.document import read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.problems import ConfigError, Problem

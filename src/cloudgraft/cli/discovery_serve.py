@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from cloudgraft.app import logs
 from cloudgraft.app.journals import postgres_address
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.watched_file import signature, watching
+from cloudgraft.app.reload import signature, watching
 from cloudgraft.cli.discovery_agent import connected
 from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
 from cloudgraft.discovery.api.app import discovery_app

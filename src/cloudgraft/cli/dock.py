@@ -14,13 +14,12 @@ from prometheus_client import CollectorRegistry
 from cloudgraft.app import logs
 from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
+from cloudgraft.app.reload import signature
 from cloudgraft.app.standalone_dock import DockAlone
-from cloudgraft.app.watched_file import signature
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.dock_connect import command as connect_command
-from cloudgraft.cli.views.admin import ago, console, print_json, table
-from cloudgraft.cli.views.output_option import output_option
+from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.net.metrics import ListenerMetrics

@@ -9,9 +9,8 @@ import click
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import ago, console, print_json, table
+from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
 from cloudgraft.cli.views.call import clean
-from cloudgraft.cli.views.output_option import output_option
 
 __all__ = ["command"]
 

@@ -14,8 +14,7 @@ import click
 from cloudgraft.app import logs
 from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import Reloader
-from cloudgraft.app.watched_file import signature
+from cloudgraft.app.reload import Reloader, signature
 from cloudgraft.app.wiring import Assembly, assemble
 from cloudgraft.cli.serve import Beside
 from cloudgraft.config import Config, ConfigError, NodeManager, load

@@ -7,9 +7,8 @@ import click
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.pause import subject
-from cloudgraft.cli.views.admin import print_json
+from cloudgraft.cli.views.admin import output_option, print_json
 from cloudgraft.cli.views.call import clean
-from cloudgraft.cli.views.output_option import output_option
 
 __all__ = ["command"]
 

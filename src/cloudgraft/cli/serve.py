@@ -13,13 +13,11 @@ import click
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.app import logs
-from cloudgraft.app.dock_changes import Looks
-from cloudgraft.app.dock_wiring import DockLink
+from cloudgraft.app.dock_wiring import DockLink, Looks
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import Reloader
+from cloudgraft.app.reload import Reloader, signature
 from cloudgraft.app.standalone_dock import DockAlone
-from cloudgraft.app.watched_file import signature
 from cloudgraft.app.wiring import admin_place, assemble, make_webhook, serve_options
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine

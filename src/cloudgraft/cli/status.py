@@ -14,8 +14,7 @@ from rich.text import Text
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import console, print_json, text
-from cloudgraft.cli.views.output_option import output_option
+from cloudgraft.cli.views.admin import console, output_option, print_json, text
 from cloudgraft.cli.views.status import view
 from cloudgraft.sdk.errors import CloudgraftError
 

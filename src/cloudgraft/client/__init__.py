@@ -8,13 +8,12 @@
 
 from cloudgraft.client.address import Address
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.client.cloud_provider import CloudProvider, PricingModel
+from cloudgraft.client.cloud_provider import CloudProvider, PricingModel, ResourceLimiter
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import NotImplementedByProtocolError, error_from_rpc
 from cloudgraft.client.gpu import GpuConfig
 from cloudgraft.client.node_group import NodeGroup
 from cloudgraft.client.remote import RemoteProvider
-from cloudgraft.client.resource_limiter import ResourceLimiter
 from cloudgraft.client.sync import SyncCloudProvider, SyncNodeGroup, SyncPricingModel
 
 __all__ = [

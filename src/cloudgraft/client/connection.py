@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -16,15 +17,41 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
+from cloudgraft.certs.pem import Stamp, load_authority, load_tls, stamp
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.errors import error_from_rpc, status_of
-from cloudgraft.client.tls import channel_credentials, credentials_stamp
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, StatusCode
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.rpc import Rpc
 
-__all__ = ["MAX_ANSWER_BYTES", "Connection"]
+__all__ = ["MAX_ANSWER_BYTES", "Connection", "channel_credentials", "credentials_stamp"]
+
+
+# -- The files of an mTLS connection, read and checked before anything is dialled --------------------------------------
+# gRPC's own library takes any bytes and fails later, in a handshake, with a message that names no file. The autoscaler
+# reads and checks them at its start, and so does this.
+
+
+def channel_credentials(config: CloudConfig) -> grpc.ChannelCredentials | None:
+    """The credentials from the files of a config; None for plain text.
+
+    Raises an error that names the file when one cannot be read or parsed, or when key and certificate do not belong
+    together.
+    """
+    if not config.is_encrypted:
+        return None
+    ca = Path(config.cacert) if config.cacert else None
+    if config.cert:
+        loaded = load_tls(Path(config.cert), Path(config.key), ca)
+        return grpc.ssl_channel_credentials(loaded.ca, private_key=loaded.key, certificate_chain=loaded.cert)
+    return grpc.ssl_channel_credentials(load_authority(ca) if ca else None)
+
+
+def credentials_stamp(config: CloudConfig) -> Stamp | None:
+    """Something that changes when a file of the connection is replaced."""
+    return stamp(*(Path(path) for path in (config.cert, config.key, config.cacert) if path))
+
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024  # what the Go client takes
 # For these calls code 12 is an answer and not a failure (R8), so it is not logged as one.

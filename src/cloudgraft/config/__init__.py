@@ -1,10 +1,10 @@
 """The configuration file: one YAML file, checked as a whole, with every problem told at once."""
 
 from cloudgraft.config.checks import missing_prices
+from cloudgraft.config.fields import MoneyPerDay, Price
 from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.load import load, parse, with_groups
 from cloudgraft.config.model import Config, Where
-from cloudgraft.config.money import MoneyPerDay, Price
 from cloudgraft.config.options import checked_section, machine_settings, parse_options, refusals
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.sections.clouds import CallBackoff, CloudConfig, CloudEngine, EntryPointCloud, PluginCloud

@@ -13,7 +13,7 @@ from cloudgraft.config.document import Document
 from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.model import Config
 from cloudgraft.config.problems import KeyPath, Problem, printable
-from cloudgraft.config.sections.dock_checks import dock_checks
+from cloudgraft.config.sections.dock import dock_checks
 from cloudgraft.config.sections.groups import LONGEST_ID, fan_out
 from cloudgraft.config.sections.node_manager import node_manager_checks
 

@@ -15,7 +15,7 @@ from cloudgraft.config.explain import explain
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.model import Config
 from cloudgraft.config.problems import ConfigError, Problem
-from cloudgraft.config.secrecy import hide_secrets
+from cloudgraft.config.section import hide_secrets
 
 __all__ = ["installed_driver_types", "installed_provider_types", "load", "parse", "with_groups"]
 

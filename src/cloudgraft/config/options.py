@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
-from cloudgraft.config.explain import explain, unknown_key
+from cloudgraft.config.explain import explain, item_type, keys_of, unknown_key, unwrap
 from cloudgraft.config.model import Where
 from cloudgraft.config.problems import ConfigError, KeyPath, Problem
-from cloudgraft.config.schema import item_type, keys_of, unwrap
-from cloudgraft.config.secrecy import hide_secrets
+from cloudgraft.config.section import hide_secrets
 from cloudgraft.config.sections.groups import Group
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cloudgraft.config.fields import Kind
+from cloudgraft.config.fields import Kind, MoneyPerDay, Price
 from cloudgraft.config.kubernetes import TaintEntry
 from cloudgraft.config.model import Config
-from cloudgraft.config.money import MoneyPerDay, Price
 from cloudgraft.config.programs.discovery import (
     DiscoveryClientEntry,
     DiscoveryConfig,

@@ -1,11 +1,13 @@
-"""What all sections of the configuration file have in common."""
+"""The base of all sections, and how secrets that stand in a file are hidden."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-__all__ = ["Section"]
+from cloudgraft.sdk.secrecy import hide, secret_values
+
+__all__ = ["Section", "hide_secrets"]
 
 
 class Section(BaseModel):
@@ -17,3 +19,12 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+
+
+# -- secrecy -----------------------------------------------------------------------------------------------------------
+# Secrets that a file holds although they should be in one of their own: at least they are shown nowhere.
+
+
+def hide_secrets(options: object) -> None:
+    """Hides whatever is below a key that says that it is secret, in the options of somebody else's code."""
+    hide(*secret_values(options))

@@ -19,7 +19,7 @@ from cloudgraft.demo.times import HOUR, MINUTE, date_time, seconds_at
 from cloudgraft.demo.workload import GPU_POOL
 from cloudgraft.demo.world import Books, Wreck
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.machines.identity import TAG_GROUP
@@ -107,8 +107,8 @@ class EngineWorld:
             partial(SimulatedDriver.of, self._cloud, sleep=self._miss_the_answer),
         )
         clouds = {_CLOUD: CloudDeclaration(settings=settings, make=make)}
-        blueprint = Blueprint(cluster="demo", clouds=clouds, groups=GROUPS)
-        self._engine = Engine(blueprint, SqlJournal.sqlite(journal), clock=_Clock(self), is_stepped=True)
+        desired_state = DesiredState(cluster="demo", clouds=clouds, groups=GROUPS)
+        self._engine = Engine(desired_state, SqlJournal.sqlite(journal), clock=_Clock(self), is_stepped=True)
         self._provider = self._provider_type(self._engine)
 
     @property

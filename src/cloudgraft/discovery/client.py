@@ -41,7 +41,7 @@ from cloudgraft.discovery.model import (
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InvalidArgumentError, NotFoundError
 from cloudgraft.web.client import Answer, ClientTls, WebClient
-from cloudgraft.web.etags import etag_of, revision_of
+from cloudgraft.web.pages import etag_of, revision_of
 
 __all__ = ["DiscoveryClient"]
 

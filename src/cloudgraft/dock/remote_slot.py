@@ -18,8 +18,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.client import Address, CloudConfig, error_from_rpc
+from cloudgraft.client.connection import channel_credentials, credentials_stamp
 from cloudgraft.client.errors import ERROR_KEY
-from cloudgraft.client.tls import channel_credentials, credentials_stamp
 from cloudgraft.dock.protocol.conversion_v1 import converted
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.dock.slot import Berth

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Final
 
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.groups.served import Groups
+from cloudgraft.engine.groups.resolution import Groups
 from cloudgraft.engine.groups.specs import GroupSpec
-from cloudgraft.sdk.ready_replies import Question, ReadyReplies
+from cloudgraft.sdk.provider import Question, ReadyReplies
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.store.records import MachineRecord
 

@@ -1,31 +1,69 @@
-"""What all workers share."""
+"""What all workers of an engine share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from cloudgraft.engine.clock import Clock
-from cloudgraft.engine.delete_guard import REMOVAL, DeleteGuard
+from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.specs import EngineSettings
-from cloudgraft.engine.guards import HOUR, Book
+from cloudgraft.engine.guards import HOUR, REMOVAL, DeleteGuard, GuardUsage
 from cloudgraft.engine.machines.identity import Identity
-from cloudgraft.engine.nodes.cluster import UserData
-from cloudgraft.engine.nodes.tracking import Nodes
-from cloudgraft.engine.recent_losses import LOSS, Losses
+from cloudgraft.engine.nodes.tracking import Nodes, UserData
 from cloudgraft.engine.writer import Writer
 from cloudgraft.store.journal import EventQuery, Journal
+from cloudgraft.store.records import Event, MachineRecord
 
-__all__ = ["Surroundings"]
+__all__ = ["LOSS", "EngineContext", "Losses"]
+
+
+# -- Which machines lists have missed lately, and since when -----------------------------------------------------------
+# A machine that is taken for gone because lists miss it, and for no other reason, is an event of kind `loss`, written
+# with its new state. A restart goes on from these events: losses of a few machines at a time add up as if there had
+# been none.
+
+
+LOSS: Final = "loss"  # the kind of the events that count
+
+
+class Losses:
+    """By cloud and name: when lists began to miss a machine. It outlives a worker whose cloud has a new driver."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, Mapping[str, float]] = {}
+
+    def load(self, events: Iterable[Event], now: float) -> None:
+        """Takes what the journal has, in place of what was known before."""
+        found: dict[str, dict[str, float]] = {}
+        for event in events:
+            since = event.data.get("since")
+            at = since if isinstance(since, int | float) else event.at
+            found.setdefault(event.cloud, {})[event.machine] = min(at, now)
+        self._since = dict(found)
+
+    def of(self, cloud: str) -> Mapping[str, float]:
+        """Those of one cloud."""
+        return self._since.get(cloud, {})
+
+    def put(self, cloud: str, since: Mapping[str, float]) -> None:
+        """Replaces those of one cloud."""
+        self._since[cloud] = since
+
+    def told(self, record: MachineRecord, now: float) -> Event:
+        """The event for a machine that is taken for gone."""
+        why = "lists miss it, and nothing else tells that it is gone; it counts for engine.massAbsence"
+        return about(record, now, why, kind=LOSS, since=self.of(record.cloud)[record.name])
+
 
 _RECALLED: Final = 100_000  # events of a kind
 _LONGEST_HOLD: Final = 86_400.0  # seconds; losses count for as long as engine.massAbsence.hold says
 
 
 @dataclass(slots=True, kw_only=True)
-class Surroundings:
+class EngineContext:
     """The engine, as a worker sees it. Settings, guards, the cluster and user data change with the configuration."""
 
     fleet: Fleet
@@ -33,7 +71,7 @@ class Surroundings:
     clock: Clock
     identity: Identity
     settings: EngineSettings
-    book: Book
+    guard_usage: GuardUsage
     may_act: Callable[[], bool]  # False as soon as another process leads
     is_configured: Callable[[str], bool]  # whether there is a cloud of this name
     is_placed: Callable[[str], bool]  # whether a cloud's groups are known: its machines have no place to go before

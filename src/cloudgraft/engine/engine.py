@@ -14,28 +14,25 @@ from typing import Final
 
 from cloudgraft.engine.change_publisher import ChangePublisher
 from cloudgraft.engine.clock import Clock, SystemClock, wall_time
-from cloudgraft.engine.context import Surroundings
-from cloudgraft.engine.delete_guard import DeleteGuard
+from cloudgraft.engine.context import EngineContext, Losses
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.groups.desired import Blueprint, Composer, Joining
-from cloudgraft.engine.groups.served import Groups
+from cloudgraft.engine.groups.desired import Composer, DesiredState, Joining
+from cloudgraft.engine.groups.resolution import Groups
 from cloudgraft.engine.groups.specs import EngineSettings
-from cloudgraft.engine.guards import Book, GuardUse, tally
+from cloudgraft.engine.guards import DeleteGuard, GuardUsage, GuardUse, tally
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.engine.machines.states import was_released
-from cloudgraft.engine.maintenance import Housekeeper
-from cloudgraft.engine.nodes.cluster import Cluster, UserData
-from cloudgraft.engine.nodes.tracking import Nodes
-from cloudgraft.engine.recent_losses import Losses
+from cloudgraft.engine.maintenance import Maintenance
+from cloudgraft.engine.nodes.tracking import Cluster, Nodes, UserData
 from cloudgraft.engine.reconcile.worker import Worker
-from cloudgraft.engine.startup_gate import Opening
-from cloudgraft.engine.worker_pool import Workforce
+from cloudgraft.engine.startup_gate import StartupGate
+from cloudgraft.engine.worker_pool import WorkerPool
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
-from cloudgraft.sdk.ready_replies import ReadyReplies
+from cloudgraft.sdk.provider import ReadyReplies
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
@@ -55,7 +52,7 @@ class Engine:
 
     def __init__(  # noqa: PLR0913 - all but two have defaults
         self,
-        blueprint: Blueprint,
+        desired_state: DesiredState,
         journal: Journal,
         *,
         clock: Clock | None = None,
@@ -81,33 +78,35 @@ class Engine:
         )
         self._replies: list[ReadyReplies] = []
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
-        self.groups = Groups(self.fleet, self.writer, self.clock, blueprint)
-        self._around = Surroundings(
+        self.groups = Groups(self.fleet, self.writer, self.clock, desired_state)
+        self._context = EngineContext(
             fleet=self.fleet,
             writer=self.writer,
             clock=self.clock,
-            identity=Identity(blueprint.cluster, ""),
-            settings=blueprint.settings,
-            book=Book(blueprint.settings.guards, {}),
+            identity=Identity(desired_state.cluster, ""),
+            settings=desired_state.settings,
+            guard_usage=GuardUsage(desired_state.settings.guards, {}),
             may_act=self._leadership.is_leader,
-            is_configured=lambda cloud: cloud in self._blueprint.clouds,
+            is_configured=lambda cloud: cloud in self._desired_state.clouds,
             is_placed=self.groups.is_placed,
             nodes=Nodes(),
             deletions=DeleteGuard(),
             losses=Losses(),
             observes_only=self.observes_only,
         )
-        self._workforce = Workforce(self._around, is_stepped=is_stepped)
-        self._housekeeper = Housekeeper(journal, self.writer, self._around)
+        self._worker_pool = WorkerPool(self._context, is_stepped=is_stepped)
+        self._maintenance = Maintenance(journal, self.writer, self._context)
         self._join(Joining(cluster=cluster, user_data=user_data))
-        self._blueprint = blueprint
-        self._pending: Blueprint | None = None
+        self._desired_state = desired_state
+        self._pending: DesiredState | None = None
         self._pending_joining: Joining | None = None
         self._is_stepped = is_stepped
         self._is_replica = lease is not None
         self._waiting_for = ""  # why the journal is not open yet
         self._is_serving = False
-        self._opening = Opening(self.fleet, self._workforce.workers.keys(), self.refresh, self._why_not_listed)
+        self._startup_gate = StartupGate(
+            self.fleet, self._worker_pool.workers.keys(), self.refresh, self._why_not_listed
+        )
         self.on_fenced = on_fenced
         self.composer: Composer | None = None  # without one, groups that operators declared are not served
         self._had_declared = False  # the configuration may be one with groups of operators
@@ -120,27 +119,27 @@ class Engine:
     @property
     def settings(self) -> EngineSettings:
         """What holds for all clouds and groups."""
-        return self._blueprint.settings
+        return self._desired_state.settings
 
     @property
     def identity(self) -> Identity:
         """The cluster that is served."""
-        return self._around.identity
+        return self._context.identity
 
     @property
     def workers(self) -> dict[str, Worker]:
         """Who looks after which cloud."""
-        return self._workforce.workers
+        return self._worker_pool.workers
 
     @property
     def nodes(self) -> Nodes:
         """What is known of the cluster."""
-        return self._around.nodes
+        return self._context.nodes
 
     @property
-    def book(self) -> Book:
+    def guard_usage(self) -> GuardUsage:
         """What counts against the guards."""
-        return self._around.book
+        return self._context.guard_usage
 
     @property
     def database_clock(self) -> DatabaseClock:
@@ -155,12 +154,12 @@ class Engine:
     def check_open(self) -> None:
         """Raises UnavailableError when the autoscaler may not be answered: asked before every call of its."""
         self.check_leader()
-        if not self._opening.is_over:
-            raise UnavailableError(self._opening.trouble())
+        if not self._startup_gate.is_over:
+            raise UnavailableError(self._startup_gate.trouble())
 
     def answers_until(self) -> float:
         """Until when the autoscaler may be answered without asking again, by CLOCK_BOOTTIME; 0 for not now."""
-        is_open = self._leadership.is_leader() and self._is_serving and self._opening.is_over
+        is_open = self._leadership.is_leader() and self._is_serving and self._startup_gate.is_over
         return self._leadership.deadline if is_open else 0.0
 
     def keep_ready(self, replies: ReadyReplies) -> None:
@@ -174,7 +173,7 @@ class Engine:
 
     def opening_trouble(self) -> str:
         """Why calls are refused for clouds that the journal never took in; empty when they are not."""
-        return self._opening.trouble()
+        return self._startup_gate.trouble()
 
     def _why_not_leading(self) -> str:
         return self._waiting_for or self._leadership.trouble() or "the journal is being read"
@@ -185,20 +184,20 @@ class Engine:
             return self._why_not_leading()
         if self.writer.trouble:
             return f"the journal cannot be written: {self.writer.trouble}"
-        if not self._opening.is_over:
-            return self._opening.trouble()
+        if not self._startup_gate.is_over:
+            return self._startup_gate.trouble()
         if self.fleet.adopted_clouds:
             return ""  # a cloud that is blocked is no reason not to serve the others
         return next((w.observer.blocked for w in list(self.workers.values()) if w.observer.blocked), "")
 
     def observes_only(self, cloud: str) -> bool:
         """Whether nothing may be changed in a cloud."""
-        declared = self._blueprint.clouds.get(cloud)
+        declared = self._desired_state.clouds.get(cloud)
         return declared is not None and declared.settings.observe_only
 
     def guard_use(self) -> list[GuardUse]:
         """What is used of every guard that is set."""
-        return [*self.book.use(), *self._around.deletions.use(self.clock.now())]
+        return [*self.guard_usage.use(), *self._context.deletions.use(self.clock.now())]
 
     @property
     def is_config_pending(self) -> bool:
@@ -266,7 +265,7 @@ class Engine:
 
     async def close(self) -> None:
         """Lets calls under way end for a moment, and closes the journal."""
-        self._workforce.last_calls = _LAST_CALLS
+        self._worker_pool.last_calls = _LAST_CALLS
         journal = self._tasks.pop(_JOURNAL, None)
         if journal is not None:
             await _cancelled(journal)
@@ -275,23 +274,23 @@ class Engine:
 
     async def turn(self) -> None:
         """One pass of every worker, by hand."""
-        await self._workforce.turn()
-        await self._opening.look()
+        await self._worker_pool.turn()
+        await self._startup_gate.look()
 
-    def reconfigure(self, blueprint: Blueprint, joining: Joining | None = None) -> None:
+    def reconfigure(self, desired_state: DesiredState, joining: Joining | None = None) -> None:
         """A new configuration; it is applied at the next Refresh (R4). Without ``joining``, that stays as it is.
 
         What it replaces is still used until then; :attr:`joining` tells what is in use.
         """
-        self._pending, self._pending_joining = blueprint, joining or self._pending_joining
+        self._pending, self._pending_joining = desired_state, joining or self._pending_joining
 
     @property
     def joining(self) -> Joining:
         """The cluster and the user data that are in use."""
-        return Joining(cluster=self.nodes.cluster, user_data=self._around.user_data)
+        return Joining(cluster=self.nodes.cluster, user_data=self._context.user_data)
 
     def _join(self, joining: Joining) -> None:
-        self._around.user_data = joining.user_data
+        self._context.user_data = joining.user_data
         if joining.cluster is not self.nodes.cluster:
             self.nodes.exchange(joining.cluster)
             if joining.cluster is not None:
@@ -311,7 +310,7 @@ class Engine:
     async def _apply(self) -> None:
         """Brings groups and clouds in step with the configuration, and shows the autoscaler what came of it."""
         catalogs = {name: w.catalog.known for name, w in self.workers.items() if w.catalog.known is not None}
-        await self.groups.apply(self._blueprint, catalogs)
+        await self.groups.apply(self._desired_state, catalogs)
         for name, worker in list(self.workers.items()):
             if name not in self.fleet.adopted_clouds:
                 await worker.observer.take_in()
@@ -333,15 +332,15 @@ class Engine:
         contents = await self.journal.load()
         if isinstance(self.clock, SystemClock):  # tests and the demo have a time of their own
             self.clock.go_on(contents.latest_at, contents.progress)
-        self._around.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
+        self._context.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
-        await self._around.recall(self.journal)
+        await self._context.recall(self.journal)
         self._had_declared |= bool(contents.declared)
         if self._had_declared and self.composer is not None:  # also when another leader removed the last of them
             async with self.composer.turn:
                 self.reconfigure(*await self.composer.compose(contents.declared))
         # What the last leader has applied, this one has only read so far: groups must not come and go with the lead.
-        await self._exchange(self._pending or self._blueprint)
+        await self._exchange(self._pending or self._desired_state)
         self._pending = None
         await self._first_look()
         await self._apply()
@@ -349,18 +348,18 @@ class Engine:
             message = f"this process leads now (epoch {epoch})"
             await self.writer.write(lambda: Change(events=(happened("leader", self.clock.now(), message),)))
         time = self.clock.now if self._is_stepped else asyncio.get_running_loop().time
-        self._opening.begin(self.settings.first_list_timeout, time, is_stepped=self._is_stepped)
+        self._startup_gate.begin(self.settings.first_list_timeout, time, is_stepped=self._is_stepped)
         self._is_serving = True
         if not self._is_stepped:
-            self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._housekeeper.run(), name="housekeeping")
+            self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._maintenance.run(), name="housekeeping")
 
     async def _follow(self, _reason: str) -> None:
         """Ends everything that only a leader may do."""
         self._is_serving = False
-        ending = self._workforce.dismiss()
+        ending = self._worker_pool.dismiss()
         if self.on_fenced is not None:
             await self.on_fenced()  # before anything that may hang: the autoscaler is to find the new leader
-        await self._opening.stop()
+        await self._startup_gate.stop()
         housekeeping = self._tasks.pop(_HOUSEKEEPING, None)
         if housekeeping is not None:
             await _cancelled(housekeeping)
@@ -376,31 +375,31 @@ class Engine:
 
     async def _first_look(self) -> None:
         """Waits, not for long, for clouds that the journal never took in: most are listed in a moment."""
-        await self._workforce.first_look(set(self.workers) - self.fleet.adopted_clouds)
+        await self._worker_pool.first_look(set(self.workers) - self.fleet.adopted_clouds)
 
     # -- clouds ------------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, blueprint: Blueprint) -> None:
+    async def _exchange(self, desired_state: DesiredState) -> None:
         """Takes a configuration in: what machines join, guards, settings, and one worker for each cloud."""
-        old, self._blueprint = self._blueprint, blueprint
+        old, self._desired_state = self._desired_state, desired_state
         if self._pending_joining is not None:
             self._join(self._pending_joining)
             self._pending_joining = None
-        limits = {name: cloud.settings.guards for name, cloud in blueprint.clouds.items()}
-        tallies = {name: self.book.tallies[name] for name in limits if name in self.book.tallies}
+        limits = {name: cloud.settings.guards for name, cloud in desired_state.clouds.items()}
+        tallies = {name: self.guard_usage.tallies[name] for name in limits if name in self.guard_usage.tallies}
         for name, machines in self.fleet.active.items():  # those of clouds that were removed still cost
             if name not in limits:
                 tallies[name] = tally(machines.values(), (), self.clock.now(), wall=wall_time(self.clock))
-        self._around.book = Book(blueprint.settings.guards, limits, tallies)
-        self._around.settings = blueprint.settings
-        self._around.deletions.configure(blueprint.settings.guards, limits)
-        await self._workforce.exchange(old.clouds, blueprint.clouds)
+        self._context.guard_usage = GuardUsage(desired_state.settings.guards, limits, tallies)
+        self._context.settings = desired_state.settings
+        self._context.deletions.configure(desired_state.settings.guards, limits)
+        await self._worker_pool.exchange(old.clouds, desired_state.clouds)
 
     # -- housekeeping ------------------------------------------------------------------------------------------------
 
     async def clean(self) -> None:
         """Forgets what is older than it has to be kept."""
-        await self._housekeeper.clean()
+        await self._maintenance.clean()
 
 
 async def _cancelled(task: asyncio.Task[object]) -> None:

@@ -4,7 +4,7 @@ A leader renews its lease every third of its length. It counts itself out some t
 its own and from the moment *before* it asked for the last renewal: so at no time do two processes take themselves for
 the leader, whatever hangs in between. :meth:`Leadership.is_leader` is that check. It asks nobody, so a process that was
 stopped or suspended and wakes up after hours gets the right answer at the first call. The other half of the proof, how
-long the others wait, is in :mod:`cloudgraft.store.lease.watch`.
+long the others wait, is in :mod:`cloudgraft.store.lease.row`.
 
     follower ──acquired──▶ elected ──on_elected──▶ leading ──▶ fenced ──on_fenced──▶ follower
                               └── lost, late, failed, stepped back, stopping ──▲
@@ -20,11 +20,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from cloudgraft.engine.timer import Patience, SystemTimer, Timer
+from cloudgraft.engine.clock import Patience, SystemTimer, Timer
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import FencedError
-from cloudgraft.store.lease.watch import USABLE
+from cloudgraft.store.lease.row import USABLE
 
 __all__ = ["Holder", "Leadership", "LeaseLike", "SoleLease"]
 

@@ -8,7 +8,7 @@ import math
 from typing import Final
 
 from cloudgraft.engine.clock import SystemClock
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.writer import Writer
@@ -16,7 +16,7 @@ from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.journal import Journal
 from cloudgraft.store.records import Change
 
-__all__ = ["Housekeeper"]
+__all__ = ["Maintenance"]
 
 log = logging.getLogger("cloudgraft.engine")
 
@@ -25,13 +25,13 @@ _CLEAN_EVERY: Final = 60.0
 _JUMP: Final = 60.0  # seconds by which the wall clock must be off to be reported
 
 
-class Housekeeper:
+class Maintenance:
     """Looks after the journal."""
 
-    def __init__(self, journal: Journal, writer: Writer, around: Surroundings) -> None:
+    def __init__(self, journal: Journal, writer: Writer, context: EngineContext) -> None:
         self._journal = journal
         self._writer = writer
-        self._around = around
+        self._context = context
         self._is_clock_off = False
 
     async def run(self) -> None:
@@ -42,8 +42,8 @@ class Housekeeper:
             try:
                 await self._writer.probe()
                 await self._watch_clock()
-                if self._around.clock.now() - cleaned >= _CLEAN_EVERY:
-                    cleaned = self._around.clock.now()
+                if self._context.clock.now() - cleaned >= _CLEAN_EVERY:
+                    cleaned = self._context.clock.now()
                     await self.clean()
             except CloudgraftError as error:
                 log.debug("housekeeping waits for the journal", extra={"error": error.message})
@@ -52,7 +52,7 @@ class Housekeeper:
 
     async def _watch_clock(self) -> None:
         """Reports a wall clock that was set: the engine's own follows it slowly."""
-        clock = self._around.clock
+        clock = self._context.clock
         if not isinstance(clock, SystemClock):
             return
         was_off, self._is_clock_off = self._is_clock_off, abs(clock.offset) > _JUMP
@@ -67,12 +67,12 @@ class Housekeeper:
 
     async def clean(self) -> None:
         """Forgets what is older than it has to be kept, and writes down how far the clock has come."""
-        clock = self._around.clock
+        clock = self._context.clock
         if isinstance(clock, SystemClock):
             await self._writer.write(lambda: Change(progress=clock.progress()))
-        now, settings = self._around.clock.now(), self._around.settings
+        now, settings = self._context.clock.now(), self._context.settings
         kept = max(HOUR, settings.keep_events.total_seconds())  # guards count events of the last hour
         gone, events = now - settings.keep_gone.total_seconds(), now - kept
         while await self._journal.purge(gone_before=gone, events_before=events):
             pass
-        self._around.fleet.forget(gone)
+        self._context.fleet.forget(gone)

@@ -16,8 +16,7 @@ from cloudgraft.engine.new_records import wanted
 from cloudgraft.engine.reconcile.observe_only import ObserveOnlyError, Orders
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
-from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.ready_replies import Question, ReadyReplies
+from cloudgraft.sdk.provider import Provider, Question, ReadyReplies
 from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
@@ -175,7 +174,9 @@ class EngineProvider(Provider):
         pause = engine.fleet.pause_of(spec.id, spec.cloud)
         if pause is not None:
             return failure("paused", f"{pause.scope.value} {pause.name} is paused: {pause.reason or 'no reason given'}")
-        return engine.refusal(spec.cloud) or engine.book.ask(spec.cloud, spec.price.amount if spec.price else None)
+        return engine.refusal(spec.cloud) or engine.guard_usage.ask(
+            spec.cloud, spec.price.amount if spec.price else None
+        )
 
     def plan_delete(self, group_id: str, nodes: Sequence[NodeRef]) -> Change:
         """Machines that are not wanted any more."""

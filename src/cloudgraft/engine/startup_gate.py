@@ -16,14 +16,14 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["Opening"]
+__all__ = ["StartupGate"]
 
 log = logging.getLogger("cloudgraft.engine")
 
 _LOOK: Final = 0.5  # seconds between two looks whether the clouds were listed
 
 
-class Opening:
+class StartupGate:
     """The wait of one start, or of one new leader. A cloud that a reload adds is never waited for."""
 
     def __init__(

@@ -1,28 +1,68 @@
-"""The workers, one for each cloud that is configured: who is employed, who is leaving, and how the two change."""
+"""The workers, one for each configured cloud: starts, replaces and stops them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.groups.desired import CloudDeclaration
-from cloudgraft.engine.reconcile.broken_driver import made
 from cloudgraft.engine.reconcile.worker import Worker
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
+from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 
-__all__ = ["Workforce"]
+__all__ = ["NoDriver", "WorkerPool", "made"]
+
+
+# -- What stands in for a driver that cannot be made, so that its cloud is down and all others are not -----------------
+
+
+log = logging.getLogger("cloudgraft.engine")
+
+
+class NoDriver(Driver):
+    """Refuses everything, and says why."""
+
+    traits = DriverTraits(complete_list=False)
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """Not possible."""
+        raise PreconditionError(self._why)
+
+    async def delete(self, machine: Machine) -> None:
+        """Not possible."""
+        raise PreconditionError(self._why)
+
+    async def list(self) -> Sequence[Machine]:
+        """Not possible."""
+        raise PreconditionError(self._why)
+
+
+def made(name: str, declared: CloudDeclaration) -> Driver:
+    """The cloud's driver; one that cannot be made is this cloud's trouble, and nobody else's (law 6)."""
+    try:
+        return declared.make()
+    except Exception as error:
+        log.exception("a driver cannot be made", extra={"cloud": name})
+        known = error.message if isinstance(error, CloudgraftError) else f"{type(error).__name__}, see the log"
+        return NoDriver(f"its driver cannot be made ({known}); correct that, and change the cloud or restart")
+
 
 _FIRST_LOOK: Final = 10.0  # seconds that a start waits for clouds whose groups cannot be served without them
 
 
-class Workforce:
+class WorkerPool:
     """Employs workers and lets them go. With ``is_stepped`` none works by itself."""
 
-    def __init__(self, around: Surroundings, *, is_stepped: bool) -> None:
+    def __init__(self, context: EngineContext, *, is_stepped: bool) -> None:
         self.workers: dict[str, Worker] = {}
         self.last_calls = 0.0  # seconds that calls under way get when a worker is let go
-        self._around = around
+        self._context = context
         self._is_stepped = is_stepped
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -43,7 +83,7 @@ class Workforce:
                 self.workers[name].configure(declared.settings)
         for name, declared in new.items():
             if name not in self.workers:
-                self._employ(name, Worker(made(name, declared), declared.settings, self._around), former.get(name))
+                self._employ(name, Worker(made(name, declared), declared.settings, self._context), former.get(name))
         if former and self._is_stepped:
             await asyncio.wait(former.values())
         for worker in list(self.workers.values()):  # a guard that is new knows nothing yet
@@ -68,14 +108,14 @@ class Workforce:
 
     def _employ(self, name: str, worker: Worker, former: asyncio.Task[None] | None) -> None:
         self.workers[name] = worker
-        self._around.fleet.listen(name, worker.on_change)
+        self._context.fleet.listen(name, worker.on_change)
         if not self._is_stepped:
             self._tasks[name] = asyncio.create_task(_run(worker, former), name=f"cloud {name}")
 
     def _retire(self, name: str) -> asyncio.Task[None]:
         """Ends a worker. No RPC waits for it: its driver may hang (law 1)."""
         worker = self.workers.pop(name)
-        self._around.fleet.unlisten(name)
+        self._context.fleet.unlisten(name)
         ending = asyncio.create_task(self._end(worker, self._tasks.pop(name, None)))
         self._leaving.add(ending)
         ending.add_done_callback(self._leaving.discard)
@@ -86,7 +126,7 @@ class Workforce:
             task.cancel()
             await asyncio.wait({task})
         if worker.name not in self.workers:  # nobody looks after its machines here, so nobody may touch their nodes
-            self._around.nodes.drop(worker.name)
+            self._context.nodes.drop(worker.name)
         await worker.close(self.last_calls)
 
 

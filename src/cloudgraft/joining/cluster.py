@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cloudgraft.joining.chores import Chore, ClusterSettings, RemoveNode, TendNode, chores
 from cloudgraft.joining.claims import Claim, JoinedNode, Stage
 from cloudgraft.joining.keeper import Keeper
-from cloudgraft.joining.match import Matches, Problem, ProblemKind, matched
-from cloudgraft.joining.rivals import Rivals, rivals
+from cloudgraft.joining.match import Matches, Problem, ProblemKind, Rivals, matched, rivals
 from cloudgraft.kube.objects import NODES, Node
 from cloudgraft.kube.watched import Watched
 

@@ -1,15 +1,17 @@
-"""The environment in which templates of user data run: sandboxed, strict, and bounded in time and size.
-
-A template is written by whoever may configure cloudgraft, so it is no enemy; but a slip in it must not take the whole
-process down. Every turn of a loop and every call is counted, and no text can grow without limit.
-"""
+"""Runs templates of user data: sandboxed, strict, bounded in time and size, with filters that quote and convert."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from jinja2 import StrictUndefined, Undefined, nodes
 from jinja2.filters import FILTERS as JINJA_FILTERS
@@ -18,10 +20,168 @@ from jinja2.sandbox import SandboxedEnvironment
 from jinja2.tests import TESTS
 from jinja2.visitor import NodeTransformer
 
-from cloudgraft.joining.filters import FILTERS, LONGEST
+from cloudgraft.joining.tokens import bundle_hash
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["MOST_STEPS", "Sandbox", "steps_counted"]
+__all__ = ["FILTERS", "LONGEST", "MOST_STEPS", "Sandbox", "steps_counted"]
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+# What templates of user data can do to values: quote them for where they are put, and bring them into forms.
+#
+# Every filter takes whatever it is given without growing it beyond a bound.
+
+
+LONGEST: Final = 1 << 20  # characters of any text in a template, and of its outcome
+
+# Labels in Kubernetes' own domains that a kubelet may give its node; all others there it must not (NodeRestriction).
+_KUBELETS_OWN: Final = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/instance-type",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+    }
+)
+_KUBELETS_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
+# What YAML takes as it is between double quotes; U+2028 and U+2029 are ends of lines there.
+_NOT_PLAIN: Final = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_BOOTSTRAP: Final = re.compile("[a-z0-9]{6}[.][a-z0-9]{16}")
+
+
+def _yaml(value: Any) -> str:
+    """A value on one line of YAML, quoted so that whatever is in it stays in it."""
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+        return _bounded(_NOT_PLAIN.sub(lambda found: f"\\U{ord(found[0]):08x}", text))
+    if isinstance(value, Mapping):
+        return _bounded("{" + ", ".join(f"{_yaml(str(key))}: {_yaml(item)}" for key, item in value.items()) + "}")
+    if isinstance(value, list | tuple):
+        return _bounded("[" + ", ".join(_yaml(item) for item in value) + "]")
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    return _bounded(json.dumps(value, allow_nan=False))
+
+
+def _shell(value: Any) -> str:
+    text = _text(value)
+    if "\0" in text:
+        raise InvalidArgumentError("no shell takes a NUL character")
+    return _bounded(shlex.quote(text))
+
+
+def _indent(value: Any, width: int = 2) -> str:
+    """All lines but the first, further in."""
+    if not 0 <= width <= 100:
+        raise InvalidArgumentError("indent takes 0 to 100")
+    text = _text(value)
+    _check(len(text) + text.count("\n") * width)
+    return text.replace("\n", "\n" + " " * width)
+
+
+def _replace(value: Any, old: str, new: str) -> str:
+    text = _text(value)
+    _check(len(text) + text.count(old) * len(new))
+    return text.replace(old, new)
+
+
+def _join(values: Iterable[Any], separator: str = "") -> str:
+    parts = [_text(value) for value in values]
+    _check(sum(map(len, parts)) + len(separator) * len(parts))
+    return separator.join(parts)
+
+
+def _base64(value: Any) -> str:
+    return _bounded(base64.b64encode(_text(value).encode()).decode())
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(_text(value).encode()).hexdigest()
+
+
+def _kubelet_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Those that a kubelet may give its own node. The others are added by cloudgraft, when the node has joined."""
+    return {key: value for key, value in labels.items() if _is_for_kubelet(key)}
+
+
+def _is_for_kubelet(key: str) -> bool:
+    domain = key.rpartition("/")[0]
+    if not _is_within(domain, _KUBERNETES):
+        return True
+    return key in _KUBELETS_OWN or _is_within(domain, _KUBELETS_DOMAINS)
+
+
+def _is_within(domain: str, others: Iterable[str]) -> bool:
+    return any(domain == other or domain.endswith(f".{other}") for other in others)
+
+
+def _label_args(labels: Mapping[str, str]) -> list[str]:
+    """As kubelets take them: ``key=value``."""
+    return [f"{key}={value}" for key, value in labels.items()]
+
+
+def _taint_args(taints: Iterable[Mapping[str, str]]) -> list[str]:
+    """As kubelets take them: ``key=value:effect``."""
+    return [f"{taint['key']}={taint['value']}:{taint['effect']}" for taint in taints]
+
+
+def _endpoint(url: str) -> str:
+    """``host:port`` of a URL."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host}:{parts.port or 443}"
+
+
+def _with_ca_hash(token: str, authority: str) -> str:
+    """A bootstrap token as k3s and RKE2 take it, so that a machine can check whom it talks to. Others as they are."""
+    return f"K10{bundle_hash(authority)}::{token}" if _BOOTSTRAP.fullmatch(token) and authority else token
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise InvalidArgumentError("a text or a number is wanted here")
+
+
+def _check(length: int) -> None:
+    if length > LONGEST:
+        raise InvalidArgumentError(f"a text would be longer than {LONGEST} characters")
+
+
+def _bounded(text: str) -> str:
+    _check(len(text))
+    return text
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "b64": _base64,
+    "endpoint": _endpoint,
+    "indent": _indent,
+    "join": _join,
+    "json": _json,
+    "kubelet_labels": _kubelet_labels,
+    "label_args": _label_args,
+    "replace": _replace,
+    "sh": _shell,
+    "sha256": _sha256,
+    "taint_args": _taint_args,
+    "with_ca_hash": _with_ca_hash,
+    "yaml": _yaml,
+}
+
 
 MOST_STEPS: Final = 10_000  # turns of loops, and calls, in one rendering
 

@@ -13,8 +13,7 @@ from typing import Any, Final, Self
 from jinja2 import Template, TemplateRuntimeError, TemplateSyntaxError, Undefined, meta, nodes
 from jinja2.utils import missing
 
-from cloudgraft.joining.filters import LONGEST
-from cloudgraft.joining.sandbox import Sandbox, steps_counted
+from cloudgraft.joining.sandbox import LONGEST, Sandbox, steps_counted
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
 __all__ = ["VARIABLES", "Mistake", "TemplateError", "UserDataTemplate"]

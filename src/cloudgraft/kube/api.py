@@ -20,11 +20,9 @@ from lightkube.exceptions import ConfigError
 from msgspec import MsgspecError
 from msgspec.json import encode
 
-from cloudgraft.kube.checked_transport import CheckedTransport
 from cloudgraft.kube.credentials import Credentials, authority_of, usable
 from cloudgraft.kube.errors import refusal
-from cloudgraft.kube.lines import Lines, TooLongError
-from cloudgraft.kube.networks import AllowedNetworks
+from cloudgraft.kube.networks import AllowedNetworks, CheckedTransport
 from cloudgraft.kube.rights import Right
 from cloudgraft.net.stepped_http import TooManyHeadersError, limited_headers, read_in_steps
 from cloudgraft.sdk.errors import (
@@ -35,7 +33,44 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["Api", "Call"]
+__all__ = ["Api", "Call", "Lines", "TooLongError"]
+
+
+# -- Splits a stream of bytes into lines, none longer than it may be. Pure ---------------------------------------------
+
+
+class TooLongError(Exception):
+    """A line that has not ended is longer than any may be."""
+
+
+class Lines:
+    """Keeps the beginning of a line until its end comes."""
+
+    def __init__(self, longest: int) -> None:
+        """``longest`` is in bytes."""
+        self._longest = longest
+        self._begun = bytearray()
+
+    @property
+    def begun(self) -> bytes:
+        """A line that has begun and not ended; empty for none."""
+        return bytes(self._begun)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The lines that end in the data. Raises TooLongError, before more than the longest line is kept."""
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._add(part)
+            line = bytes(self._begun)
+            self._begun.clear()
+            yield line
+        self._add(rest)
+
+    def _add(self, part: bytes) -> None:
+        if len(self._begun) + len(part) > self._longest:
+            raise TooLongError(f"a line of the answer has more than {self._longest} bytes")
+        self._begun += part
+
 
 _MOST_BYTES = 256 << 20  # of an answer: far more than a page of five hundred objects has
 _MOST_FOREIGN_BYTES = 16 << 20  # the same of somebody else's API, of which little is asked

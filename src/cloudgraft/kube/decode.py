@@ -1,30 +1,370 @@
-"""From the API's JSON to our values. Only the fields we use are read, so that no release of the API breaks it."""
+"""Decodes the API's JSON into our values. Reads only the fields we use, so that no release of the API breaks it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from sys import intern
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from cloudgraft.kube.decode_contents import (
-    AnyJson,
-    ConfigMapJson,
-    Content,
-    SecretJson,
-    config_map,
-    custom,
-    machine_class,
-    named,
-    secret,
-)
-from cloudgraft.kube.decode_meta import Meta
-from cloudgraft.kube.decode_nodes import LeaseJson, NodeJson, lease, node
-from cloudgraft.kube.decode_pods import LoadJson, PodJson, load, pod
 from cloudgraft.kube.errors import refusal
-from cloudgraft.kube.objects import WHOLE_CONTENT, Change, ChangeType, Kind, Object, V
+from cloudgraft.kube.objects import (
+    WHOLE_CONTENT,
+    Change,
+    ChangeType,
+    ConfigMapObject,
+    ContainerRef,
+    CustomObject,
+    Kind,
+    Lease,
+    MachineClassObject,
+    Node,
+    Object,
+    Pod,
+    PodLoad,
+    SecretObject,
+    V,
+)
+from cloudgraft.sdk.pod_requests import pod_requests
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.types import Container, Taint
+from cloudgraft.sdk.types import Pod as PricedPod
 
-__all__ = ["decode_change", "decode_object", "decode_page", "decode_review", "decode_version"]
+__all__ = [
+    "AnyJson",
+    "ConfigMapJson",
+    "Content",
+    "LeaseJson",
+    "LoadJson",
+    "Meta",
+    "NodeJson",
+    "PodJson",
+    "SecretJson",
+    "amounts",
+    "common",
+    "config_map",
+    "custom",
+    "decode_change",
+    "decode_object",
+    "decode_page",
+    "decode_review",
+    "decode_version",
+    "labels",
+    "lease",
+    "load",
+    "machine_class",
+    "named",
+    "node",
+    "pod",
+    "seconds",
+    "secret",
+]
+
+
+# -- What the JSON of every kind of objects has in common, and amounts and times in it ---------------------------------
+
+
+class Meta(msgspec.Struct, rename="camel"):
+    """What every object is known by."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+
+def seconds(moment: datetime | None) -> float:
+    """Since the epoch; 0 for no time."""
+    return 0.0 if moment is None else moment.timestamp()
+
+
+@lru_cache(maxsize=4096)
+def _amount(text: str) -> Quantity | None:
+    """Most nodes are of a few types, so that thousands of them share a few amounts. None: not one at all."""
+    try:
+        return Quantity(text)
+    except InvalidQuantityError:
+        return None
+
+
+@lru_cache(maxsize=1 << 14)
+def _kept_once(text: str) -> str:
+    """Values of labels: most are on thousands of nodes. Not interned, which is for good in some releases of Python."""
+    return text
+
+
+def amounts(wire: Mapping[str, str] | Mapping[str, str | int] | None) -> dict[str, Quantity]:
+    """Quantities by resource; what is none is left out."""
+    found = ((intern(name), _amount(str(text))) for name, text in (wire or {}).items())
+    return {name: amount for name, amount in found if amount is not None}
+
+
+def common(meta: Meta) -> dict[str, Any]:
+    """What every object has."""
+    return {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "deleting": meta.deletion_timestamp is not None,
+        "version": meta.resource_version,
+    }
+
+
+def labels(meta: Meta) -> dict[str, str]:
+    """Of an object of a kind of which there are thousands."""
+    return {intern(key): _kept_once(value) for key, value in (meta.labels or {}).items()}
+
+
+# -- decode contents ---------------------------------------------------------------------------------------------------
+# Objects that hold something for others, from the API's JSON: ConfigMaps, Secrets, and kinds of others' own.
+
+
+class ConfigMapJson(msgspec.Struct):
+    """A ConfigMap."""
+
+    metadata: Meta
+    data: dict[str, str] | None = None
+
+
+class AnyJson(msgspec.Struct):
+    """An object of which nothing but its name is read."""
+
+    metadata: Meta
+
+
+class SecretJson(msgspec.Struct):
+    """A Secret."""
+
+    metadata: Meta
+    data: dict[str, bytes] | None = None  # base64 on the wire
+
+
+Content = dict[str, Any]
+
+
+def config_map(wire: ConfigMapJson) -> ConfigMapObject:
+    """With the texts that it holds."""
+    return ConfigMapObject(**common(wire.metadata), data=wire.data or {})
+
+
+def named(wire: AnyJson) -> Object:
+    """Only its name, and what is beside it."""
+    return Object(**common(wire.metadata))
+
+
+def secret(wire: SecretJson) -> SecretObject:
+    """With what it holds."""
+    return SecretObject(**common(wire.metadata), data=wire.data or {})
+
+
+def machine_class(wire: Content) -> MachineClassObject:
+    """All of it."""
+    # Items of a list need not say what they are.
+    content = {**wire, "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass"}
+    metadata = msgspec.convert(wire.get("metadata"), Meta)
+    # Left out are the parts that change by themselves: what remains differs only if the class does.
+    kept = {key: value for key, value in wire["metadata"].items() if key not in {"managedFields", "resourceVersion"}}
+    return MachineClassObject(**common(metadata), content={**content, "metadata": kept})
+
+
+class _NotedMeta(Meta):
+    annotations: dict[str, str] | None = None
+
+
+msgspec.json.Decoder(_NotedMeta)  # learned by one thread, as in decode.py
+
+
+def custom(wire: Content) -> CustomObject:
+    """All of it."""
+    metadata = msgspec.convert(wire.get("metadata"), _NotedMeta)
+    return CustomObject(
+        **common(metadata),
+        labels=metadata.labels or {},
+        annotations=metadata.annotations or {},
+        created_at=seconds(metadata.creation_timestamp),
+        content=wire,
+    )
+
+
+# -- Nodes and their leases, from the API's JSON -----------------------------------------------------------------------
+
+
+class _Taint(msgspec.Struct):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str
+    last_transition_time: datetime | None = None
+
+
+class _Address(msgspec.Struct):
+    address: str = ""
+
+
+class _NodeInfo(msgspec.Struct):
+    machine_id: str = msgspec.field(name="machineID", default="")
+    system_uuid: str = msgspec.field(name="systemUUID", default="")
+
+
+class _NodeSpec(msgspec.Struct):
+    provider_id: str = msgspec.field(name="providerID", default="")
+    taints: list[_Taint] | None = None
+    unschedulable: bool = False
+
+
+class _NodeStatus(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+    addresses: list[_Address] | None = None
+    capacity: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
+
+
+class NodeJson(msgspec.Struct):
+    """A node."""
+
+    metadata: Meta
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    renew_time: datetime | None = None
+
+
+class LeaseJson(msgspec.Struct):
+    """A lease."""
+
+    metadata: Meta
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+def node(wire: NodeJson) -> Node:
+    """A node, by what decisions are made from."""
+    status = wire.status
+    ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
+    return Node(
+        **common(wire.metadata),
+        provider_id=wire.spec.provider_id,
+        labels=labels(wire.metadata),
+        taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in wire.spec.taints or ()),
+        ready=ready is not None and ready.status == "True",
+        ready_since=seconds(ready.last_transition_time) if ready else 0.0,
+        unschedulable=wire.spec.unschedulable,
+        created_at=seconds(wire.metadata.creation_timestamp),
+        addresses=tuple(entry.address for entry in status.addresses or ()),
+        machine_id=status.node_info.machine_id,
+        system_uuid=status.node_info.system_uuid,
+        capacity=amounts(status.capacity),
+        allocatable=amounts(status.allocatable),
+    )
+
+
+def lease(wire: LeaseJson) -> Lease:
+    """When it was renewed last."""
+    return Lease(**common(wire.metadata), renewed_at=seconds(wire.spec.renew_time))
+
+
+# -- Pods, from the API's JSON: as they are shown, and as what they take of their nodes --------------------------------
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str
+    image: str = ""
+    restart_policy: str = ""
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    host_network: bool = False
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+
+
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+
+
+class PodJson(msgspec.Struct):
+    """A pod."""
+
+    metadata: Meta
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _Requirements(msgspec.Struct):
+    requests: dict[str, str | int] | None = None
+
+
+class _LoadContainer(msgspec.Struct, rename="camel"):
+    restart_policy: str = ""
+    resources: _Requirements = msgspec.field(default_factory=_Requirements)
+
+
+class _LoadSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    containers: list[_LoadContainer] | None = None
+    init_containers: list[_LoadContainer] | None = None
+    overhead: dict[str, str | int] | None = None
+
+
+class LoadJson(msgspec.Struct):
+    """A pod with what its containers ask for."""
+
+    metadata: Meta
+    spec: _LoadSpec = msgspec.field(default_factory=_LoadSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+def _containers(wire: list[_Container] | None) -> tuple[ContainerRef, ...]:
+    return tuple(ContainerRef(name=c.name, image=c.image, is_sidecar=c.restart_policy == "Always") for c in wire or ())
+
+
+def pod(wire: PodJson) -> Pod:
+    """Where it runs, and what is in it."""
+    return Pod(
+        **common(wire.metadata),
+        node=wire.spec.node_name,
+        phase=wire.status.phase or "Pending",
+        host_network=wire.spec.host_network,
+        containers=_containers(wire.spec.containers),
+        init_containers=_containers(wire.spec.init_containers),
+    )
+
+
+def _asking(wire: list[_LoadContainer] | None) -> tuple[Container, ...]:
+    return tuple(
+        Container(requests=amounts(container.resources.requests), restart_policy=container.restart_policy)
+        for container in wire or ()
+    )
+
+
+def load(wire: LoadJson) -> PodLoad:
+    """What it takes of its node."""
+    spec = wire.spec
+    priced = PricedPod(
+        containers=_asking(spec.containers),
+        init_containers=_asking(spec.init_containers),
+        overhead=amounts(spec.overhead),
+    )
+    return PodLoad(
+        **common(wire.metadata),
+        node=spec.node_name,
+        phase=wire.status.phase or "Pending",
+        labels=labels(wire.metadata),
+        requests=pod_requests(priced),
+    )
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

@@ -12,10 +12,9 @@ from typing import Final
 
 from cloudgraft.discovery.model import Resources, Strategy
 from cloudgraft.kube.networks import AllowedNetworks
-from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.quantity import Quantity, amount
 
 __all__ = ["ALL", "DiscoveryOptions", "GatewayOptions", "LiqoOptions", "MachineSettings", "Timeouts", "settings_of"]
 

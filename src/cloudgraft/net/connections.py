@@ -1,19 +1,24 @@
-"""Limits the connections of one listener. When there are too many, one of the least trusted goes."""
+"""Limits the connections of one listener. When there are too many, one of the least trusted is closed."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from cloudgraft.net.metrics import TOO_MANY, TOO_SLOW, Refuse
+from cloudgraft.sdk.ratelimit import LogLimit
 
-__all__ = ["Connections", "LimitedSocket", "choose"]
+__all__ = ["Connections", "LimitedSocket", "RateLimitedLog", "accepted", "choose", "count_descriptors", "hang_up"]
+
 
 _LOCAL: Final = "local"  # the address of all that come through a unix socket
 
@@ -131,3 +136,98 @@ class LimitedSocket(socket.socket):
 def _address(peer: object) -> Hashable:
     host: object = next(iter(peer), _LOCAL) if isinstance(peer, Iterable) and not isinstance(peer, str) else _LOCAL
     return host if isinstance(host, Hashable) else _LOCAL
+
+
+# -- Finds the connections that a library in this process has accepted on a port ---------------------------------------
+# gRPC accepts connections by itself, limits their number, and then refuses whoever comes next, be it the autoscaler. It
+# has no way to close one of its connections. The kernel has: a socket can be shut down through a duplicate of its
+# descriptor, and gRPC then sees the other side hang up.
+
+
+_DESCRIPTORS: Final = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
+
+Peer = tuple[str, int]  # address and port
+
+
+def count_descriptors() -> int:
+    """How many files and sockets this process has open; 0 where that is not known."""
+    return len(_descriptors())
+
+
+def accepted(port: int) -> dict[Peer, int]:
+    """The connections that were accepted on a port: their peers, and their descriptors at this moment."""
+    found: dict[Peer, int] = {}
+    for descriptor in _descriptors():
+        with _duplicate(descriptor) as connection:
+            peer = _peer(connection, port)
+        if peer is not None:
+            found[peer] = descriptor
+    return found
+
+
+def hang_up(descriptor: int, peer: Peer, port: int) -> bool:
+    """Ends a connection, if the descriptor still is the one to that peer."""
+    with _duplicate(descriptor) as connection:
+        if connection is None or _peer(connection, port) != peer:
+            return False
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+    return True
+
+
+def _descriptors() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208 - thousands of times a minute
+    except OSError:
+        return []
+
+
+@contextlib.contextmanager
+def _duplicate(descriptor: int) -> Iterator[socket.socket | None]:
+    """The same socket under a number of our own, which nobody else can close and use for another."""
+    try:
+        number = os.dup(descriptor)
+    except OSError:  # closed meanwhile
+        yield None
+        return
+    try:
+        connection = socket.socket(fileno=number)
+    except OSError:  # a file, or a pipe
+        os.close(number)
+        yield None
+        return
+    with connection:
+        yield connection
+
+
+def _peer(connection: socket.socket | None, port: int) -> Peer | None:
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    try:
+        if connection.getsockname()[1] != port:
+            return None
+        host, peer_port = connection.getpeername()[:2]  # fails for the one that listens
+    except OSError:
+        return None
+    return host.removeprefix("::ffff:"), peer_port
+
+
+# -- Limits log lines that others can cause, and reports how many were dropped -----------------------------------------
+
+
+class RateLimitedLog:
+    """Writes at most so many lines a minute. A later line says how many were dropped."""
+
+    def __init__(self, logger: logging.Logger, per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Safe to use from any thread."""
+        self._logger = logger
+        self._limit = LogLimit(lines_per_second=per_minute / 60, burst_seconds=60.0, report_every=60.0, clock=clock)
+
+    def warning(self, message: str, *args: object, extra: Mapping[str, object] | None = None) -> None:
+        """Writes the line, or counts it as dropped."""
+        if not self._limit.admit():
+            return
+        dropped = self._limit.dropped()
+        if dropped is not None:
+            self._logger.warning("dropped %d log lines like the next one", dropped.lines)
+        self._logger.warning(message, *args, extra=extra)

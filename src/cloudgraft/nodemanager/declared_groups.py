@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from cloudgraft.config.problems import ConfigError
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import happened
-from cloudgraft.engine.groups.desired import Blueprint, Joining
+from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.records import Change, DeclaredGroup
 from cloudgraft.web.problems import EditedMeanwhileError
@@ -37,7 +37,7 @@ class Rules(Protocol):
     def file_ids(self) -> Collection[str]:
         """The ids of the groups that are in the file."""
 
-    async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[Blueprint, Joining]:
+    async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
         """All that is configured, with these groups; ConfigError when they cannot be."""
 
 
@@ -101,7 +101,7 @@ class Declarations:
         own = self._rules.file_ids()
         return [g.document for g in self._engine.fleet.declared.values() if g.id != id_ and g.id not in own]
 
-    async def _checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[Blueprint, Joining]:
+    async def _checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
         try:
             return await self._rules.checked(documents)
         except ConfigError as error:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from cloudgraft.config import Where, parse_options
 from cloudgraft.config.document import Document
-from cloudgraft.config.schema import keys_of
+from cloudgraft.config.explain import keys_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = ["Option", "construct", "options_of"]

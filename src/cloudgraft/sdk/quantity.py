@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from functools import total_ordering
 from typing import NoReturn
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["InvalidQuantityError", "Quantity"]
+__all__ = ["InvalidQuantityError", "Quantity", "amount", "check_amounts"]
+
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -189,3 +192,21 @@ def _largest_unit(amount: int, units: dict[str, int]) -> tuple[int, str]:
 def _shown(text: str) -> str:
     """The text as an error message quotes it: escaped, and not longer than a line."""
     return repr(text) if len(text) <= 64 else f"{text[:64]!r}… ({len(text)} characters)"
+
+
+# -- Amounts of memory, disk and the like, as options and settings have them -------------------------------------------
+
+
+def amount(value: str | int) -> Quantity:
+    """A quantity as Kubernetes writes it; raises InvalidArgumentError for what is none, or less than none."""
+    quantity = Quantity(value)
+    if quantity < Quantity(0):
+        raise InvalidArgumentError("must not be negative")
+    return quantity
+
+
+def check_amounts(flaws: Flaws, key: str, values: Mapping[str, str] | Mapping[str, str | int]) -> None:
+    """Notes which values under a key are no amounts."""
+    for name, value in values.items():
+        with flaws.at((key, name)):
+            amount(value)

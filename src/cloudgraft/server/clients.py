@@ -3,21 +3,60 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
-from cloudgraft.certs.client_names import names_in_pem
-from cloudgraft.net.rate_limited_log import RateLimitedLog
+from cloudgraft.certs.names import names_in_pem
+from cloudgraft.net.connections import RateLimitedLog
 from cloudgraft.server.connection_watch import ConnectionWatch
-from cloudgraft.server.headers_first import UnknownMethods, only_message
+
+__all__ = ["UnknownMethods", "only_message"]
+
+
+# -- Unary methods whose handlers are asked before the body of a call is read ------------------------------------------
+# gRPC reads the body of a unary call first. A client that sends none would wait there, unseen, with as many calls as it
+# likes. A method that is served as one with a stream of requests is asked at once, and reads the one message itself.
+
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+async def only_message(context: Context) -> Any:
+    """The one message of a call; ends the call when there is none."""
+    message = await context.read()
+    if message is grpc.aio.EOF:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a message")
+    return message
+
+
+class UnknownMethods(grpc.GenericRpcHandler):
+    """Answers calls of methods that no other handler of a server has; add it last.
+
+    gRPC answers them too, but does not check the client. A client that may not call could flood a server with them, and
+    no metric or log line would show it.
+    """
+
+    def __init__(self, admit: Callable[[Context, str], Awaitable[None]]) -> None:
+        """``admit`` ends the call of a client that may not call; it gets the method's name too."""
+        self._admit = admit
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
+        """One for each call: clients invent the names, so nothing is kept by them."""
+        method = handler_call_details.method
+
+        async def refuse(_requests: object, context: Context) -> None:
+            await self._admit(context, method)
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")  # as gRPC says it
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
 
 log = logging.getLogger("cloudgraft.server")
 
 _MOST_NAMED: Final = 100  # clients that have a log line of their own every minute; the others share one
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:

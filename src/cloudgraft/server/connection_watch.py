@@ -11,7 +11,7 @@ import time
 from typing import Final
 from urllib.parse import unquote
 
-from cloudgraft.net import own_sockets
+from cloudgraft.net import connections as own_sockets
 from cloudgraft.net.connections import choose
 from cloudgraft.net.metrics import FLOOD, NOT_ALLOWED, TOO_MANY, Refuse
 

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InternalError, InvalidArgumentError
-from cloudgraft.server.headers_first import only_message
+from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import abort
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb

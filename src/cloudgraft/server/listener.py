@@ -1,4 +1,4 @@
-"""A gRPC listener for any service of ours: mTLS, allowed clients, health, reflection, a graceful stop."""
+"""A gRPC listener for any service of ours: mTLS, allowed clients, limits, health, reflection, graceful stop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,90 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from cloudgraft.net.descriptors import connection_limit
 from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
+from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.server.clients import AllowedClients, GuardedServer
 from cloudgraft.server.connection_watch import ConnectionWatch
 from cloudgraft.server.health import Health
-from cloudgraft.server.limits import ListenerLimits
-from cloudgraft.server.listen import check_exposure, has_port
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
+
+__all__ = ["ListenerLimits"]
+
+
+# -- Listening addresses, and the rule that nothing is exposed without TLS by accident ---------------------------------
+
+
+def has_port(listen: str) -> bool:
+    """False for a unix socket."""
+    return not listen.startswith(("unix:", "unix-abstract:"))
+
+
+def is_loopback(listen: str) -> bool:
+    """True when only programs on this host can reach the address."""
+    return not has_port(listen) or is_loopback_host(listen.rpartition(":")[0])
+
+
+def check_exposure(listen: str, *, secure: bool, insecure: bool) -> None:
+    """Refuses to serve other hosts without TLS unless told so in as many words."""
+    host, colon, port = listen.rpartition(":")
+    if has_port(listen) and not (colon and host and port.isdigit() and int(port) <= 65535):
+        raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:8086")
+    if not secure and not insecure and not is_loopback(listen):
+        raise InvalidArgumentError(
+            f"refusing to serve {listen} without TLS: whoever can reach it could create and delete machines. "
+            "Set server.tls (`cloudgraft certs init DIR` makes the files), listen on 127.0.0.1, or say --insecure"
+        )
+
+
+# -- How much of the server one gRPC listener, and one connection to it, may take --------------------------------------
+
+
+_MOST_PENDING: Final = 100_000  # calls that wait to be handled; each takes some kilobytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """The defaults fit an autoscaler with several replicas: one connection each, tens of calls at once."""
+
+    connections: int = 512  # at most the listener's share of the descriptors
+    streams: int = 50  # calls under way on one connection
+    calls: int = 1000  # calls under way on all of them
+    handshake: float = 10.0  # seconds from the connection to its first HTTP/2 frame
+    idle: float = 600.0  # seconds without a call after which a connection is closed, in an orderly way
+    ping_interval: float = 10.0  # seconds between two pings that a client without calls may send
+    header_bytes: int = 16 * 1024
+    message_bytes: int = 4 * 1024 * 1024
+
+    @property
+    def allowed_connections(self) -> int:
+        """How many connections are accepted."""
+        return connection_limit(self.connections)
+
+    def grpc_options(self) -> tuple[tuple[str, int], ...]:
+        """The same for gRPC. Whatever is not here it does not limit: see docs/explanation/security.md."""
+        pending = min(self.allowed_connections * self.streams, _MOST_PENDING)
+        handshake = max(1, round(self.handshake * 1000))
+        return (
+            # Without this a second server on the same port would start, and each would get a part of the calls.
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_allowed_incoming_connections", self.allowed_connections),
+            # Streams that were reset count until gRPC has freed them: that bounds rapid resets too.
+            ("grpc.max_concurrent_streams", self.streams),
+            # gRPC drops calls of all connections at random when too many wait: there is room for all that can be.
+            ("grpc.server.max_pending_requests", pending),
+            ("grpc.server.max_pending_requests_hard_limit", pending + 1),
+            ("grpc.server_handshake_timeout_ms", handshake),
+            ("grpc.http2.settings_timeout", handshake),
+            ("grpc.max_connection_idle_ms", max(1, round(self.idle * 1000))),
+            ("grpc.max_metadata_size", self.header_bytes),
+            ("grpc.absolute_max_metadata_size", self.header_bytes),
+            ("grpc.max_receive_message_length", self.message_bytes),
+            # Clients may ping this often while they have no calls; more is taken for an attack.
+            ("grpc.http2.min_ping_interval_without_data_ms", round(self.ping_interval * 1000)),
+        )
+
 
 log = logging.getLogger("cloudgraft.server")
 
@@ -46,7 +122,7 @@ class Access:
     credentials: grpc.ServerCredentials | None = None
     allowed_clients: Collection[str] = ()
     insecure: bool = False
-    limits: ListenerLimits = ListenerLimits()  # noqa: RUF009 - frozen
+    limits: ListenerLimits = ListenerLimits()
 
     def __post_init__(self) -> None:
         """Refuses what would be open by accident."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import cloudgraft_native as native
 from google.protobuf import descriptor_pb2
 
-from cloudgraft.certs.client_names import names_in_der
+from cloudgraft.certs.names import names_in_der
 from cloudgraft.sdk.errors import CloudgraftError, StatusCode, UnavailableError
 from cloudgraft.server.clients import RefusalLog
 from cloudgraft.server.listener import Access, fitting, metadata_of

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.server.limits import ListenerLimits
-from cloudgraft.server.listener import Access
+from cloudgraft.server.listener import Access, ListenerLimits
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.signals import StopSignals
 from cloudgraft.server.tls import TlsFiles

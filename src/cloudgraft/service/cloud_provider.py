@@ -27,8 +27,7 @@ from cloudgraft.sdk.errors import (
     StatusCode,
     UnsupportedError,
 )
-from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.ready_replies import Question
+from cloudgraft.sdk.provider import Provider, Question
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
 from cloudgraft.service.metrics import ServiceMetrics

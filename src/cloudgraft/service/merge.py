@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
-from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.ready_replies import Question, ReadyReplies
+from cloudgraft.sdk.provider import Provider, Question, ReadyReplies
 from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service import checks

@@ -9,10 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cloudgraft.sdk.amounts import amount, check_amounts
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
+from cloudgraft.sdk.quantity import amount, check_amounts
 from cloudgraft.sdk.types import Taint
 from cloudgraft.simcloud.fields import Fields
 

@@ -8,17 +8,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloudgraft.certs.token_file import bearer_of
 from cloudgraft.net.metrics import UNKNOWN, Refuse
-from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, InternalError
+from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, InternalError, PermissionDeniedError
 from cloudgraft.web.audit import AuditLog, AuditRecord
 from cloudgraft.web.identity import Caller, Gatekeeper
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
-__all__ = ["AUDITED", "DOOR", "OPEN_PATHS", "PEER_NAMES", "Door", "FrontDoor"]
+__all__ = [
+    "AUDITED",
+    "DOOR",
+    "OPEN_PATHS",
+    "PEER_NAMES",
+    "Door",
+    "FrontDoor",
+    "allowed",
+    "audited",
+    "caller_of",
+    "roles_of",
+    "unaudited",
+]
+
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # all that a stranger may ask
 DOOR: Final = "door"  # in the state of a request: who is told whether its client is known
@@ -147,3 +161,52 @@ class _Visit:
             headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
         await self.send({"type": "http.response.start", "status": error.http_status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+# -- Which roles may use a route ---------------------------------------------------------------------------------------
+
+
+def caller_of(request: Request) -> Caller:
+    """Who makes this request; authentication has been done before any route is reached."""
+    caller: Caller = request.scope["state"]["caller"]
+    return caller
+
+
+def audited(request: Request) -> None:
+    """Has a reading request written to the audit log too."""
+    request.scope["state"][AUDITED] = True
+
+
+def unaudited(request: Request) -> None:
+    """Keeps a request that comes all the time, such as a heartbeat, out of the audit log, unless it is refused."""
+    request.scope["state"][AUDITED] = False
+
+
+def allowed(*roles: str) -> Any:
+    """A dependency that gives the caller, if it has one of these roles.
+
+    ``async def route(caller: Annotated[Caller, allowed("operator")])``
+    """
+    return Depends(_Allowed(roles))
+
+
+class _Allowed:
+    def __init__(self, roles: tuple[str, ...]) -> None:
+        self.roles = roles
+
+    def __repr__(self) -> str:
+        return f"allowed{self.roles}"
+
+    async def __call__(self, request: Request) -> Caller:
+        caller = caller_of(request)
+        if not caller.may(*self.roles):
+            raise PermissionDeniedError(
+                f"{caller.name} has the role {caller.role}; this needs {' or '.join(self.roles)}: see the clients in "
+                "the server's configuration"
+            )
+        return caller
+
+
+def roles_of(call: Callable[..., Any] | None) -> tuple[str, ...]:
+    """The roles that a dependency asks for; none of another kind of dependency."""
+    return call.roles if isinstance(call, _Allowed) else ()

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cloudgraft.certs.client_names import names_in_der
+from cloudgraft.certs.names import names_in_der
 from cloudgraft.certs.pem import load_authority, load_tls, stamp
 from cloudgraft.net.connections import Connections, LimitedSocket
 from cloudgraft.net.descriptors import connection_limit

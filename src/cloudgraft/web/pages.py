@@ -1,17 +1,17 @@
-"""Long lists, a page at a time. A cursor says after which key to go on, so that what comes and goes between two pages
-makes none of the others appear twice or not at all.
-"""
+"""Pages of long lists, and revisions as entity tags (RFC 9110, 13.1)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["cursor_after", "key_of", "page"]
+__all__ = ["cursor_after", "etag_of", "key_of", "page", "revision_of"]
+
 
 T = TypeVar("T")
 
@@ -35,3 +35,22 @@ def page(items: Iterable[T], *, limit: int, cursor: str, key: Callable[[T], str]
     ordered = sorted((item for item in items if after is None or key(item) > after), key=key)
     shown = ordered[:limit]
     return shown, cursor_after(key(shown[-1])) if len(ordered) > limit else ""
+
+
+# -- etags -------------------------------------------------------------------------------------------------------------
+# Revisions as entity tags, so that two who edit the same thing do not overwrite each other (RFC 9110, 13.1).
+
+
+def etag_of(revision: int | str) -> str:
+    """The tag of a revision."""
+    return f'"{revision}"'
+
+
+def revision_of(if_match: str | None) -> int | None:
+    """The revision that an ``If-Match`` header names; None without one, or when any will do (``*``)."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = re.fullmatch(r'\s*"(\d{1,18})"\s*', if_match)
+    if found is None:
+        raise InvalidArgumentError(f'If-Match is {if_match[:40]!r}: give the ETag that was read, such as "7"')
+    return int(found[1])

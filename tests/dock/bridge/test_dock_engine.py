@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.app.dock_changes import Looks
+from cloudgraft.app.dock_wiring import Looks
 from cloudgraft.dock.protocol.messages import Key, Verb
 from cloudgraft.engine.groups.desired import CloudDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
@@ -20,7 +20,7 @@ from cloudgraft.sdk.types import NodeRef
 from tests.conditions import until
 from tests.dock.bridge.dock_rig import DockRig, docked
 from tests.dock.bridge.harbour import KEY, Harbour, Slow
-from tests.engine.stepped import Cloud, blueprint, group, live
+from tests.engine.stepped import Cloud, desired_state, group, live
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def test_a_driver_cut_off_in_mid_create_and_back_again_has_made_one_machin
     behind = Slow(DriverTraits(idempotency=Idempotency.NONE))
     runner = await harbour.dial_in(behind)
     cloud: Driver = harbour.remote_cloud() if elsewhere else harbour.cloud()
-    async with live(tmp_path, blueprint({"a": cloud}, group())) as engine:
+    async with live(tmp_path, desired_state({"a": cloud}, group())) as engine:
         provider = EngineProvider(engine)
         await until(lambda: not engine.trouble(), what="the cloud was listed")
         await provider.increase_size("g", 1)
@@ -64,7 +64,7 @@ async def test_a_driver_that_comes_or_goes_is_noticed_at_once(harbour: Harbour, 
     """However far off the next list is. What comes and goes again and again is looked at now and then."""
     settings = CloudSettings(name="a", observe_every=timedelta(hours=1))
     cloud = CloudDeclaration(settings=settings, make=harbour.cloud)
-    async with live(tmp_path, replace(blueprint({}, group()), clouds={"a": cloud})) as engine:
+    async with live(tmp_path, replace(desired_state({}, group()), clouds={"a": cloud})) as engine:
         harbour.hub.listen(Looks(engine, at_most_every=0.01))
         health = engine.workers["a"].observer.health
         await until(lambda: health.failures > 0, what="it was looked for")
@@ -75,7 +75,7 @@ async def test_a_driver_that_comes_or_goes_is_noticed_at_once(harbour: Harbour, 
 
 
 async def test_what_happens_again_and_again_is_looked_at_once_and_once_more(harbour: Harbour, tmp_path: Path) -> None:
-    async with live(tmp_path, blueprint({"a": harbour.cloud()}, group())) as engine:
+    async with live(tmp_path, desired_state({"a": harbour.cloud()}, group())) as engine:
         nudges: list[bool] = []
         engine.workers["a"].nudge = lambda *, needs_look=True: nudges.append(needs_look)  # type: ignore[method-assign]
         looks = Looks(engine, at_most_every=0.05)

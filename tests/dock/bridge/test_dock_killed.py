@@ -16,7 +16,7 @@ from cloudgraft.dock.driver import DockDriver
 from cloudgraft.engine.provider import EngineProvider
 from tests.conditions import until
 from tests.dock.bridge.harbour import CLASS, CONNECT, KEY, dock_options
-from tests.engine.stepped import blueprint, group, live
+from tests.engine.stepped import desired_state, group, live
 from tests.simcloud.sim_process import SimcloudProcess
 
 DOCK = "from cloudgraft.cli.dock import command; command()"
@@ -66,7 +66,7 @@ async def test_what_is_killed_in_mid_create_costs_no_second_machine(tmp_path: Pa
     with SimcloudProcess(tmp_path / "cloud.db", *arguments) as cloud, programs(tmp_path, cloud.url) as (address, by):
         driver = DockDriver(dock_options(address=address))
         wanted = group(machine={"shape": "small"})
-        async with live(tmp_path, blueprint({"a": driver}, wanted)) as engine:
+        async with live(tmp_path, desired_state({"a": driver}, wanted)) as engine:
             provider = EngineProvider(engine)
             await until(lambda: not engine.trouble(), what="the driver has dialled in", seconds=60)
             cloud.chaos(create={"lost": {"next": 1}})

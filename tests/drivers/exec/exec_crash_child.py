@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from cloudgraft.drivers.exec import ExecDriver, ExecOptions
 from cloudgraft.drivers.exec.options import Timeouts
-from cloudgraft.engine.groups.desired import Blueprint
+from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.sdk.driver import Driver
 from tests.crash import child
 from tests.crash.process import _FORKS, _ONE_AT_A_TIME, Process
-from tests.crash.setting import Order, blueprint
+from tests.crash.setting import Order, desired_state
 from tests.crash.trapped import TrappedDriver
 
 __all__ = ["ExecProcess"]
@@ -38,7 +38,7 @@ class ExecProcess(Process):
 
 def main(pipe: Connection, order: Order) -> None:
     """As :func:`tests.crash.child.main`."""
-    child.blueprint = _patient  # type: ignore[attr-defined]  # what it has imported, in this process only
+    child.desired_state = _patient  # type: ignore[attr-defined]  # what it has imported, in this process only
     asyncio.run(_ExecChild(pipe, order).serve())
 
 
@@ -59,9 +59,9 @@ class _ExecChild(child._Child):
         return TrappedDriver(ExecDriver(options), self._trap)
 
 
-def _patient(order: Order, make: Callable[[], Driver]) -> Blueprint:
+def _patient(order: Order, make: Callable[[], Driver]) -> DesiredState:
     """A process for each call takes its time."""
-    plain = blueprint(order, make)
+    plain = desired_state(order, make)
     cloud = plain.clouds["sim"]
     seconds = timedelta(seconds=1)
     settings = replace(

@@ -15,7 +15,7 @@ import pytest
 from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle, issue_client
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.config.document import Document
-from cloudgraft.config.schema import keys_of
+from cloudgraft.config.explain import keys_of
 from cloudgraft.drivers.http import driver as module
 from cloudgraft.drivers.http.driver import HttpDriver
 from cloudgraft.drivers.http.options import Options

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_NAME
 from cloudgraft.engine.operations import adoption, release
@@ -94,7 +94,7 @@ async def engine(pooled: ProxmoxDriver, tmp_path: Path) -> AsyncIterator[Engine]
     )
     clouds = {"lab": CloudDeclaration(settings=settings, make=lambda: as_driver(pooled))}
     journal = SqlJournal.sqlite(tmp_path / "journal.db")
-    made = Engine(Blueprint(cluster="test", clouds=clouds, groups=(group,)), journal, is_stepped=True)
+    made = Engine(DesiredState(cluster="test", clouds=clouds, groups=(group,)), journal, is_stepped=True)
     provider = EngineProvider(made)
     await provider.start()
     await turns(made)

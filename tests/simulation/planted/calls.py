@@ -1,4 +1,4 @@
-"""Takes away protections around calls to clouds."""
+"""Takes away protections context calls to clouds."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def pause_ignored() -> Patch:
     plan="3000:machine-rebooted:east,1",
 )
 def repair_at_once() -> Patch:
-    def due(sight: Any, _settings: Any, _now: float) -> float | None:
-        return sight.dead_since  # type: ignore[no-any-return]
+    def due(observation: Any, _settings: Any, _now: float) -> float | None:
+        return observation.dead_since  # type: ignore[no-any-return]
 
     return replaced("cloudgraft.engine.reconcile.repairer.due_at", due)
 
@@ -97,8 +97,8 @@ def repair_at_once() -> Patch:
 )
 def creates_unguarded() -> Patch:
     return both(
-        replaced("cloudgraft.engine.guards.Book.order", lambda *_args, **_more: None),
-        replaced("cloudgraft.engine.guards.Book.ask", lambda *_args, **_more: None),
+        replaced("cloudgraft.engine.guards.GuardUsage.order", lambda *_args, **_more: None),
+        replaced("cloudgraft.engine.guards.GuardUsage.ask", lambda *_args, **_more: None),
     )
 
 
@@ -205,7 +205,7 @@ def given_up_while_observing() -> Patch:
     plan="10:delete-guard:1;20:nodes-never:east,3000,0",
 )
 def deletes_unguarded() -> Patch:
-    return replaced("cloudgraft.engine.delete_guard.DeleteGuard.refusal", lambda *_args, **_more: "")
+    return replaced("cloudgraft.engine.guards.DeleteGuard.refusal", lambda *_args, **_more: "")
 
 
 @plant(
@@ -216,4 +216,4 @@ def deletes_unguarded() -> Patch:
     plan="10:delete-guard:1;20:nodes-never:east,3000,0;1100:crash:0,5;1400:crash:0,5;1700:crash:0,5",
 )
 def deletes_forgotten() -> Patch:
-    return replaced("cloudgraft.engine.delete_guard.DeleteGuard.load", lambda self, *_args: self._counted.clear())
+    return replaced("cloudgraft.engine.guards.DeleteGuard.load", lambda self, *_args: self._counted.clear())

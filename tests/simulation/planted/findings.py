@@ -22,8 +22,8 @@ Patch = AbstractContextManager[object]
     plan="20:nodes-late:east,300,850;47:lists-fail:east,3000,1,0",
 )
 def deadline_by_the_clock() -> Patch:
-    def is_overdue(sight: Any, at: Any) -> bool:
-        return bool(at.now - sight.since >= at.settings.create_deadline.total_seconds())
+    def is_overdue(observation: Any, at: Any) -> bool:
+        return bool(at.now - observation.since >= at.settings.create_deadline.total_seconds())
 
     return replaced("cloudgraft.engine.machines.decide._is_overdue", is_overdue)
 
@@ -115,7 +115,7 @@ def checksums_ignored() -> Patch:
     seed=1,
 )
 def open_before_the_first_list() -> Patch:
-    return replaced("cloudgraft.engine.startup_gate.Opening.is_over", True)
+    return replaced("cloudgraft.engine.startup_gate.StartupGate.is_over", True)
 
 
 class _Forgetful(set[object]):

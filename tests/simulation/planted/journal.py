@@ -67,7 +67,7 @@ def answer_without_write() -> Patch:
 )
 def nothing_is_adopted() -> Patch:
     def adoption(self: Observer, *, is_last: bool) -> Change:
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         return Change(clouds=[CloudRecord(name=self.name, adopted_at=now)])
 
     return replaced("cloudgraft.engine.reconcile.observer.Observer._adoption", adoption)

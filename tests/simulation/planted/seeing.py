@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cloudgraft.engine.machines import observation as sight
+from cloudgraft.engine.machines import observation
 from cloudgraft.engine.nodes.tracking import Nodes
-from cloudgraft.joining.rivals import Rivals
+from cloudgraft.joining.match import Rivals
 from tests.simulation.planted.fault import both, plant, replaced
 
 __all__: list[str] = []
@@ -45,7 +45,7 @@ def no_proof() -> Patch:
     plan="20:creates-lost:east,9000,1,0;73:crash:0,2",
 )
 def list_delay_ignored() -> Patch:
-    def count(_record: Any, found: sight.Sight, _listing: Any, _looker: Any, *, is_there: bool) -> None:
+    def count(_record: Any, found: observation.Observation, _listing: Any, _looker: Any, *, is_there: bool) -> None:
         found.absences = 0 if is_there else found.absences + 1
 
     return replaced("cloudgraft.engine.machines.observation._count_absence", count)
@@ -99,7 +99,7 @@ def only_claims_are_nodes() -> Patch:
     hours=6,
 )
 def stranger_by_id_kept() -> Patch:
-    real = sight._kept
+    real = observation._kept
     return replaced(
         "cloudgraft.engine.machines.observation._kept",
         lambda record, ours, _proven, more: real(record, ours, ours, more),
@@ -159,4 +159,4 @@ def away_time_counts() -> Patch:
     plan="9000:lists-slander:east,5000,1,7",
 )
 def ready_node_is_not_heard() -> Patch:
-    return replaced("cloudgraft.engine.machines.observation.Sight.may_be_ready", property(lambda _self: False))
+    return replaced("cloudgraft.engine.machines.observation.Observation.may_be_ready", property(lambda _self: False))

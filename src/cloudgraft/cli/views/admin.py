@@ -14,7 +14,8 @@ from rich.text import Text
 
 from cloudgraft.cli.views.call import clean
 
-__all__ = ["ago", "console", "print_json", "print_result", "table", "text"]
+__all__ = ["ago", "console", "output_option", "print_json", "print_result", "table", "text"]
+
 
 _PIPE_WIDTH: Final = 100_000  # in a pipe nothing is cut or wrapped
 _STYLES: Final = {
@@ -109,3 +110,16 @@ def _print_items(result: Mapping[str, Any], done: str) -> None:
 
 def _noted(word: str, note: str) -> str:
     return f"{word} ({note})" if note else word
+
+
+# -- The option of every command that prints data: a table for people, or JSON for programs ----------------------------
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or programs.",
+)

@@ -12,8 +12,7 @@ from cloudgraft.config.document import Document, read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.problems import ConfigError, Problem
-from cloudgraft.config.secrecy import hide_secrets
-from cloudgraft.config.section import Section
+from cloudgraft.config.section import Section, hide_secrets
 
 __all__ = ["load_own"]
 

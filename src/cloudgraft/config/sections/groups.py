@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, ValidationInfo, field_validator
 
-from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Share, Text, refuse
+from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Price, Share, Text, refuse
 from cloudgraft.config.kubernetes import ZONE_LABEL, Amounts, Annotations, Labels, LabelValue, Taints, Threshold
-from cloudgraft.config.money import Price
 from cloudgraft.config.problems import KeyPath, printable
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.join import Join

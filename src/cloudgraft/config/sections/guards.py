@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictInt
 
-from cloudgraft.config.fields import Kind
-from cloudgraft.config.money import MoneyPerDay
+from cloudgraft.config.fields import Kind, MoneyPerDay
 from cloudgraft.config.section import Section
 
 __all__ = ["Guards"]

@@ -15,10 +15,10 @@ from cloudgraft.demo.fake_kubernetes import KubeApi
 from cloudgraft.demo.fake_liqo import FakeLiqo, Member, guard_names, playing, settle
 from cloudgraft.demo.liqo.market import CURRENCY, DemoMarket, open_market
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Blueprint, CloudDeclaration, GroupDeclaration
+from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.kube.connect import connect
+from cloudgraft.kube.credentials import connect
 from cloudgraft.liqo.driver import LiqoDriver
 from cloudgraft.liqo.options import LiqoOptions, Timeouts
 from cloudgraft.store.sql import SqlJournal
@@ -129,5 +129,5 @@ def _engine(directory: Path, market: DemoMarket, kubeconfig: Path) -> Engine:
     )
     clouds = {_CLOUD: CloudDeclaration(settings=CloudSettings(name=_CLOUD), make=lambda: LiqoDriver(options))}
     group = GroupDeclaration(id=GROUP, cloud=_CLOUD, min_size=0, max_size=5, machine={"shape": "S"})
-    blueprint = Blueprint(cluster="demo", clouds=clouds, groups=[group])
-    return Engine(blueprint, SqlJournal.sqlite(directory / "journal.db"), is_stepped=True)
+    desired_state = DesiredState(cluster="demo", clouds=clouds, groups=[group])
+    return Engine(desired_state, SqlJournal.sqlite(directory / "journal.db"), is_stepped=True)

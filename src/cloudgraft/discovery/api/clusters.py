@@ -23,10 +23,9 @@ from cloudgraft.discovery.model import ClusterState, PriceList
 from cloudgraft.discovery.search.selector import Selector
 from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.sdk.errors import ConflictError, NotFoundError, PermissionDeniedError
-from cloudgraft.web.etags import etag_of, revision_of
-from cloudgraft.web.guard import allowed, audited, unaudited
+from cloudgraft.web.authentication import allowed, audited, unaudited
 from cloudgraft.web.identity import Caller
-from cloudgraft.web.pages import page
+from cloudgraft.web.pages import etag_of, page, revision_of
 from cloudgraft.web.problems import EditedMeanwhileError
 
 __all__ = ["Cursor", "cluster_routes"]

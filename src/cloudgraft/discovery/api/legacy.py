@@ -11,7 +11,7 @@ from cloudgraft.discovery.api.schemas import LegacyCluster
 from cloudgraft.discovery.api.schemas_fields import amounts_out
 from cloudgraft.discovery.model import Cluster, ClusterState, NetworkMode
 from cloudgraft.sdk.errors import NotFoundError
-from cloudgraft.web.guard import allowed, audited
+from cloudgraft.web.authentication import allowed, audited
 from cloudgraft.web.identity import Caller
 
 __all__ = ["legacy_routes"]

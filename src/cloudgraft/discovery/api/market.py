@@ -21,7 +21,7 @@ from cloudgraft.discovery.api.schemas_market import (
     SearchResult,
 )
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
-from cloudgraft.web.guard import allowed, unaudited
+from cloudgraft.web.authentication import allowed, unaudited
 from cloudgraft.web.identity import ANY_ROLE, Caller
 from cloudgraft.web.pages import page
 

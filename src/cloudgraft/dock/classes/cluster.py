@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
-from cloudgraft.config.secrecy import hide_secrets
+from cloudgraft.config.section import hide_secrets
 from cloudgraft.dock.classes.declared import Declared, SecretId, Snapshot, class_of, secret_ids
 from cloudgraft.kube.objects import MACHINE_CLASSES, SECRET_CONTENTS, Change, Kind, Listing, MachineClassObject, V
 from cloudgraft.kube.watched import Watched

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.config.secrecy import hide_secrets
+from cloudgraft.config.section import hide_secrets
 from cloudgraft.dock.classes.declared import Declared, SecretData, SecretId, Snapshot, class_of, named, secret_data
 from cloudgraft.dock.classes.reading import FileStamp, listed, objects_in
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -14,7 +14,7 @@ import grpc.aio
 from cloudgraft.dock.access import admit
 from cloudgraft.dock.hub.limits import Limits
 from cloudgraft.dock.hub.registry import Registry
-from cloudgraft.dock.hub.session import Session, Surroundings
+from cloudgraft.dock.hub.session import EngineContext, Session
 from cloudgraft.dock.ports import Access, Context
 from cloudgraft.dock.protocol.dialect import Introduction, Speech, Tombstones
 from cloudgraft.sdk.errors import (
@@ -39,7 +39,7 @@ class Reception:
     """Takes drivers in, and keeps each until its end."""
 
     access: Access
-    surroundings: Surroundings
+    surroundings: EngineContext
     registry: Registry
     tombstones: Tombstones
     ready: Callable[[Session], None]  # a driver was taken

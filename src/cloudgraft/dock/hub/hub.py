@@ -16,7 +16,7 @@ from cloudgraft.dock.hub.class_requests import Fetching
 from cloudgraft.dock.hub.limits import Limits
 from cloudgraft.dock.hub.registry import Registry
 from cloudgraft.dock.hub.service import DockService
-from cloudgraft.dock.hub.session import Session, State, Surroundings
+from cloudgraft.dock.hub.session import EngineContext, Session, State
 from cloudgraft.dock.hub.settings import DriverReport, HubSettings
 from cloudgraft.dock.ports import Access, ClassStore
 from cloudgraft.dock.protocol.dialect import Tombstones
@@ -58,7 +58,7 @@ class Hub:
         classes.on_changed(self._tell_changed)
 
     def _made_service(self, classes: ClassStore) -> DockService:
-        surroundings = Surroundings(
+        surroundings = EngineContext(
             settings=self._settings, clock=self._clock, left=self._left, late=self._late, malformed=self._malformed
         )
         reception = Reception(

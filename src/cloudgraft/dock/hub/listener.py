@@ -18,10 +18,9 @@ from cloudgraft.dock.hub.settings import HubSettings
 from cloudgraft.dock.ports import Access, Context
 from cloudgraft.net.metrics import UNKNOWN, ListenerMetrics
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, UnavailableError
+from cloudgraft.server.clients import UnknownMethods
 from cloudgraft.server.connection_watch import ConnectionWatch
-from cloudgraft.server.headers_first import UnknownMethods
-from cloudgraft.server.listen import check_exposure, has_port
-from cloudgraft.server.listener import abort
+from cloudgraft.server.listener import abort, check_exposure, has_port
 
 __all__ = ["DockListener", "DockTlsFiles"]
 

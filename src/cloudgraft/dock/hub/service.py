@@ -18,9 +18,8 @@ from cloudgraft.dock.ports import Context
 from cloudgraft.dock.protocol.conversion_v1 import class_to_pb, secret_to_pb
 from cloudgraft.dock.protocol.dialect import Speech
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
-from cloudgraft.server.headers_first import only_message
-from cloudgraft.server.limits import ListenerLimits
-from cloudgraft.server.listener import abort
+from cloudgraft.server.clients import only_message
+from cloudgraft.server.listener import ListenerLimits, abort
 from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0

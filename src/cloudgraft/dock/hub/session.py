@@ -28,7 +28,7 @@ from cloudgraft.dock.protocol.dialect import Bye, Malformed, Reply, Speech, Tomb
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 
-__all__ = ["Session", "State", "Surroundings"]
+__all__ = ["EngineContext", "Session", "State"]
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -45,7 +45,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class EngineContext:
     """What all sessions of a hub have in common: how patient it is, and who wants to know what happens."""
 
     settings: HubSettings
@@ -66,7 +66,7 @@ class Session:
         info: DriverInfo,
         identity: str,
         tombstones: Tombstones,
-        surroundings: Surroundings,
+        surroundings: EngineContext,
     ) -> None:
         settings, clock = surroundings.settings, surroundings.clock
         self.info = info

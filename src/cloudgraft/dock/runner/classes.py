@@ -25,7 +25,7 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
-from cloudgraft.sdk.secret_names import secret_values
+from cloudgraft.sdk.secrecy import secret_values
 
 __all__ = ["Classes", "Source", "class_from_json"]
 

@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
+from cloudgraft.client.connection import channel_credentials
 from cloudgraft.client.errors import error_from_rpc
-from cloudgraft.client.tls import channel_credentials
 from cloudgraft.dock.runner.options import RunnerOptions, Speech
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.secrecy import hide, redacted, unhide

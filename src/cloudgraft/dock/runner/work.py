@@ -19,8 +19,7 @@ from cloudgraft.dock.runner.status import MachineError, status_of
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
-from cloudgraft.sdk.secrecy import hide, unhide
-from cloudgraft.sdk.secret_names import secret_values
+from cloudgraft.sdk.secrecy import hide, secret_values, unhide
 from cloudgraft.wire.driver import expect_all
 
 __all__ = ["Job", "Workshop"]

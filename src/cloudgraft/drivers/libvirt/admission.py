@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from cloudgraft.drivers.libvirt.marks import may_be_ours
 from cloudgraft.drivers.libvirt.options import LibvirtOptions
 from cloudgraft.drivers.libvirt.states import is_active
-from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.errors import OutOfStockError
+from cloudgraft.sdk.quantity import amount
 
 if TYPE_CHECKING:  # it needs libvirt
     from cloudgraft.drivers.libvirt.host import Seen

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.quantity import Quantity, amount
 
 __all__ = [
     "PLAIN_ARCH",

@@ -19,9 +19,9 @@ from cloudgraft.drivers.libvirt.options import (
     ShapeOptions,
 )
 from cloudgraft.drivers.libvirt.volume_xml import OVERLAY_FORMAT, Image, Offer
-from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.quantity import amount
 
 __all__ = ["Order", "Wish", "order_of", "wish_of"]
 

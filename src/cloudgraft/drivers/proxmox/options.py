@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.quantity import Quantity, amount
 
 __all__ = ["MEBIBYTE", "ProviderIdForm", "ProxmoxOptions", "ShapeOptions"]
 

@@ -16,8 +16,8 @@ from cloudgraft.drivers.proxmox.inventory import Inventory, Node
 from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProxmoxOptions, ShapeOptions
 from cloudgraft.drivers.proxmox.settings import MachineSettings
 from cloudgraft.drivers.proxmox.templates import Source
-from cloudgraft.sdk.amounts import amount
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PermissionDeniedError, UnavailableError
+from cloudgraft.sdk.quantity import amount
 
 __all__ = ["Place", "Placement"]
 

@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 from cloudgraft.drivers.common.json_fields import Fields
 from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
 from cloudgraft.drivers.hosts.inventory import Source
-from cloudgraft.sdk.amounts import amount, check_amounts
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
-from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.quantity import Quantity, amount, check_amounts
 
 __all__ = ["LONGEST_CREATE", "Auth", "Boot", "MachineSettings", "RedfishHost", "RedfishOptions", "ShapeOptions"]
 

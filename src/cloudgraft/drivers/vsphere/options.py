@@ -10,9 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.sdk.amounts import amount, check_amounts
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.flaws import Flaws
+from cloudgraft.sdk.quantity import amount, check_amounts
 
 __all__ = ["MARKS", "MachineSettings", "ShapeOptions", "Size", "VsphereOptions"]
 

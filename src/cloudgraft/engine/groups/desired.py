@@ -9,16 +9,15 @@ from typing import Protocol
 
 from cloudgraft.engine.groups.prices import group_price
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GroupSpec, Money
-from cloudgraft.engine.groups.templates import TemplateDeclaration, build_template, given_labels
-from cloudgraft.engine.groups.variants import check_variants
-from cloudgraft.engine.nodes.cluster import Cluster, UserData
+from cloudgraft.engine.groups.templates import TemplateDeclaration, build_template, check_variants, given_labels
 from cloudgraft.engine.nodes.node_facts import Facts
+from cloudgraft.engine.nodes.tracking import Cluster, UserData
 from cloudgraft.sdk.driver import Driver, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import AutoscalingOptions
 from cloudgraft.store.records import DeclaredGroup
 
-__all__ = ["Blueprint", "Catalog", "CloudDeclaration", "Composer", "GroupDeclaration", "Joining", "complete"]
+__all__ = ["Catalog", "CloudDeclaration", "Composer", "DesiredState", "GroupDeclaration", "Joining", "complete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ class GroupDeclaration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blueprint:
+class DesiredState:
     """All that is configured."""
 
     cluster: str
@@ -74,7 +73,7 @@ class Composer(Protocol):
 
     turn: asyncio.Lock  # held from the reading of either until the engine has what came of it
 
-    async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[Blueprint, Joining]:
+    async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[DesiredState, Joining]:
         """All that is configured. Those that do not go together with the file are left out, visibly."""
 
 

@@ -1,28 +1,30 @@
-"""Which groups there are: the configuration's, completed by what the clouds offer, and those that are draining.
-
-Pure. What the autoscaler is told of groups changes only at a Refresh (R4), which is when this is asked.
-"""
+"""Resolves the configured groups against what clouds offer, and decides which are served."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cloudgraft.engine.fleet import Group
-from cloudgraft.engine.groups.desired import Blueprint, Catalog, complete
-from cloudgraft.engine.groups.prices import common_currency
+from cloudgraft.engine.clock import Clock
+from cloudgraft.engine.events import happened
+from cloudgraft.engine.fleet import Fleet, Group
+from cloudgraft.engine.groups.desired import Catalog, DesiredState, complete
+from cloudgraft.engine.groups.prices import ReferencePrice, common_currency, reference_price
 from cloudgraft.engine.groups.spec_json import group_from_json, group_to_json
 from cloudgraft.engine.groups.specs import GroupSpec, Money
+from cloudgraft.engine.nodes.learned_templates import LearnedTemplates, same_settings
 from cloudgraft.engine.nodes.node_facts import Facts
+from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.types import NodeGroup
-from cloudgraft.store.records import GroupRecord
+from cloudgraft.store.records import Change, Contents, Event, GroupRecord, LearnedRecord
 
-__all__ = ["Roster", "as_group", "from_records", "make_roster", "record_of", "shown"]
+__all__ = ["GroupResolution", "Groups", "as_group", "from_records", "make_roster", "record_of", "shown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roster:
+class GroupResolution:
     """The groups that are configured and complete, and why others are not."""
 
     specs: Mapping[str, GroupSpec] = field(default_factory=dict)
@@ -31,11 +33,11 @@ class Roster:
 
 
 def make_roster(
-    blueprint: Blueprint,
+    desired_state: DesiredState,
     catalogs: Mapping[str, Catalog],
     known: Mapping[str, GroupSpec],
     learned: Callable[[str, Mapping[str, object]], Facts | None],
-) -> Roster:
+) -> GroupResolution:
     """Completes every declared group; where that is not possible, its last valid spec still serves (law 6).
 
     ``learned`` tells what nodes of a group have whose machines were made with the settings given.
@@ -43,10 +45,10 @@ def make_roster(
     specs: dict[str, GroupSpec] = {}
     left_out: dict[str, str] = {}
     stale: dict[str, str] = {}
-    for declared in blueprint.groups:
+    for declared in desired_state.groups:
         catalog = catalogs.get(declared.cloud)
         try:
-            caps = _caps(blueprint, declared.cloud)
+            caps = _caps(desired_state, declared.cloud)
             facts = learned(declared.id, declared.machine)
             spec = complete(declared, catalog or Catalog(), needs_price=bool(caps), facts=facts)
             common_currency({**caps, **({declared.id: spec.price} if spec.price else {})})
@@ -61,13 +63,13 @@ def make_roster(
                 stale[declared.id] = reason
             specs[declared.id] = replace(old, min_size=declared.min_size, max_size=declared.max_size)
     common_currency({spec.id: spec.price for spec in specs.values() if spec.price})
-    return Roster(specs=specs, left_out=left_out, stale=stale)
+    return GroupResolution(specs=specs, left_out=left_out, stale=stale)
 
 
-def _caps(blueprint: Blueprint, cloud: str) -> dict[str, Money]:
+def _caps(desired_state: DesiredState, cloud: str) -> dict[str, Money]:
     """The limits to what machines of this cloud may cost: they are of use only in the currency of the prices."""
-    declared = blueprint.clouds.get(cloud)
-    limits = {"guards.maxSpendPerDay": blueprint.settings.guards}
+    declared = desired_state.clouds.get(cloud)
+    limits = {"guards.maxSpendPerDay": desired_state.settings.guards}
     if declared:
         limits[f"that of cloud {cloud}"] = declared.settings.guards
     return {whose: limit.max_spend_per_day for whose, limit in limits.items() if limit.max_spend_per_day is not None}
@@ -105,3 +107,169 @@ def from_records(records: Iterable[GroupRecord]) -> tuple[list[Group], dict[str,
         except CloudgraftError as error:
             broken[record.id] = f"its entry in the journal cannot be read: {error.message}"
     return groups, broken
+
+
+# -- The groups that are served: what is configured and complete, and what is draining ---------------------------------
+# What the autoscaler is told of them changes only at a Refresh (R4).
+
+
+log = logging.getLogger("cloudgraft.engine")
+
+
+class Groups:
+    """Keeps journal, memory and configuration in step, group by group."""
+
+    def __init__(self, fleet: Fleet, writer: Writer, clock: Clock, desired_state: DesiredState) -> None:
+        self.roster = GroupResolution()
+        self.shown: tuple[NodeGroup, ...] = ()  # as the autoscaler was told last
+        self.reference_price: ReferencePrice | None = None
+        self._fleet = fleet
+        self._writer = writer
+        self._clock = clock
+        self._desired_state = desired_state
+        self._applied: tuple[object, ...] = ()  # what the roster was made of
+        self._placed: set[str] = set()  # clouds whose groups are known, as far as they will be
+        self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
+        self._shown_ids: frozenset[str] = frozenset()
+        self._lessons = LearnedTemplates(fleet)
+
+    def load(self, contents: Contents) -> None:
+        """Puts what the journal holds into memory; after a reload, what the autoscaler was told stays as it is."""
+        groups, self._broken = from_records(contents.groups)
+        known = {group.spec.id: group for group in groups}
+        for old in self._fleet.groups.values():
+            if old.spec.id in known:
+                known[old.spec.id] = Group(old.spec, old.shown, old.is_configured)
+        self._fleet.load(contents, known.values())
+
+    async def apply(self, desired_state: DesiredState, catalogs: Mapping[str, Catalog]) -> None:
+        """Takes in what is configured, and what those clouds offer that have told."""
+        self._desired_state = desired_state
+        learned_templates = dict(self._fleet.learned)
+        made_of = (desired_state, *sorted(catalogs.items(), key=lambda item: item[0]), learned_templates)
+        if made_of != self._applied:
+            before, self.roster = self.roster, self._make_roster(catalogs)
+            _tell_of_misfits(before, self.roster, catalogs)
+            self.reference_price = reference_price(self.roster.specs.values())
+        await self._writer.write(self._roster_change)
+        for spec in self.roster.specs.values():
+            self._fleet.take_group(spec)
+            self._fleet.groups[spec.id].lesson = learned_templates.get(spec.id)
+        for id_ in self._draining():
+            self._fleet.groups[id_].is_configured = False
+        self._fleet.tell_of_groups()  # templates and options are others from this moment on
+        self._applied, self._placed = made_of, set(catalogs)
+
+    def is_placed(self, cloud: str) -> bool:
+        """Whether the groups of this cloud are known, as far as they will be."""
+        return cloud in self._placed
+
+    def is_shown(self, group: str) -> bool:
+        """R18: whether the group is one that the autoscaler was told of."""
+        return group in self._shown_ids
+
+    def _make_roster(self, catalogs: Mapping[str, Catalog]) -> GroupResolution:
+        known = {group.spec.id: group.spec for group in self._fleet.groups.values()}
+        try:
+            return make_roster(self._desired_state, catalogs, known, self._lessons.of)
+        except InvalidArgumentError as error:  # the currencies: known only now that the clouds have told their prices
+            log.error("the groups stay as they were", extra={"error": error.message})  # noqa: TRY400
+            declared = {group.id for group in self._desired_state.groups}
+            specs = {id_: spec for id_, spec in known.items() if id_ in declared}
+            return GroupResolution(specs=specs, left_out=dict.fromkeys(declared - set(specs), error.message))
+
+    def _draining(self) -> list[str]:
+        declared = {group.id for group in self._desired_state.groups}
+        return [id_ for id_ in self._fleet.groups if id_ not in declared]
+
+    def _roster_change(self) -> Change:
+        now, groups = self._clock.now(), self._fleet.groups
+        records: list[GroupRecord] = []
+        events: list[Event] = []
+        removed: list[str] = []
+        learned: list[LearnedRecord] = []
+        for spec in self.roster.specs.values():
+            old = groups.get(spec.id)
+            if old is None or old.spec != spec or not old.is_configured:
+                records.append(record_of(spec))
+                events.append(_configured(old, spec, now))
+            if old is not None and old.spec is not spec and not _is_same_promise(old.spec, spec):
+                learned.append(LearnedRecord(group=spec.id, settings=spec.machine, since=now, facts={}))
+        for id_ in self._draining():
+            group = groups[id_]
+            if not group.machines:
+                removed.append(id_)
+                events.append(happened("removed", now, "no machine is left in it", cloud=group.spec.cloud, group=id_))
+            elif group.is_configured:
+                records.append(record_of(group.spec, configured=False))
+                message = f"it is no longer configured; {len(group.machines)} machines are left in it"
+                events.append(happened("draining", now, message, cloud=group.spec.cloud, group=id_))
+        return Change(groups=records, removed_groups=removed, learned=learned, events=events)
+
+    def publish(self) -> None:
+        """What the autoscaler is told from now on.
+
+        A group of a cloud that was never listed is left out (law 11), unless the autoscaler knows it already: one that
+        moved to a new cloud still has its machines in the old one (R12).
+        """
+        order = {group.id: place for place, group in enumerate(self._desired_state.groups)}
+        groups = sorted(
+            self._fleet.groups.values(), key=lambda group: (order.get(group.spec.id, len(order)), group.spec.id)
+        )
+        for group in groups:
+            group.shown = self._shown(group)
+        ready = self._fleet.adopted_clouds
+        self.shown = tuple(g.shown for g in groups if g.spec.cloud in ready or g.spec.id in self._shown_ids)
+        self._shown_ids = frozenset(group.id for group in self.shown)
+        self._fleet.tell_of_groups()
+
+    def _shown(self, group: Group) -> NodeGroup:
+        """Under observeOnly at its minimum: the autoscaler drains a node before it learns that the node stays (R54)."""
+        told, cloud = shown(group), self._desired_state.clouds.get(group.spec.cloud)
+        if cloud is None or not cloud.settings.observe_only:
+            return told
+        least, most = max(told.min_size, group.target), max(told.max_size, group.target)
+        return replace(told, min_size=least, max_size=most, debug=f"{told.debug}, observeOnly")
+
+    def cloud_of(self, group: str) -> str:
+        """The cloud of a group that is configured, also while it is left out; empty when it is not configured."""
+        return next((declared.cloud for declared in self._desired_state.groups if declared.id == group), "")
+
+    def left_out(self, why_not: Callable[[str], str]) -> dict[str, str]:
+        """Groups that are not served, and why; ``why_not`` tells what keeps a cloud from being listed."""
+        found = {**self._broken, **self.roster.left_out}
+        for id_, spec in self.roster.specs.items():
+            if spec.cloud not in self._fleet.adopted_clouds:
+                found[id_] = why_not(spec.cloud) or f"cloud {spec.cloud} has not been listed yet"
+        return found
+
+
+def _is_same_promise(old: GroupSpec, new: GroupSpec) -> bool:
+    """Whether nodes of the old spec teach anything about those of the new one."""
+    one, other = (old.cloud, dict(old.labels), tuple(old.taints)), (new.cloud, dict(new.labels), tuple(new.taints))
+    return one == other and same_settings(old.machine, new.machine)
+
+
+def _configured(old: Group | None, spec: GroupSpec, now: float) -> Event:
+    if old is None:
+        message = f"a new group: min {spec.min_size}, max {spec.max_size}"
+    elif not old.is_configured:
+        message = "it is configured again"
+    else:
+        parts = [
+            name
+            for name in ("cloud", "min_size", "max_size", "machine", "template", "options", "price")
+            if getattr(old.spec, name) != getattr(spec, name)
+        ]
+        message = f"changed: {', '.join(parts)}"
+    return happened("configured", now, message, cloud=spec.cloud, group=spec.id)
+
+
+def _tell_of_misfits(before: GroupResolution, after: GroupResolution, known: Container[str]) -> None:
+    """Once for each group that cannot be served as it is configured, and each reason; ``known`` clouds have told."""
+    for group, reason in after.left_out.items():
+        if before.left_out.get(group) != reason:
+            log.warning("a group is not served: %s", reason, extra={"group": group})
+    for group, reason in after.stale.items():
+        if before.stale.get(group) != reason and after.specs[group].cloud in known:
+            log.warning("a group is served as it was before: %s", reason, extra={"group": group})

@@ -48,7 +48,7 @@ class GuardLimits:
     max_machines: int | None = None
     max_creates_per_hour: int | None = None
     max_spend_per_day: Money | None = None
-    max_deletes_per_hour: int | None = None  # that nobody ordered: see cloudgraft.engine.delete_guard
+    max_deletes_per_hour: int | None = None  # that nobody ordered: see cloudgraft.engine.guards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class Breaker:
 
     In memory only: after a restart it is found again, its time begins anew, and an operator has to accept again what is
     not over. So a restart never has anything believed sooner; that losses of a few at a time are not forgotten is the
-    matter of :mod:`cloudgraft.engine.recent_losses`.
+    matter of :mod:`cloudgraft.engine.context`.
     """
 
     is_open: bool = False  # nothing is believed of those that are affected

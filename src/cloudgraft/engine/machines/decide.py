@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.machines.duplicates import DOUBLE, is_outdone, surplus
 from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID
-from cloudgraft.engine.machines.observation import LONGEST_GAP, Sight
+from cloudgraft.engine.machines.observation import LONGEST_GAP, Observation
 from cloudgraft.engine.machines.states import (
     EXPIRED,
     LOST,
@@ -105,88 +105,98 @@ def failure(code: str, message: str, error_class: int = ErrorClass.OTHER) -> Err
     return ErrorRecord(code=code or "error", message=message, error_class=int(error_class))
 
 
-def decide(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def decide(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     """The next thing to do about this machine."""
     if was_released(record):
-        return _released(record, sight, at)
-    if is_outdone(record, sight):
+        return _released(record, observation, at)
+    if is_outdone(record, observation):
         return Stay()
-    own = _RULES[record.state](record, sight, at)
+    own = _RULES[record.state](record, observation, at)
     if isinstance(own, Move):
         return own  # first what is known: the record must have the id of the machine that is kept
-    extra = _extra(record, sight, at)
+    extra = _extra(record, observation, at)
     # Each gets its turn: a machine that ignores its deletion must not keep the other alive.
-    is_own_turn = isinstance(own, Delete) and (sight.deletes + sight.failures) % 2 == 1
+    is_own_turn = isinstance(own, Delete) and (observation.deletes + observation.failures) % 2 == 1
     return own if extra is None or is_own_turn else extra
 
 
-def _extra(record: MachineRecord, sight: Sight, at: Situation) -> Decision | None:
+def _extra(record: MachineRecord, observation: Observation, at: Situation) -> Decision | None:
     """Law 3: a second machine for the same intent is deleted, whatever state the first is in."""
-    if not sight.extras or sight.is_calling or at.is_paused or not at.sees_cloud or at.now < sight.retry_at:
+    if (
+        not observation.extras
+        or observation.is_calling
+        or at.is_paused
+        or not at.sees_cloud
+        or at.now < observation.retry_at
+    ):
         return None
-    if sight.deleted_at is not None:
+    if observation.deleted_at is not None:
         return None
-    other = surplus(record, sight, sees_nodes=at.sees_nodes)
+    other = surplus(record, observation, sees_nodes=at.sees_nodes)
     if other is None:
         return None
-    kept = sight.machine.machine_id if sight.machine else record.machine_id
+    kept = observation.machine.machine_id if observation.machine else record.machine_id
     cause = f"the cloud made a second machine, {other.machine_id}, for one intent; {kept} is kept"
     return Delete(other, cause, DOUBLE)
 
 
-def _requested(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
-    if sight.machine is not None:
-        return _accepted(record, sight.machine, at, "the cloud already has a machine of this name with our marks")
-    if sight.is_named:
+def _requested(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+    if observation.machine is not None:
+        return _accepted(record, observation.machine, at, "the cloud already has a machine of this name with our marks")
+    if observation.is_named:
         return Stay()  # it is there, whatever the lists of its cloud say
-    deadline = _own_deadline(record, sight, at)
+    deadline = _own_deadline(record, observation, at)
     if at.now >= deadline:
-        return _failed(record, at, _why_not_created(sight, "no call to create it could be made in time"))
+        return _failed(record, at, _why_not_created(observation, "no call to create it could be made in time"))
     if at.refusal is not None:
         return _failed(record, at, at.refusal)
-    if sight.unproven is not None or at.is_paused or not at.may_create:
+    if observation.unproven is not None or at.is_paused or not at.may_create:
         return Stay(deadline)
     return Create()
 
 
-def _creating(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
-    if sight.machine is not None:
-        return _accepted(record, sight.machine, at, "a list shows that the cloud has accepted it")
-    if sight.is_calling or sight.is_named:
+def _creating(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+    if observation.machine is not None:
+        return _accepted(record, observation.machine, at, "a list shows that the cloud has accepted it")
+    if observation.is_calling or observation.is_named:
         return Stay()  # its answer comes, or its time-out; or it is there, whatever the lists of its cloud say
     is_unknown = record.presence is Presence.UNKNOWN
     # What the cloud may hold is deleted when it fails, so only observed time counts then (see _is_overdue).
-    deadline = None if is_unknown else _own_deadline(record, sight, at)
-    if _is_overdue(sight, at) if deadline is None else at.now >= deadline:
-        return _failed(record, at, _why_not_created(sight, "the cloud did not create it in time"))
-    if is_unknown and sight.is_absent:
+    deadline = None if is_unknown else _own_deadline(record, observation, at)
+    if _is_overdue(observation, at) if deadline is None else at.now >= deadline:
+        return _failed(record, at, _why_not_created(observation, "the cloud did not create it in time"))
+    if is_unknown and observation.is_absent:
         return Move(
             amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", kind=None
         )
     # What is there under its name must not be made again: its marks may come late.
-    if is_unknown or sight.unproven is not None or at.is_paused or not at.may_create:
+    if is_unknown or observation.unproven is not None or at.is_paused or not at.may_create:
         return Stay(deadline)
-    return Create() if at.now >= sight.retry_at else Stay(min(sight.retry_at, deadline or sight.retry_at))
+    return (
+        Create()
+        if at.now >= observation.retry_at
+        else Stay(min(observation.retry_at, deadline or observation.retry_at))
+    )
 
 
-def _why_not_created(sight: Sight, otherwise: str) -> ErrorRecord:
-    if sight.unproven is None:
-        return failure("deadline", f"{otherwise}: {sight.trouble}" if sight.trouble else otherwise)
+def _why_not_created(observation: Observation, otherwise: str) -> ErrorRecord:
+    if observation.unproven is None:
+        return failure("deadline", f"{otherwise}: {observation.trouble}" if observation.trouble else otherwise)
     return failure(
         "unproven",
-        f"the cloud has a machine of this name ({sight.unproven.machine_id}) that does not show our marks, "
+        f"the cloud has a machine of this name ({observation.unproven.machine_id}) that does not show our marks, "
         "so it is not touched; see `cloudgraft orphans list`",
     )
 
 
-def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def _booting(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     """What fails here is deleted, also when a list shows it again. So nothing does whose node is or may be ready.
 
     One that we only found may have run before, and have pods: what its cloud says of it is left to the autoscaler.
     """
-    seen, may_fail = sight.machine, at.sees_nodes and not sight.may_be_ready
+    seen, may_fail = observation.machine, at.sees_nodes and not observation.may_be_ready
     if seen is not None:
-        news = _news(record, seen, sight)
+        news = _news(record, seen, observation)
         if seen.state is MachineState.RUNNING and (seen.provider_id or record.provider_id):
             return Move(move(record, State.RUNNING, at.now, **news), "the cloud says that it runs")
         if seen.state in (MachineState.DELETING, MachineState.FAILED) and may_fail and not _was_there_before(record):
@@ -194,10 +204,10 @@ def _booting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
             return _failed(record, at, _boot_failure(seen, why), **news)
         if news:
             return Move(amend(record, **news), "the cloud tells more of it", kind=None)
-    elif sight.is_absent and may_fail:
+    elif observation.is_absent and may_fail:
         why = "it disappeared from its cloud before it ran"
         return _failed(record, at, failure(VANISHED, why), presence=Presence.NONE)
-    if _is_overdue(sight, at) and may_fail and not _was_there_before(record):
+    if _is_overdue(observation, at) and may_fail and not _was_there_before(record):
         state = f", the cloud reports it as {seen.state.value}" if seen else ""
         reason = f": {seen.reason}" if seen and seen.reason else ""
         return _failed(record, at, failure("deadline", f"it did not run in time{state}{reason}"))
@@ -209,17 +219,17 @@ def _was_there_before(record: MachineRecord) -> bool:
     return record.ordered_at is not None and record.ordered_at < record.requested_at
 
 
-def _is_overdue(sight: Sight, at: Situation) -> bool:
+def _is_overdue(observation: Observation, at: Situation) -> bool:
     """Whether lists have covered a machine for the whole deadline, and the view of the cluster is fresh.
 
     A machine that fails is deleted. So an outage, a restart or a clock that is set must not make it late.
     """
-    return at.sees_cloud and at.sees_nodes and sight.awaited_for >= at.settings.create_deadline.total_seconds()
+    return at.sees_cloud and at.sees_nodes and observation.awaited_for >= at.settings.create_deadline.total_seconds()
 
 
-def _own_deadline(record: MachineRecord, sight: Sight, at: Situation) -> float:
+def _own_deadline(record: MachineRecord, observation: Observation, at: Situation) -> float:
     """When a machine fails of which the cloud holds nothing: by the time of this process, cloud or no cloud (law 7)."""
-    return max(record.requested_at, sight.since) + at.settings.create_deadline.total_seconds()
+    return max(record.requested_at, observation.since) + at.settings.create_deadline.total_seconds()
 
 
 def _boot_failure(seen: Machine, why: str) -> ErrorRecord:
@@ -228,59 +238,61 @@ def _boot_failure(seen: Machine, why: str) -> ErrorRecord:
     return failure("boot_failed", why) if known is None else failure(known.slug, why, known.error_class)
 
 
-def _running(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
-    if sight.is_absent:
+def _running(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+    if observation.is_absent:
         why = "two complete lists of its cloud do not have it any more"
         return Move(move(record, State.GONE, at.now, presence=Presence.NONE, error=failure(LOST, why)), why)
-    news = _news(record, sight.machine, sight) if sight.machine else {}
+    news = _news(record, observation.machine, observation) if observation.machine else {}
     if news:
         return Move(amend(record, **news), "the cloud tells more of it", kind=None)
-    return _joining(record, sight, at)
+    return _joining(record, observation, at)
 
 
-def _joining(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def _joining(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     """A machine without a node is of no use, but only time in which the cluster could be seen counts against it.
 
     One whose node was there and is not any more is left to the autoscaler, which deletes what is not registered: its
     pods may still run, and whoever removed the node may know why. So is one that had its time before we began to look,
     or that we only found: that its node is not seen says more of where we look than of the machine.
     """
-    if sight.joined is not False or sight.has_joined or was_found(record):
+    if observation.joined is not False or observation.has_joined or was_found(record):
         return Stay()
-    if sight.since - record.state_since >= at.settings.join_deadline.total_seconds():
+    if observation.since - record.state_since >= at.settings.join_deadline.total_seconds():
         return Stay()
-    left = at.settings.join_deadline.total_seconds() - sight.unjoined_for
+    left = at.settings.join_deadline.total_seconds() - observation.unjoined_for
     if left <= 0:
         return _failed(record, at, failure(JOIN_DEADLINE, "its node did not join the cluster in time"))
     return Stay(at.now + left)
 
 
-def _failed_state(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def _failed_state(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     """Its resources go at once; itself stays listed until the autoscaler deletes it, or time does (law 5).
 
     Unless its node is ready: then it works, and whatever it failed for was not so.
     """
-    if sight.is_ready and at.sees_nodes and sight.machine is not None and _is_there(sight):
-        return _taken_back(record, sight.machine, sight, at, "it counted as failed, and its node is ready: it is kept")
+    if observation.is_ready and at.sees_nodes and observation.machine is not None and _is_there(observation):
+        return _taken_back(
+            record, observation.machine, observation, at, "it counted as failed, and its node is ready: it is kept"
+        )
     expires = record.state_since + at.settings.failed_ttl.total_seconds()
     if at.now >= expires:
         if record.presence is Presence.NONE:
             return Move(move(record, State.GONE, at.now), "nobody deleted it for as long as a failed machine is kept")
         why = record.error.message if record.error else "it failed"
         return Move(give_up(record, at.now, EXPIRED, why), "its time as a failed machine is up; it is still removed")
-    decision = _clear(record, sight, at)
+    decision = _clear(record, observation, at)
     if isinstance(decision, Stay):
         return Stay(expires if decision.wake_at is None else min(expires, decision.wake_at))
     return decision
 
 
-def _deleting(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def _deleting(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     if record.presence is Presence.NONE:
         return Move(move(record, State.GONE, at.now), "the cloud holds nothing of it")
-    return _clear(record, sight, at)
+    return _clear(record, observation, at)
 
 
-def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def _gone(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     """A machine that counted as gone and shows up: a late success, or a cloud that changed its mind.
 
     It has to prove itself again, and its id alone is no proof (see ``look``).
@@ -290,97 +302,103 @@ def _gone(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
     Where neither can be taken back, it is left alone while its node is or may be ready: its group may be gone, or its
     cloud may call it broken.
     """
-    seen, was_ordered = sight.machine, not (is_lost(record) or has_failed(record))
+    seen, was_ordered = observation.machine, not (is_lost(record) or has_failed(record))
     is_wanted = is_lost(record) or (has_failed(record) and at.is_used and at.sees_nodes)
-    if is_wanted and at.is_served and seen is not None and _is_there(sight):
+    if is_wanted and at.is_served and seen is not None and _is_there(observation):
         why = "its cloud shows it again, and nobody had deleted it: it is taken back"
         if has_failed(record):
             why = "it counted as failed, and its node is ready: it is taken back"
-        return _taken_back(record, seen, sight, at, why)
-    if seen is None or not sight.is_ours or seen.state is MachineState.DELETING or sight.is_calling or at.is_paused:
+        return _taken_back(record, seen, observation, at, why)
+    if (
+        seen is None
+        or not observation.is_ours
+        or seen.state is MachineState.DELETING
+        or observation.is_calling
+        or at.is_paused
+    ):
         return Stay()
-    if sight.deleted_at is not None or not at.sees_cloud:
+    if observation.deleted_at is not None or not at.sees_cloud:
         return Stay()  # a list will tell whether it is still there, and still this one
     if not was_ordered and (at.is_used or not at.sees_nodes):
         return Stay()  # it may be in use, and nobody ordered its deletion
-    if at.now < sight.retry_at:
-        return Stay(sight.retry_at)
+    if at.now < observation.retry_at:
+        return Stay(observation.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", RETURNED)
 
 
-def _is_there(sight: Sight) -> bool:
+def _is_there(observation: Observation) -> bool:
     """Whether its cloud has it, and it is ours."""
-    return sight.machine is not None and sight.is_ours and sight.machine.state in _THERE
+    return observation.machine is not None and observation.is_ours and observation.machine.state in _THERE
 
 
-def _taken_back(record: MachineRecord, seen: Machine, sight: Sight, at: Situation, why: str) -> Move:
+def _taken_back(record: MachineRecord, seen: Machine, observation: Observation, at: Situation, why: str) -> Move:
     found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
-    return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, sight)), why)
+    return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, observation)), why)
 
 
-def left_alone(record: MachineRecord, sight: Sight) -> str:
+def left_alone(record: MachineRecord, observation: Observation) -> str:
     """What an operator is told of a machine that counted as gone and is left alone for its ready node; else empty."""
-    if sight.machine is None or not (is_lost(record) or has_failed(record)):
+    if observation.machine is None or not (is_lost(record) or has_failed(record)):
         return ""
-    id_ = sight.machine.machine_id
+    id_ = observation.machine.machine_id
     return (
-        f"machine {id_} counted as gone and is there, its cloud reports it as {sight.machine.state.value}, and its "
-        f"node is ready, so it is left alone. Adopt it with `cloudgraft adopt {record.group} {id_}`, or delete it in "
-        "its cloud"
+        f"machine {id_} counted as gone and is there, its cloud reports it as {observation.machine.state.value}, and "
+        f"its node is ready, so it is left alone. Adopt it with `cloudgraft adopt {record.group} {id_}`, or delete it "
+        "in its cloud"
     )
 
 
-def _released(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def _released(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     """An operator's word stands while the cloud has the machine. Then the record may be forgotten like any other.
 
     Until it is, the word stands too: lists that were wrong twice must not give a machine back to us. So it is kept from
     now on for as long as one that is gone, however long ago it was released.
     """
-    if sight.is_absent and is_released(record):
+    if observation.is_absent and is_released(record):
         why = "the cloud does not have it any more"
         gone = {"presence": Presence.NONE, "gone_at": at.now}
         return Move(amend(record, error=failure(RELEASED, why), **gone), why, kind=None)
     return Stay()
 
 
-def _clear(record: MachineRecord, sight: Sight, at: Situation) -> Decision:
+def _clear(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
     """Removes what the cloud holds of a machine that is not wanted any more."""
-    if sight.is_calling:
+    if observation.is_calling:
         return Stay()
-    settled = _settled(record, sight)
+    settled = _settled(record, observation)
     if settled is not None:
         return settled
-    seen = sight.machine
+    seen = observation.machine
     is_going = seen is not None and seen.state is MachineState.DELETING
-    if record.presence is not Presence.PRESENT or at.is_paused or is_going or not sight.is_ours:
+    if record.presence is not Presence.PRESENT or at.is_paused or is_going or not observation.is_ours:
         return Stay()
-    if sight.deleted_at is not None or not _may_clear(record, sight, at):
+    if observation.deleted_at is not None or not _may_clear(record, observation, at):
         return Stay()  # a list will tell whether it is still there, and still this one
-    return Delete(seen or _as_known(record)) if at.now >= sight.retry_at else Stay(sight.retry_at)
+    return Delete(seen or _as_known(record)) if at.now >= observation.retry_at else Stay(observation.retry_at)
 
 
-def _may_clear(record: MachineRecord, sight: Sight, at: Situation) -> bool:
+def _may_clear(record: MachineRecord, observation: Observation, at: Situation) -> bool:
     """What we gave up ourselves is deleted only while lists work, and not while its node may be ready.
 
     What the autoscaler deletes goes at once, but not by a proof of ownership that a long outage has made old: by then
     the cloud may have given the id to another machine.
     """
     if not is_given_up(record):
-        proven_at = sight.since if sight.listed_at is None else sight.listed_at
+        proven_at = observation.since if observation.listed_at is None else observation.listed_at
         return at.sees_cloud or at.now - proven_at <= LONGEST_GAP
-    is_kept = record.state is State.FAILED and sight.may_be_ready
-    return at.sees_cloud and sight.listed_at is not None and at.sees_nodes and not is_kept
+    is_kept = record.state is State.FAILED and observation.may_be_ready
+    return at.sees_cloud and observation.listed_at is not None and at.sees_nodes and not is_kept
 
 
-def _settled(record: MachineRecord, sight: Sight) -> Move | None:
+def _settled(record: MachineRecord, observation: Observation) -> Move | None:
     """What the lists have shown of an unwanted machine and its record does not say."""
-    seen = sight.machine
+    seen = observation.machine
     if seen is not None:
         found = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
         if (record.presence, record.machine_id) == (Presence.PRESENT, seen.machine_id):
             return None
         return Move(amend(record, **found), "a list shows that the cloud had created it", kind=None)
-    if sight.is_absent and record.presence is not Presence.NONE:
+    if observation.is_absent and record.presence is not Presence.NONE:
         return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", kind=None)
     return None
 
@@ -397,14 +415,14 @@ def _failed(record: MachineRecord, at: Situation, error: ErrorRecord, **changes:
     return Move(move(record, State.FAILED, at.now, error=error, **changes), error.message)
 
 
-def _news(record: MachineRecord, seen: Machine, sight: Sight) -> dict[str, Any]:
+def _news(record: MachineRecord, seen: Machine, observation: Observation) -> dict[str, Any]:
     """What the cloud tells of a machine that its record does not say yet."""
     news: dict[str, Any] = {}
     if seen.machine_id != record.machine_id:
         news["machine_id"] = seen.machine_id
     if seen.provider_id and seen.provider_id != record.provider_id:
         news["provider_id"] = seen.provider_id
-    return {**news, **_proof(record, seen)} if record.is_adopted and sight.is_ours else news
+    return {**news, **_proof(record, seen)} if record.is_adopted and observation.is_ours else news
 
 
 def _proof(record: MachineRecord, seen: Machine) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import is_lost
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.store.records import MachineRecord, State
@@ -19,40 +19,42 @@ DOUBLE: Final = "double"  # the kind of the events
 _WANTED: Final = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING})
 
 
-def surplus(record: MachineRecord, sight: Sight, *, sees_nodes: bool) -> Machine | None:
+def surplus(record: MachineRecord, observation: Observation, *, sees_nodes: bool) -> Machine | None:
     """The machine that may be deleted now; of an intent that is not wanted any more every one of them goes."""
-    there = [machine for machine in sight.extras if machine.state is not MachineState.DELETING]
+    there = [machine for machine in observation.extras if machine.state is not MachineState.DELETING]
     if _is_wanted(record):
         if not sees_nodes:
             return None
-        there = [machine for machine in there if not _may_be_in_use(machine, sight)]
+        there = [machine for machine in there if not _may_be_in_use(machine, observation)]
     return there[0] if there else None
 
 
-def is_outdone(record: MachineRecord, sight: Sight) -> bool:
+def is_outdone(record: MachineRecord, observation: Observation) -> bool:
     """Whether another of its machines has joined since the latest list: the next list makes that the record's own."""
-    if sight.machine is None or not _is_wanted(record):
+    if observation.machine is None or not _is_wanted(record):
         return False
-    others = {machine.machine_id for machine in sight.extras}
-    return sight.machine.machine_id not in sight.rivals.any and not others.isdisjoint(sight.rivals.ready)
-
-
-def in_doubt(record: MachineRecord, sight: Sight) -> str:
-    """What an operator is told of machines of which nobody knows which has joined; empty when that is known."""
-    there = [machine for machine in sight.extras if machine.state is not MachineState.DELETING]
-    held = [machine.machine_id for machine in there if _may_be_in_use(machine, sight)]
-    if sight.machine is None or not held or not _is_wanted(record) or is_outdone(record, sight):
-        return ""
-    return (
-        f"its cloud has more than one machine for one intent, {sight.machine.machine_id} and {', '.join(held)}, and "
-        "nodes of the cluster do not tell which of them to keep, so that none is deleted. Find out which is in use, "
-        "and delete the others in the cloud"
+    others = {machine.machine_id for machine in observation.extras}
+    return observation.machine.machine_id not in observation.rivals.any and not others.isdisjoint(
+        observation.rivals.ready
     )
 
 
-def _may_be_in_use(machine: Machine, sight: Sight) -> bool:
-    is_kept_ready = sight.machine is not None and sight.machine.machine_id in sight.rivals.ready
-    return not is_kept_ready and machine.machine_id in sight.rivals.any
+def in_doubt(record: MachineRecord, observation: Observation) -> str:
+    """What an operator is told of machines of which nobody knows which has joined; empty when that is known."""
+    there = [machine for machine in observation.extras if machine.state is not MachineState.DELETING]
+    held = [machine.machine_id for machine in there if _may_be_in_use(machine, observation)]
+    if observation.machine is None or not held or not _is_wanted(record) or is_outdone(record, observation):
+        return ""
+    return (
+        f"its cloud has more than one machine for one intent, {observation.machine.machine_id} and {', '.join(held)}, "
+        "and nodes of the cluster do not tell which of them to keep, so that none is deleted. Find out which is in "
+        "use, and delete the others in the cloud"
+    )
+
+
+def _may_be_in_use(machine: Machine, observation: Observation) -> bool:
+    is_kept_ready = observation.machine is not None and observation.machine.machine_id in observation.rivals.ready
+    return not is_kept_ready and machine.machine_id in observation.rivals.any
 
 
 def _is_wanted(record: MachineRecord) -> bool:

@@ -14,12 +14,12 @@ from typing import Final
 from cloudgraft.engine.groups.specs import CloudSettings, create_limit
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.engine.machines.states import is_released
-from cloudgraft.joining.rivals import Rivals
+from cloudgraft.joining.match import Rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["LONGEST_GAP", "Indexing", "Listing", "Looker", "Sight", "believable_from", "look"]
+__all__ = ["LONGEST_GAP", "Indexing", "Listing", "Looker", "Observation", "believable_from", "look"]
 
 _NEEDED = 2  # complete lists without a machine before it counts as absent
 _DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
@@ -103,7 +103,7 @@ class Indexing:
 
 
 @dataclass(slots=True, kw_only=True)
-class Sight:
+class Observation:
     """What is known of one machine beside its record. In memory only: after a restart it is looked for anew."""
 
     since: float  # when we began to look: evidence from before does not exist
@@ -180,14 +180,16 @@ class Sight:
         self.dead_since, self.dead_for = None, 0.0
 
 
-def believable_from(record: MachineRecord, sight: Sight, traits: DriverTraits, settings: CloudSettings) -> float:
+def believable_from(
+    record: MachineRecord, observation: Observation, traits: DriverTraits, settings: CloudSettings
+) -> float:
     """From when on a list must have this machine in it, if it exists."""
     delay = traits.list_delay.total_seconds()
     if record.presence is Presence.UNKNOWN and record.attempt_at is not None:
         # The call that was given up may still be on its way. Where a second create is safe, it may simply be made.
         is_safe = record.state is State.CREATING and traits.idempotency is not Idempotency.NONE
         return record.attempt_at + delay + (0.0 if is_safe else create_limit(settings, traits))
-    return max(record.state_since, sight.since) + delay
+    return max(record.state_since, observation.since) + delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,22 +205,22 @@ class Looker:
     trusts_nodes: bool = True  # False while most nodes are not ready: then that says nothing of any machine
     sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
 
-    def must_show(self, record: MachineRecord, sight: Sight, listing: Listing) -> bool:
+    def must_show(self, record: MachineRecord, observation: Observation, listing: Listing) -> bool:
         """Whether the machine must be in this list, if it exists."""
-        if not self.traits.complete_list and not sight.deletes:
+        if not self.traits.complete_list and not observation.deletes:
             return False  # such a list proves nothing, unless the cloud has also accepted to delete it
-        return listing.began >= believable_from(record, sight, self.traits, self.settings)
+        return listing.began >= believable_from(record, observation, self.traits, self.settings)
 
-    def is_borne_out(self, sight: Sight) -> bool:
+    def is_borne_out(self, observation: Observation) -> bool:
         """Whether the cluster says too that something is wrong with the machine."""
-        return self.trusts_nodes and sight.unready_since is not None
+        return self.trusts_nodes and observation.unready_since is not None
 
-    def holds_back(self, record: MachineRecord, sight: Sight) -> bool:
+    def holds_back(self, record: MachineRecord, observation: Observation) -> bool:
         """Whether the absence of this machine is not believed yet."""
-        return self.is_doubted and record.name not in self.accepted and not self.is_borne_out(sight)
+        return self.is_doubted and record.name not in self.accepted and not self.is_borne_out(observation)
 
 
-def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) -> None:
+def look(record: MachineRecord, observation: Observation, listing: Listing, looker: Looker) -> None:
     """Takes in what a list shows of one machine.
 
     A machine under the id that the journal has is this one, marks or not; but only what proves to be ours may be
@@ -227,42 +229,42 @@ def look(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker) 
     found = _candidates(record, listing, looker.identity)
     if not listing.tells_of(record) and (not found or _is_elsewhere(record, listing)):
         return  # what was seen before still counts
-    passed = _observe(record, sight, listing)
+    passed = _observe(record, observation, listing)
     if not found and looker.is_doubted:
-        sight.awaited_for = max(0.0, sight.awaited_for - passed)  # such a list cannot show whether it runs
-    if sight.deleted_at is not None and listing.began >= sight.deleted_at:
-        sight.deleted_at = None
-    always = record.state is not State.GONE and not sight.was_missing
+        observation.awaited_for = max(0.0, observation.awaited_for - passed)  # such a list cannot show whether it runs
+    if observation.deleted_at is not None and listing.began >= observation.deleted_at:
+        observation.deleted_at = None
+    always = record.state is not State.GONE and not observation.was_missing
     ownership = looker.traits.ownership
     proven = [m for m in found if looker.identity.is_proven(m, ownership, record, was_always_there=always)]
     ours = [m for m in found if m in proven or m.machine_id == record.machine_id]
-    sight.unproven = next((m for m in found if m not in proven), None)
+    observation.unproven = next((m for m in found if m not in proven), None)
     if not ours:
-        sight.is_ours = not found and _is_ours_unseen(record, sight, looker)
-        sight.machine, sight.extras = None, ()
-        sight.was_missing = True
-        sight.revive()
-        _count_absence(record, sight, listing, looker, is_there=bool(found))
+        observation.is_ours = not found and _is_ours_unseen(record, observation, looker)
+        observation.machine, observation.extras = None, ()
+        observation.was_missing = True
+        observation.revive()
+        _count_absence(record, observation, listing, looker, is_there=bool(found))
         return
-    sight.rivals = looker.rivals(record, ours) if len(ours) > 1 else _NO_RIVALS
-    kept = _kept(record, ours, proven, sight.rivals)
-    sight.machine, sight.extras = kept, tuple(m for m in proven if m is not kept)
-    sight.absences, sight.is_ours = 0, kept in proven
+    observation.rivals = looker.rivals(record, ours) if len(ours) > 1 else _NO_RIVALS
+    kept = _kept(record, ours, proven, observation.rivals)
+    observation.machine, observation.extras = kept, tuple(m for m in proven if m is not kept)
+    observation.absences, observation.is_ours = 0, kept in proven
     if kept.state not in _DEAD:
-        sight.revive()
-    elif sight.dead_since is None:
-        sight.dead_since = listing.began
-    elif sight.may_be_ready:
-        sight.dead_for = 0.0  # its cloud may be wrong about it
+        observation.revive()
+    elif observation.dead_since is None:
+        observation.dead_since = listing.began
+    elif observation.may_be_ready:
+        observation.dead_for = 0.0  # its cloud may be wrong about it
     elif looker.sees_nodes:
-        sight.dead_for += passed
+        observation.dead_for += passed
 
 
-def _observe(record: MachineRecord, sight: Sight, listing: Listing) -> float:
+def _observe(record: MachineRecord, observation: Observation, listing: Listing) -> float:
     """Counts the seconds since the list before, if both cover the machine and none failed in between."""
-    before, sight.listed_at = sight.listed_at, listing.began
+    before, observation.listed_at = observation.listed_at, listing.began
     passed = listing.passed if before == listing.follows else 0.0
-    sight.awaited_for = sight.awaited_for + passed if record.state in _AWAITED else 0.0
+    observation.awaited_for = observation.awaited_for + passed if record.state in _AWAITED else 0.0
     return passed
 
 
@@ -275,7 +277,7 @@ def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:
     return is_known and record.machine_id not in listing.by_id
 
 
-def _is_ours_unseen(record: MachineRecord, sight: Sight, looker: Looker) -> bool:
+def _is_ours_unseen(record: MachineRecord, observation: Observation, looker: Looker) -> bool:
     """Whether a machine that no list shows may be deleted by the id that the journal has of it.
 
     Not yet in the list is no sign that it is not ours; no longer in it is one, for its id may be another's by now.
@@ -284,7 +286,7 @@ def _is_ours_unseen(record: MachineRecord, sight: Sight, looker: Looker) -> bool
     """
     if not looker.traits.complete_list and record.presence is Presence.PRESENT and not record.is_adopted:
         return True
-    return sight.is_ours and sight.machine is None
+    return observation.is_ours and observation.machine is None
 
 
 def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> Sequence[Machine]:
@@ -318,13 +320,15 @@ def _age(machine: Machine) -> tuple[float, str]:
     return (machine.created_at.timestamp() if machine.created_at else float("inf"), machine.machine_id)
 
 
-def _count_absence(record: MachineRecord, sight: Sight, listing: Listing, looker: Looker, *, is_there: bool) -> None:
+def _count_absence(
+    record: MachineRecord, observation: Observation, listing: Listing, looker: Looker, *, is_there: bool
+) -> None:
     if is_there:
-        sight.absences = 0  # it is there, only not provably ours: certainly not absent
+        observation.absences = 0  # it is there, only not provably ours: certainly not absent
         return
-    if not looker.must_show(record, sight, listing) or looker.holds_back(record, sight):
+    if not looker.must_show(record, observation, listing) or looker.holds_back(record, observation):
         return
-    if sight.absences and listing.began < sight.absent_at + looker.traits.list_delay.total_seconds():
+    if observation.absences and listing.began < observation.absent_at + looker.traits.list_delay.total_seconds():
         return
-    sight.absences += 1
-    sight.absent_at = listing.began
+    observation.absences += 1
+    observation.absent_at = listing.began

@@ -1,13 +1,12 @@
-"""What the answer to a call means for a machine. Pure.
-
-Which errors may be tried again, and which leave the outcome open, is said in one table: :mod:`cloudgraft.sdk.errors`.
-"""
+"""What the end of a call means for a machine, and when the call is made again. Pure."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.machines.decide import Move, failure
 from cloudgraft.engine.machines.response_checks import check_machine
 from cloudgraft.engine.machines.states import amend, move
@@ -15,7 +14,20 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["CreateFailed", "Created", "DeleteFailed", "Deleted", "NotAsked", "Outcome", "after", "check_created"]
+__all__ = [
+    "LONGEST_HINT",
+    "CreateFailed",
+    "Created",
+    "DeleteFailed",
+    "Deleted",
+    "NotAsked",
+    "Outcome",
+    "after",
+    "check_created",
+    "delay",
+    "hinted",
+    "until_next_list",
+]
 
 
 USER_DATA: Final = "user_data"  # the error code of a machine whose user data could not be made
@@ -121,3 +133,40 @@ def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) ->
     if record.state is State.CREATING:
         return Move(amend(record, presence=Presence.NONE), f"it will be tried again: {error.message}", "retry")
     return Move(amend(record, presence=Presence.NONE), f"the cloud did not create it: {error.message}", kind=None)
+
+
+# -- How long to wait before a call is made again ----------------------------------------------------------------------
+
+
+LONGEST_HINT: Final = 3600.0  # seconds: a cloud that asks for more is taken to be mistaken, and asked again
+_HURRY: Final = 5  # so much more often is a cloud listed while something is under way
+
+
+def delay(settings: CloudSettings, failures: int, hint: float | None = None) -> float:
+    """Seconds to wait after that many failures: doubling up to a limit, spread so that not all come back at once.
+
+    ``hint`` is what the cloud itself asked for; it is not undercut, within reason.
+    """
+    first, longest = settings.backoff_initial.total_seconds(), settings.backoff_max.total_seconds()
+    full = min(longest, first * 2.0 ** min(failures - 1, 30))
+    spread = full * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+    return max(spread, hinted(hint))
+
+
+def hinted(seconds: float | None) -> float:
+    """What a cloud asked for, within reason: no header may put a call off for ever. Nothing for what is no number."""
+    is_time = isinstance(seconds, int | float) and seconds > 0  # drivers are written by others
+    return min(float(seconds or 0), LONGEST_HINT) if is_time else 0.0
+
+
+def until_next_list(settings: CloudSettings, failures: int, hint: float | None, *, is_hurried: bool) -> float:
+    """Seconds until a cloud is listed again, after so many lists in a row that failed.
+
+    One that failed may be bad luck, so that the next one comes soon; unless the cloud asked to be left alone.
+    """
+    every = settings.observe_every.total_seconds()
+    if failures > 1:
+        return max(every, delay(settings, failures, hint))
+    if failures == 1:
+        return max(every / _HURRY, hinted(hint))
+    return every / _HURRY if is_hurried else every

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloudgraft.engine.groups.specs import RepairSettings
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.store.records import MachineRecord
 
 __all__ = ["due_at", "plan_repair"]
 
 
-def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
+def due_at(observation: Observation, settings: RepairSettings, now: float) -> float | None:
     """From when on a running machine is to be replaced; None while nothing is wrong with it.
 
     Only time counts in which lists reported it dead and the cluster could be seen; a node that is ready says that it is
@@ -24,10 +24,10 @@ def due_at(sight: Sight, settings: RepairSettings, now: float) -> float | None:
     the cluster's clock may be another. A restart costs patience.
     """
     times = []
-    if sight.dead_since is not None and not sight.may_be_ready:
-        times.append(now + settings.after.total_seconds() - sight.dead_for)
-    if sight.unready_since is not None and settings.not_ready_after:
-        times.append(now + settings.not_ready_after.total_seconds() - sight.unready_for)
+    if observation.dead_since is not None and not observation.may_be_ready:
+        times.append(now + settings.after.total_seconds() - observation.dead_for)
+    if observation.unready_since is not None and settings.not_ready_after:
+        times.append(now + settings.not_ready_after.total_seconds() - observation.unready_for)
     return min(times, default=None)
 
 

@@ -7,24 +7,24 @@ from dataclasses import replace
 from typing import Final
 
 from cloudgraft.engine.clock import wall_time
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import has_failed, is_lost, was_found, was_released
-from cloudgraft.engine.nodes.cluster import Cluster
+from cloudgraft.engine.nodes.tracking import Cluster
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.sdk.driver import Machine, ProviderIdBy
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["Claimer", "claim_of"]
+__all__ = ["NodeClaims", "claim_of"]
 
 _EVERY: Final = 1.0  # seconds between two times that all claims are handed over: there may be thousands
 _GOING: Final = frozenset({State.FAILED, State.DELETING})
 
 
 def claim_of(
-    record: MachineRecord, sight: Sight | None, fleet: Fleet, *, is_ours_to_set: bool, lead: float = 0.0
+    record: MachineRecord, observation: Observation | None, fleet: Fleet, *, is_ours_to_set: bool, lead: float = 0.0
 ) -> Claim | None:
     """The claim to a machine's node; None for a machine that never was, or that was released.
 
@@ -36,7 +36,7 @@ def claim_of(
     if was_released(record) or (is_gone and record.ordered_at is None):
         return None
     group = fleet.groups.get(record.group)
-    seen = sight.machine if sight is not None and not is_gone else None
+    seen = observation.machine if observation is not None and not is_gone else None
     has_id = fleet.by_machine_id(record.cloud, record.machine_id) if record.machine_id else None
     stage = Stage.GONE if is_gone else Stage.GOING if record.state in _GOING else Stage.WANTED
     return Claim(
@@ -48,7 +48,7 @@ def claim_of(
         machine_id=record.machine_id if has_id is None or has_id.name == record.name else "",
         addresses=tuple(seen.addresses) if seen is not None else (),
         labels=group.spec.labels if group is not None and stage is Stage.WANTED else {},
-        sets_provider_id=is_ours_to_set and not (sight is not None and sight.extras),
+        sets_provider_id=is_ours_to_set and not (observation is not None and observation.extras),
         ordered_at=_ordered_at(record, seen, lead),
         gone_at=record.gone_at,
     )
@@ -66,12 +66,12 @@ def _ordered_at(record: MachineRecord, seen: Machine | None, lead: float) -> flo
     return ordered if created is None else min(ordered, created.timestamp())
 
 
-class Claimer:
+class NodeClaims:
     """Keeps the claims of one cloud, and hands them over when they have changed."""
 
-    def __init__(self, observer: Observer, around: Surroundings) -> None:
+    def __init__(self, observer: Observer, context: EngineContext) -> None:
         self._observer = observer
-        self._around = around
+        self._context = context
         self._claims: dict[str, Claim] = {}
         self._made_of: dict[str, tuple[object, ...] | None] = {}
         self.gone: set[str] = set()  # machines that are gone and may still have a node
@@ -83,7 +83,7 @@ class Claimer:
 
     def note(self, record: MachineRecord) -> None:
         """A record of this cloud has changed."""
-        if self._around.nodes.cluster is None:
+        if self._context.nodes.cluster is None:
             self._is_whole = False
             return
         self._noted.add(record.name)
@@ -96,14 +96,14 @@ class Claimer:
 
     def wake_at(self) -> float | None:
         """When something waits to be handed over; None when nothing does, or nobody is there to take it."""
-        if self._around.nodes.cluster is None or not self._is_whole or not self._around.may_act():
+        if self._context.nodes.cluster is None or not self._is_whole or not self._context.may_act():
             return None
         return self._next_at if self._noted or self._is_due else None
 
     async def review(self) -> None:
         """Looks at all machines, also at those of which nothing was heard: addresses change, and time passes."""
-        fleet, cloud = self._around.fleet, self._observer.name
-        if self._around.nodes.cluster is None:
+        fleet, cloud = self._context.fleet, self._observer.name
+        if self._context.nodes.cluster is None:
             return
         names: list[str] = list(fleet.machines) if not self._is_whole else [*fleet.in_cloud(cloud), *self.gone]
         self._noted.clear()
@@ -117,7 +117,7 @@ class Claimer:
 
     async def hand(self, now: float) -> None:
         """Hands over all claims, when there is news and the last time is not just now."""
-        cluster = self._around.nodes.cluster
+        cluster = self._context.nodes.cluster
         at = self.wake_at()
         if cluster is None or at is None or now < at:
             return
@@ -126,16 +126,16 @@ class Claimer:
             self._update(name)
             if count % SLICE == 0:
                 await asyncio.sleep(0)
-        if self._is_due and self._is_whole and self._around.may_act():
-            cluster.claim(self._observer.name, tuple(self._claims.values()), self._around.may_act)
+        if self._is_due and self._is_whole and self._context.may_act():
+            cluster.claim(self._observer.name, tuple(self._claims.values()), self._context.may_act)
             self._has_changed, self._handed_to, self._next_at = False, cluster, now + _EVERY
 
     @property
     def _is_due(self) -> bool:
-        return self._has_changed or self._handed_to is not self._around.nodes.cluster
+        return self._has_changed or self._handed_to is not self._context.nodes.cluster
 
     def _update(self, name: str) -> None:
-        record = self._around.fleet.machines.get(name)
+        record = self._context.fleet.machines.get(name)
         made_of = self._ingredients(record) if record is not None and record.state is not State.GONE else None
         if made_of is not None and made_of == self._made_of.get(name):
             return  # nearly all of them, nearly always
@@ -156,42 +156,42 @@ class Claimer:
 
     def _ingredients(self, record: MachineRecord) -> tuple[object, ...]:
         """All that the claim to a machine follows from, while it is not gone."""
-        fleet, sight = self._around.fleet, self._observer.peek(record.name)
-        group, machine = fleet.groups.get(record.group), sight.machine if sight is not None else None
+        fleet, observation = self._context.fleet, self._observer.peek(record.name)
+        group, machine = fleet.groups.get(record.group), observation.machine if observation is not None else None
         return (
             record,
             group.spec if group is not None else None,
             (tuple(machine.addresses), machine.created_at) if machine is not None else (),
-            sight is not None and bool(sight.extras),
+            observation is not None and bool(observation.extras),
             fleet.owner(record.provider_id),
             fleet.by_machine_id(record.cloud, record.machine_id),
             self._observer.traits.provider_id_by,
-            self._around.observes_only(self._observer.name),
+            self._context.observes_only(self._observer.name),
         )
 
     def _claim(self, record: MachineRecord) -> Claim | None:
         if record.state is State.GONE and not self._may_have_node(record):
             return None
         is_ours_to_set = self._observer.traits.provider_id_by is ProviderIdBy.CLOUDGRAFT
-        sight = self._observer.peek(record.name)
-        lead = self._around.clock.now() - wall_time(self._around.clock)
-        claim = claim_of(record, sight, self._around.fleet, is_ours_to_set=is_ours_to_set, lead=lead)
+        observation = self._observer.peek(record.name)
+        lead = self._context.clock.now() - wall_time(self._context.clock)
+        claim = claim_of(record, observation, self._context.fleet, is_ours_to_set=is_ours_to_set, lead=lead)
         if claim is None:
             return None
         may_be_there = is_lost(record) or has_failed(record)
         stage = Stage.GOING if may_be_there and self._is_alive(record.name) else claim.stage
-        return replace(claim, stage=stage, is_observed=self._around.observes_only(self._observer.name))
+        return replace(claim, stage=stage, is_observed=self._context.observes_only(self._observer.name))
 
     def _is_alive(self, name: str) -> bool:
         """Whether its node is ready. Then its cloud's lists are wrong, and its pods must not be lost for that."""
-        cluster = self._around.nodes.cluster
+        cluster = self._context.nodes.cluster
         found = cluster.joined(name) if cluster is not None else None
         return found is not None and found.node.ready
 
     def _may_have_node(self, record: MachineRecord) -> bool:
         """R57: for as long as its node may outlive it, and, where the cluster could not be seen then, until it can."""
-        nodes, memory = self._around.nodes, self._around.settings.node_memory.total_seconds()
-        if record.gone_at is None or self._around.clock.now() - record.gone_at <= memory:
+        nodes, memory = self._context.nodes, self._context.settings.node_memory.total_seconds()
+        if record.gone_at is None or self._context.clock.now() - record.gone_at <= memory:
             return True
         if record.name not in self._claims or nodes.cluster is None:
             return False  # it was over before this process began

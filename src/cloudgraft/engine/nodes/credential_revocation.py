@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from cloudgraft.engine.context import Surroundings
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.context import EngineContext
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["Settler"]
+__all__ = ["CredentialRevocation"]
 
 log = logging.getLogger("cloudgraft.engine")
 
@@ -29,43 +29,43 @@ _AWAY: Final = (UnavailableError, DeadlineError, RateLimitedError, TimeoutError)
 _OVER: Final = frozenset({State.FAILED, State.DELETING, State.GONE})
 
 
-class Settler:
+class CredentialRevocation:
     """Does it for the machines of one cloud, in the background. Nothing waits for it.
 
     Nothing of it is in the journal: after a restart it is done again for the machines of the last day.
     """
 
-    def __init__(self, around: Surroundings, on_done: Callable[[], None]) -> None:
+    def __init__(self, context: EngineContext, on_done: Callable[[], None]) -> None:
         """``on_done`` is told when there may be room for the next."""
-        self._around = around
+        self._context = context
         self._on_done = on_done
         self._taken: set[str] = set()  # machines that wait for it, or for which it was done
         self._waiting: dict[str, float] = {}  # not before that time
         self._tries: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def consider(self, record: MachineRecord, sight: Sight, now: float) -> None:
+    def consider(self, record: MachineRecord, observation: Observation, now: float) -> None:
         """Takes note of a machine that needs its credentials no more."""
-        if self._around.user_data is None or record.name in self._taken or record.attempt_at is None:
+        if self._context.user_data is None or record.name in self._taken or record.attempt_at is None:
             return
-        if self._around.observes_only(record.cloud):
+        if self._context.observes_only(record.cloud):
             return  # to revoke a token is to write to the cluster; it expires by itself
-        is_due = sight.joined is True or (record.state in _OVER and not sight.is_calling)
+        is_due = observation.joined is True or (record.state in _OVER and not observation.is_calling)
         if is_due and now - record.attempt_at < _DUE_FOR:
             self._taken.add(record.name)
             self._waiting[record.name] = now
 
     def wake_at(self) -> float | None:
         """When there is something to do again."""
-        is_held = len(self._tasks) >= _AT_A_TIME or not self._around.may_act()
+        is_held = len(self._tasks) >= _AT_A_TIME or not self._context.may_act()
         return None if is_held else min(self._waiting.values(), default=None)
 
     def go_on(self, now: float) -> None:
         """Begins with those whose turn it is."""
-        if len(self._taken) > len(self._around.fleet.machines):
-            self._taken &= self._around.fleet.machines.keys()  # without those that the journal has forgotten
+        if len(self._taken) > len(self._context.fleet.machines):
+            self._taken &= self._context.fleet.machines.keys()  # without those that the journal has forgotten
         free = _AT_A_TIME - len(self._tasks)
-        if free <= 0 or not self._waiting or not self._around.may_act():
+        if free <= 0 or not self._waiting or not self._context.may_act():
             return
         for name in [name for name, at in self._waiting.items() if at <= now][:free]:
             del self._waiting[name]
@@ -89,7 +89,7 @@ class Settler:
         self._on_done()
 
     async def _settle(self, name: str) -> None:
-        user_data = self._around.user_data
+        user_data = self._context.user_data
         if user_data is None:
             return
         try:
@@ -102,7 +102,7 @@ class Settler:
             self._tries.pop(name, None)
 
     def _note_failure(self, name: str, tries: int, error: Exception) -> None:
-        now, record = self._around.clock.now(), self._around.fleet.machines.get(name)
+        now, record = self._context.clock.now(), self._context.fleet.machines.get(name)
         is_due = record is not None and record.attempt_at is not None and now - record.attempt_at < _DUE_FOR
         if tries < _TRIES or (is_due and isinstance(error, _AWAY)):
             self._waiting[name] = now + min(_AGAIN * 2.0 ** min(tries - 1, _TRIES), _SELDOM)

@@ -12,12 +12,12 @@ from cloudgraft.engine.nodes.node_facts_json import facts_from_json
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import LearnedRecord
 
-__all__ = ["Lessons", "same_settings"]
+__all__ = ["LearnedTemplates", "same_settings"]
 
 log = logging.getLogger("cloudgraft.engine")
 
 
-class Lessons:
+class LearnedTemplates:
     """Reads what was learned once for every time that it changes."""
 
     def __init__(self, fleet: Fleet) -> None:

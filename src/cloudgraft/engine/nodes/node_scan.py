@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from cloudgraft.engine.context import Surroundings
-from cloudgraft.engine.nodes.template_learner import Scholar
+from cloudgraft.engine.context import EngineContext
+from cloudgraft.engine.nodes.template_learner import TemplateLearner
 from cloudgraft.engine.nodes.tracking import NodeCount
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 
-__all__ = ["RollCall"]
+__all__ = ["NodeScan"]
 
 _EVERY: Final = 1.0  # seconds between two looks for which news of nodes is the reason
 
 
-class RollCall:
-    """Reads what the cluster shows into the sights of one cloud's machines, counts it, and has it studied."""
+class NodeScan:
+    """Reads what the cluster shows into the observations of one cloud's machines, counts it, and has it studied."""
 
-    def __init__(self, observer: Observer, around: Surroundings) -> None:
-        self.scholar = Scholar(around)
+    def __init__(self, observer: Observer, context: EngineContext) -> None:
+        self.template_learner = TemplateLearner(context)
         self._observer = observer
-        self._around = around
+        self._context = context
         self._has_news = False
         self._called_at = 0.0
         self._lock = asyncio.Lock()
@@ -32,7 +32,7 @@ class RollCall:
 
     def wake_at(self) -> float | None:
         """When to look for the sake of what was noted."""
-        is_due = self._has_news and self._around.nodes.cluster is not None
+        is_due = self._has_news and self._context.nodes.cluster is not None
         return self._called_at + _EVERY if is_due else None
 
     async def call(self, *, only_news: bool = False) -> list[str]:
@@ -41,28 +41,28 @@ class RollCall:
         ``only_news``: when something was noted, and the latest look was not just now.
         """
         at = self.wake_at()
-        if self._around.nodes.cluster is None or (only_news and (at is None or at > self._around.clock.now())):
+        if self._context.nodes.cluster is None or (only_news and (at is None or at > self._context.clock.now())):
             return []
         async with self._lock:
-            self._has_news, self._called_at = False, self._around.clock.now()
+            self._has_news, self._called_at = False, self._context.clock.now()
             return await self._see_all()
 
     async def _see_all(self) -> list[str]:
-        nodes, cloud = self._around.nodes, self._observer.name
+        nodes, cloud = self._context.nodes, self._observer.name
         nodes.watch(self._called_at)
         counts: dict[str, NodeCount] = {}
         changed: list[str] = []
-        self.scholar.begin()
-        for place, record in enumerate(list(self._around.fleet.in_cloud(cloud).values()), 1):
-            sight = self._observer.sight(record.name)
-            before = sight.joined, sight.unready_since
-            nodes.see(record, sight)
-            if (sight.joined, sight.unready_since) != before:
+        self.template_learner.begin()
+        for place, record in enumerate(list(self._context.fleet.in_cloud(cloud).values()), 1):
+            observation = self._observer.observation(record.name)
+            before = observation.joined, observation.unready_since
+            nodes.see(record, observation)
+            if (observation.joined, observation.unready_since) != before:
                 changed.append(record.name)
             count = counts.setdefault(record.group, NodeCount())
-            count.joined += sight.joined is True
-            count.unready += sight.unready_since is not None
-            self.scholar.look_at(record, sight)
+            count.joined += observation.joined is True
+            count.unready += observation.unready_since is not None
+            self.template_learner.look_at(record, observation)
             if place % SLICE == 0:
                 await asyncio.sleep(0)
         if nodes.is_known:
@@ -71,6 +71,6 @@ class RollCall:
 
     async def study(self) -> None:
         """Learns from the nodes that were seen."""
-        if self._around.nodes.is_known:
+        if self._context.nodes.is_known:
             async with self._lock:
-                await self.scholar.study()
+                await self.template_learner.study()

@@ -7,29 +7,29 @@ import heapq
 from collections.abc import Sequence
 from typing import Final
 
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Group
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.nodes.drift import Drift, find_drift
-from cloudgraft.engine.nodes.learned_templates import Lessons, same_settings
+from cloudgraft.engine.nodes.learned_templates import LearnedTemplates, same_settings
 from cloudgraft.engine.nodes.node_facts import Specimen, learn
 from cloudgraft.engine.nodes.node_facts_json import facts_to_json
 from cloudgraft.kube.objects import Node
 from cloudgraft.store.records import Change, Event, LearnedRecord, MachineRecord, State
 
-__all__ = ["Scholar"]
+__all__ = ["TemplateLearner"]
 
 _RECENT: Final = 20  # nodes of a group that are looked at, those of the latest machines
 
 
-class Scholar:
+class TemplateLearner:
     """Looks at the groups of one cloud. First it is shown every machine, then it studies what it has kept of them."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, context: EngineContext) -> None:
         self.drift: dict[str, Sequence[Drift]] = {}  # by group
-        self._around = around
-        self._lessons = Lessons(around.fleet)
+        self._context = context
+        self._lessons = LearnedTemplates(context.fleet)
         self._latest: dict[str, list[tuple[float, str, Node]]] = {}  # by group; a heap, the oldest first
         self._is_same: dict[tuple[str, int], bool] = {}  # hundreds of machines of a group share their settings
         self._told: set[tuple[str, str]] = set()  # a group, and what was told of it
@@ -38,14 +38,14 @@ class Scholar:
         """Before the first machine."""
         self._latest, self._is_same = {}, {}
 
-    def look_at(self, record: MachineRecord, sight: Sight) -> None:
+    def look_at(self, record: MachineRecord, observation: Observation) -> None:
         """Keeps what is ready and was made as a new machine would be, as long as it is one of the latest.
 
         Not what an operator took over, which others have made; nor a node that somebody has cordoned: it is in their
         hands, and has what they gave it.
         """
-        group, node = self._around.fleet.groups.get(record.group), sight.node
-        if group is None or node is None or not sight.joined or record.state is not State.RUNNING:
+        group, node = self._context.fleet.groups.get(record.group), observation.node
+        if group is None or node is None or not observation.joined or record.state is not State.RUNNING:
             return
         if not node.ready or node.deleting or node.unschedulable or record.is_adopted:
             return
@@ -58,7 +58,7 @@ class Scholar:
 
     async def study(self) -> None:
         """What the nodes teach is written down, and used from the next Refresh on (R4)."""
-        groups = self._around.fleet.groups
+        groups = self._context.fleet.groups
         self.drift = {id_: found for id_, found in self.drift.items() if id_ in groups}
         learned: list[LearnedRecord] = []
         events: list[Event] = []
@@ -71,17 +71,17 @@ class Scholar:
                 events += [] if lesson else self._compared(group, specimens)
             await asyncio.sleep(0)
         if learned or events:
-            await self._around.writer.write(lambda: self._taken_down(learned, events))
+            await self._context.writer.write(lambda: self._taken_down(learned, events))
 
     def _taken_down(self, learned: Sequence[LearnedRecord], events: Sequence[Event]) -> Change:
         """Not what was learned of a group that is gone, or that was changed while this waited for its turn."""
-        groups = self._around.fleet.groups
+        groups = self._context.fleet.groups
         return Change(
             learned=[r for r in learned if r.group in groups and r.since == self._since(r.group)], events=events
         )
 
     def _since(self, group: str) -> float:
-        known = self._around.fleet.learned.get(group)
+        known = self._context.fleet.learned.get(group)
         return known.since if known is not None else 0.0
 
     def _is_like_new(self, record: MachineRecord, group: Group) -> bool:
@@ -93,13 +93,13 @@ class Scholar:
     def _specimens(self, group: str) -> list[Specimen]:
         found = []
         for _, name, node in sorted(self._latest[group], key=lambda one: (-one[0], one[1])):
-            record = self._around.fleet.machines.get(name)
+            record = self._context.fleet.machines.get(name)
             ids = (record.machine_id, record.provider_id) if record is not None else ()
             found.append(Specimen(node=node, names=(node.name, node.uid, name, *ids)))
         return found
 
     def _lesson(self, group: Group, specimens: Sequence[Specimen]) -> list[LearnedRecord]:
-        spec, now = group.spec, self._around.clock.now()
+        spec, now = group.spec, self._context.clock.now()
         old = self._lessons.of(spec.id, spec.machine)
         facts = learn(old, specimens, now)
         if facts is None or facts is old:
@@ -109,8 +109,8 @@ class Scholar:
 
     def _compared(self, group: Group, specimens: Sequence[Specimen]) -> list[Event]:
         """Each difference is told once. What was learned since the last Refresh may put it right by itself."""
-        spec, now = group.spec, self._around.clock.now()
-        if group.lesson is not self._around.fleet.learned.get(spec.id):
+        spec, now = group.spec, self._context.clock.now()
+        if group.lesson is not self._context.fleet.learned.get(spec.id):
             return []
         found = self.drift[spec.id] = find_drift(spec.template, specimens, now)
         news = [one for one in found if (spec.id, one.subject) not in self._told]

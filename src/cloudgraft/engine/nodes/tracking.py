@@ -1,25 +1,72 @@
-"""The nodes of our machines, as far as the cluster can be seen. What is read here goes into the machines' sights.
-
-An API server that is away must not cost a machine. So nothing is measured by the clock alone: only the time between two
-looks counts that both found the cluster well known. Somebody who stops the process or sets the clock makes no machine
-late either: of a long time between two looks only a part counts.
-"""
+"""Tracks the nodes of our machines, as far as the cluster can be seen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from cloudgraft.engine.machines.observation import LONGEST_GAP, Sight
-from cloudgraft.engine.nodes.cluster import Cluster
-from cloudgraft.joining.claims import Claim, Stage
-from cloudgraft.joining.match import Problem
-from cloudgraft.joining.rivals import Rivals
+from cloudgraft.engine.machines.observation import LONGEST_GAP, Observation
+from cloudgraft.joining.claims import Claim, JoinedNode, NewMachine, Stage
+from cloudgraft.joining.match import Problem, Rivals
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["NodeCount", "Nodes"]
+__all__ = ["Cluster", "NodeCount", "Nodes", "UserData"]
+
+
+# -- What the engine asks of the cluster that its machines join, where there is one to be seen -------------------------
+# Both are optional: without them the engine does not know whether a machine's node ever came, and creates machines
+# without user data. See :mod:`cloudgraft.joining` for what stands behind them.
+
+
+class Cluster(Protocol):
+    """The nodes of the cluster. Every method answers from memory, at once."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether what is answered is fresh enough to act on; False while the Kubernetes API is away."""
+
+    def claim(self, cloud: str, claims: Sequence[Claim], may_act: Callable[[], bool] | None = None) -> None:
+        """All machines of a cloud, in place of what was told of it before.
+
+        ``may_act`` is asked before anything is done about any node: False as soon as another process leads.
+        """
+
+    def joined(self, name: str) -> JoinedNode | None:
+        """The node of this machine; None when there is none, or when it is not certain which one it is."""
+
+    def is_disputed(self, name: str) -> bool:
+        """Whether this machine may have one of several nodes: then nobody can say that it has not joined."""
+
+    def is_ready_name(self, name: str) -> bool:
+        """Whether a ready node has exactly this name. For machines of which nothing but the name is known yet."""
+
+    def rivals(self, claims: Sequence[Claim]) -> Rivals:
+        """Which of several machines for one intent have joined. Each is a claim of its own, of the same name.
+
+        Also for a single machine that nobody claims.
+        """
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Calls back, on the event loop, when nodes have come, gone, or changed."""
+
+    def problems(self) -> Sequence[Problem]:
+        """What keeps nodes from being known or looked after, at present."""
+
+
+class UserData(Protocol):
+    """What a machine is told when it boots, so that it joins the cluster."""
+
+    async def make(self, machine: NewMachine) -> str:
+        """The user data of a machine, with credentials of its own. The same text for a second try of the same name.
+
+        Raises CloudgraftError before anything was asked of the cloud; its class decides whether it is tried again.
+        """
+
+    async def settle(self, name: str) -> None:
+        """Takes back the credentials of a machine that has joined, failed, or is not wanted any more."""
+
 
 _UNMADE: Final = frozenset({State.REQUESTED, State.CREATING})
 
@@ -78,30 +125,36 @@ class Nodes:
             self._watched += max(0.0, min(now - self._looked_at, LONGEST_GAP))
         self._looked_at = now if is_known else None
 
-    def see(self, record: MachineRecord, sight: Sight) -> None:
-        """Reads what the cluster shows of one machine into its sight."""
-        seen = () if sight.machine is None else (sight.machine, *sight.extras)
-        sight.rivals = self.rivals(record, seen) if sight.extras else Rivals()
+    def see(self, record: MachineRecord, observation: Observation) -> None:
+        """Reads what the cluster shows of one machine into its observation."""
+        seen = () if observation.machine is None else (observation.machine, *observation.extras)
+        observation.rivals = self.rivals(record, seen) if observation.extras else Rivals()
         if self.cluster is None or not self.cluster.is_known:
-            sight.joined = sight.unready_since = None
-            sight.is_named = sight.is_disputed = False
+            observation.joined = observation.unready_since = None
+            observation.is_named = observation.is_disputed = False
             return
         found = self.cluster.joined(record.name)
-        sight.joined, sight.node = found is not None, found.node if found is not None else None
-        sight.is_disputed = found is None and self.cluster.is_disputed(record.name)
-        if sight.is_disputed:
-            sight.joined = None
-        sight.last_node = sight.node or sight.last_node
-        sight.unready_since = found.unready_since if found is not None else None
-        is_known = sight.may_be_ready or self.cluster.is_ready_name(record.name)
-        sight.is_named = record.state in _UNMADE and is_known
-        is_awaited = record.state is State.RUNNING and sight.joined is False
-        sight.unjoined_from = self._from(sight.unjoined_from, is_so=is_awaited)
-        if sight.unready_since != sight.unready_mark:  # it was ready meanwhile, perhaps while nobody could see that
-            sight.unready_from, sight.unready_mark = None, sight.unready_since
-        sight.unready_from = self._from(sight.unready_from, is_so=sight.unready_since is not None)
-        sight.unjoined_for = self._watched - sight.unjoined_from if sight.unjoined_from is not None else 0.0
-        sight.unready_for = self._watched - sight.unready_from if sight.unready_from is not None else 0.0
+        observation.joined, observation.node = found is not None, found.node if found is not None else None
+        observation.is_disputed = found is None and self.cluster.is_disputed(record.name)
+        if observation.is_disputed:
+            observation.joined = None
+        observation.last_node = observation.node or observation.last_node
+        observation.unready_since = found.unready_since if found is not None else None
+        is_known = observation.may_be_ready or self.cluster.is_ready_name(record.name)
+        observation.is_named = record.state in _UNMADE and is_known
+        is_awaited = record.state is State.RUNNING and observation.joined is False
+        observation.unjoined_from = self._from(observation.unjoined_from, is_so=is_awaited)
+        if (
+            observation.unready_since != observation.unready_mark
+        ):  # it was ready meanwhile, perhaps while nobody could see that
+            observation.unready_from, observation.unready_mark = None, observation.unready_since
+        observation.unready_from = self._from(observation.unready_from, is_so=observation.unready_since is not None)
+        observation.unjoined_for = (
+            self._watched - observation.unjoined_from if observation.unjoined_from is not None else 0.0
+        )
+        observation.unready_for = (
+            self._watched - observation.unready_from if observation.unready_from is not None else 0.0
+        )
 
     def _from(self, since: float | None, *, is_so: bool) -> float | None:
         if not is_so:

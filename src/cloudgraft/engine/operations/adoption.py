@@ -152,10 +152,10 @@ def _unproven(engine: Engine, cloud: str, machine_id: str) -> MachineRecord | No
     """The machine of the journal that this one is, or passes for, without our marks."""
     observer = engine.workers[cloud].observer
     for record in engine.fleet.in_cloud(cloud).values():
-        sight = observer.peek(record.name)
-        if sight is None or sight.is_ours:
+        observation = observer.peek(record.name)
+        if observation is None or observation.is_ours:
             continue
-        seen = sight.machine or sight.unproven
+        seen = observation.machine or observation.unproven
         if seen is not None and seen.machine_id == machine_id:
             return record
     return None
@@ -210,9 +210,9 @@ def _into_group(
     if not group.is_configured:
         return Refusal(f"node group {name!r} is no longer configured; say another with --group")
     known = known_as(machine, worker.name, engine.fleet)
-    sight = worker.observer.peek(known.name) if known is not None else None
+    observation = worker.observer.peek(known.name) if known is not None else None
     owner = Owner(fleet=engine.fleet, identity=engine.identity, ownership=worker.driver.traits.ownership)
-    return adopted(machine, group, owner, engine.clock.now(), sight=sight, taken=taken)
+    return adopted(machine, group, owner, engine.clock.now(), observation=observation, taken=taken)
 
 
 def _refused(pick: _Pick, seen: Machine | None, why: str) -> Item:

@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.events import about
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import move
 from cloudgraft.engine.operations.bulk_operations import Item, Result, carry_out, item_of
 from cloudgraft.engine.operations.marking import take_marks
@@ -83,8 +83,8 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
 
 def _given_up(engine: Engine, record: MachineRecord, now: float) -> MachineRecord | None:
     """At the end of a group also what nothing is known of goes, where nothing ever will be: its cloud is removed."""
-    sight = _sight(engine, record)
-    is_nothing = record.presence is Presence.NONE and (sight is None or not sight.is_calling)
+    observation = _sight(engine, record)
+    is_nothing = record.presence is Presence.NONE and (observation is None or not observation.is_calling)
     is_lost = record.presence is Presence.UNKNOWN and not record.machine_id and record.cloud not in engine.workers
     return move(record, State.GONE, now) if record.state is not State.GONE and (is_nothing or is_lost) else None
 
@@ -111,6 +111,6 @@ def _find(engine: Engine, wanted: str) -> MachineRecord | Refusal:
     return found[0] if found else Refusal("the journal has no machine of this name or id")
 
 
-def _sight(engine: Engine, record: MachineRecord) -> Sight | None:
+def _sight(engine: Engine, record: MachineRecord) -> Observation | None:
     worker = engine.workers.get(record.cloud)
     return worker.observer.peek(record.name) if worker is not None else None

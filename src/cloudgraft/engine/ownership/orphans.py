@@ -14,7 +14,7 @@ from cloudgraft.engine.guards import Stray
 from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, Identity
 from cloudgraft.engine.machines.observation import Listing
 from cloudgraft.engine.machines.states import was_released
-from cloudgraft.engine.ownership.renamed_machines import is_shown_by_both
+from cloudgraft.engine.ownership.renames import is_shown_by_both
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.records import MachineRecord, State
 

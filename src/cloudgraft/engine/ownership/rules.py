@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from cloudgraft.engine.fleet import Fleet, Group
 from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, Identity
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import amend, is_released, move
 from cloudgraft.engine.new_records import found, taken_back
 from cloudgraft.engine.ownership.orphans import Orphan
@@ -53,12 +53,12 @@ def known_as(machine: Machine, cloud: str, fleet: Fleet) -> MachineRecord | None
 
 
 def adopted(
-    machine: Machine, group: Group, owner: Owner, now: float, *, sight: Sight | None, taken: Container[str]
+    machine: Machine, group: Group, owner: Owner, now: float, *, observation: Observation | None, taken: Container[str]
 ) -> Verdict:
     """The record of a machine that is taken into a group by an operator's word.
 
-    ``sight`` is what is known of the machine under a record that is at its end; ``taken`` are names that others of
-    the same change have.
+    ``observation`` is what is known of the machine under a record that is at its end; ``taken`` are names that others
+    of the same change have.
     """
     known = known_as(machine, group.spec.cloud, owner.fleet)
     why = _why_not_adopt(machine, group, owner, known)
@@ -70,7 +70,7 @@ def adopted(
         # What proves to be ours needs no word. In an inventory what has no marks does, but its name is not ours.
         is_ours = owner.identity.is_proven(machine, owner.ownership, None) and owner.identity.looks_ours(machine)
         return found(machine, group.spec, owner.fleet, now, is_adopted=not is_ours, taken=taken)
-    if sight is not None and sight.is_calling:
+    if observation is not None and observation.is_calling:
         return Refusal("its cloud is being asked to delete it at this moment")
     return taken_back(known, machine, group.spec, owner.fleet, now)
 
@@ -106,32 +106,32 @@ def _why_of_another(machine: Machine, identity: Identity) -> str:
     return f"it is marked as a machine of another cluster, with the id {other}; take that tag off it first"
 
 
-def trusted(record: MachineRecord, sight: Sight | None, identity: Identity) -> Verdict:
+def trusted(record: MachineRecord, observation: Observation | None, identity: Identity) -> Verdict:
     """The record of a machine that does not prove to be ours, and that an operator says is ours all the same."""
-    seen = (sight.machine or sight.unproven) if sight is not None else None
+    seen = (observation.machine or observation.unproven) if observation is not None else None
     if seen is None:
         return Refusal("its cloud does not show it at present")
     why = _why_of_another(seen, identity)
     if why:
         return Refusal(why)
-    if sight is not None and sight.is_ours:
+    if observation is not None and observation.is_ours:
         return Refusal(f"it is in the journal already, as {record.name} of group {record.group}")
     created = seen.created_at.timestamp() if seen.created_at else None
     proof = {"machine_id": seen.machine_id, "created_at": created, "is_marked": False}
     return amend(record, is_adopted=True, presence=Presence.PRESENT, **proof)
 
 
-def released(record: MachineRecord, sight: Sight | None, now: float) -> Verdict:
+def released(record: MachineRecord, observation: Observation | None, now: float) -> Verdict:
     """The record of a machine that an operator takes out of our hands and leaves in its cloud."""
     if is_released(record):
         return Refusal("it was released already")
     if record.state is State.GONE:
         return Refusal("it is gone")
-    if sight is not None and sight.is_calling:
+    if observation is not None and observation.is_calling:
         return Refusal("a call about it is under way; try again when that has ended")
     if record.presence is Presence.NONE:
         return Refusal("its cloud holds nothing of it, so there is nothing to release")
-    seen = (sight.machine or sight.unproven) if sight is not None else None
+    seen = (observation.machine or observation.unproven) if observation is not None else None
     machine_id = record.machine_id or (seen.machine_id if seen is not None else "")
     if not machine_id:
         return Refusal("it is not known yet whether its cloud has it; a list will tell, so try again in a while")

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import happened
 from cloudgraft.engine.machines.breaker import Breaker, Turn
-from cloudgraft.engine.machines.observation import Listing, Looker, Sight
+from cloudgraft.engine.machines.observation import Listing, Looker, Observation
 from cloudgraft.engine.machines.states import has_vanished, is_lost
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
@@ -25,19 +25,19 @@ _THERE = frozenset({State.BOOTING, State.RUNNING})  # without those that are bei
 class Absence:
     """Watches what the lists of one cloud miss."""
 
-    def __init__(self, cloud: str, around: Surroundings, sight: Callable[[str], Sight]) -> None:
-        """``sight`` gives what is known of one machine."""
+    def __init__(self, cloud: str, context: EngineContext, observation: Callable[[str], Observation]) -> None:
+        """``observation`` gives what is known of one machine."""
         self.breaker = Breaker()
         self._cloud = cloud
-        self._around = around
-        self._sight = sight
+        self._context = context
+        self._sight = observation
 
     @property
     def held_back(self) -> str:
         """What is not believed of the latest list, and how an operator ends that; empty for nothing."""
         if not self.breaker.is_open:
             return ""
-        limit = self._around.settings.absence
+        limit = self._context.settings.absence
         return (
             f"the list of cloud {self._cloud} misses {len(self.breaker.affected)} of {self.breaker.total} machines at "
             f"once; no more of them is taken for gone until that has lasted {(limit.hold or 0) / 60:.3g} minutes and "
@@ -46,21 +46,21 @@ class Absence:
 
     async def judge(self, listing: Listing, looker: Looker) -> Looker:
         """How to read this list: no absence is believed while it misses too many machines at once."""
-        limit = self._around.settings.absence
+        limit = self._context.settings.absence
         missing, total = await self._missing(listing, looker)
         lost = self._lost_before(missing, listing)
         turn = self.breaker.look(missing | lost, total + len(lost), limit, passed=listing.passed)
         if turn is not Turn.NONE:
             kind = "breaker" if turn is Turn.OPENED else "breaker_closed"
-            event = happened(kind, self._around.clock.now(), self._message(turn), cloud=self._cloud)
-            await self._around.writer.write(lambda: Change(events=(event,)))
+            event = happened(kind, self._context.clock.now(), self._message(turn), cloud=self._cloud)
+            await self._context.writer.write(lambda: Change(events=(event,)))
         return replace(looker, is_doubted=self.breaker.is_open, accepted=self.breaker.accepted)
 
     async def _missing(self, listing: Listing, looker: Looker) -> tuple[set[str], int]:
         """The names of machines that were there and must be in this list, and are not; and of how many."""
         missing: set[str] = set()
         total = 0
-        records = self._around.fleet.in_cloud(self._cloud)
+        records = self._context.fleet.in_cloud(self._cloud)
         for count, record in enumerate(list(records.values()), 1):
             if record.state in _THERE and listing.tells_of(record):
                 total += 1
@@ -71,21 +71,21 @@ class Absence:
         return missing, total
 
     def _is_doubtful(self, record: MachineRecord, listing: Listing, looker: Looker) -> bool:
-        sight = self._sight(record.name)
-        return not looker.is_borne_out(sight) and looker.must_show(record, sight, listing)
+        observation = self._sight(record.name)
+        return not looker.is_borne_out(observation) and looker.must_show(record, observation, listing)
 
     def _lost_before(self, missing: set[str], listing: Listing) -> set[str]:
         """Machines whose absence was believed lately: many that go a few at a time are suspicious too."""
-        hold, known = self._around.settings.absence.hold, self._around.fleet.machines
+        hold, known = self._context.settings.absence.hold, self._context.fleet.machines
         missed = {
             name: since
-            for name, since in self._around.losses.of(self._cloud).items()
+            for name, since in self._context.losses.of(self._cloud).items()
             if (hold is None or listing.began - since < hold)
             and (name in missing or (name in known and _has_vanished(known[name], listing)))
         }
         for name in missing:
             missed.setdefault(name, listing.began)
-        self._around.losses.put(self._cloud, missed)
+        self._context.losses.put(self._cloud, missed)
         return missed.keys() - missing
 
     def losses(self, records: Iterable[MachineRecord], now: float) -> list[Event]:
@@ -93,7 +93,7 @@ class Absence:
 
         Not of those whose absence was accepted, or is borne out by their nodes: these are no reason to doubt a list.
         """
-        losses = self._around.losses
+        losses = self._context.losses
         doubtful = losses.of(self._cloud).keys() - self.breaker.accepted
         return [losses.told(record, now) for record in records if record.name in doubtful and _is_over(record)]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.machines.decide import Create, Decision, Delete, Move
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
@@ -65,13 +65,13 @@ def withheld(record: MachineRecord, decision: Decision) -> str:
             return ""
 
 
-def observed(sight: Sight, record: MachineRecord, what: str, now: float) -> Change:
+def observed(observation: Observation, record: MachineRecord, what: str, now: float) -> Change:
     """The event that tells of it, unless it was told of already."""
-    sight.held = f"observeOnly: it would {what}"
+    observation.held = f"observeOnly: it would {what}"
     key = f"observed: {what}"
-    if key in sight.told:
+    if key in observation.told:
         return Change()
-    sight.told |= {key}
+    observation.told |= {key}
     message = f"observeOnly of cloud {record.cloud} is set, so nothing was done; otherwise cloudgraft would {what}"
     return Change(events=(about(record, now, message, kind="observed"),))
 

@@ -1,29 +1,82 @@
-"""What one cloud shows: its lists, read into sights, and machines of ours that the journal does not have."""
+"""What one cloud shows: its lists, read into observations, and machines of ours that the journal does not have."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from cloudgraft.engine.clock import wall_time
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.guards import Tally, tally, tally_returned
-from cloudgraft.engine.machines.observation import Indexing, Listing, Looker, Sight, look
+from cloudgraft.engine.machines.decide import failure
+from cloudgraft.engine.machines.observation import Indexing, Listing, Looker, Observation, look
+from cloudgraft.engine.machines.outcomes import hinted
 from cloudgraft.engine.machines.states import is_released, was_released
 from cloudgraft.engine.new_records import found
 from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
-from cloudgraft.engine.ownership.renamed_machines import renamed, true_names
+from cloudgraft.engine.ownership.renames import moved_here, renamed, true_names
 from cloudgraft.engine.reconcile.calls import Caller
-from cloudgraft.engine.reconcile.cloud_health import Health
 from cloudgraft.engine.reconcile.mass_absence import Absence
-from cloudgraft.engine.renamed_clouds import moved_here
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
-from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, Presence, State
+from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, PermissionDeniedError, PreconditionError
+from cloudgraft.store.records import Change, CloudRecord, ErrorRecord, Event, MachineRecord, Presence, State
 
-__all__ = ["Observer"]
+__all__ = ["Health", "Observer"]
+
+
+# -- Whether a cloud can be reached, from how its lists go -------------------------------------------------------------
+
+
+_FAILURES = 2  # one list that fails may be bad luck
+_CERTAIN = (AuthenticationError, PermissionDeniedError, PreconditionError)  # no luck will change these
+_LONG = 60.0  # seconds: a cloud that wants to be left alone for longer is not asked a second time to be sure
+
+
+@dataclass(slots=True)
+class Health:
+    """What is known of one cloud."""
+
+    cloud: str
+    listed_at: float | None = None  # when the latest list that worked began
+    failures: int = 0  # in a row
+    error: str = ""
+    code: str = ""
+    since: float | None = None  # since when it has been failing
+    machines: int = 0  # in the latest list
+    retry_after: float | None = None  # seconds for which the cloud asked to be left alone, when the latest list failed
+
+    @property
+    def is_down(self) -> bool:
+        """True when a machine asked for now would not come."""
+        return bool(self.error)
+
+    def good(self, began: float, machines: int) -> bool:
+        """A list worked; returns whether that is news."""
+        was_down = self.is_down
+        self.listed_at, self.machines, self.failures = began, machines, 0
+        self.error, self.code, self.since, self.retry_after = "", "", None, None
+        return was_down
+
+    def bad(self, error: CloudgraftError, now: float) -> bool:
+        """A list failed; returns whether the cloud counts as down only since this one."""
+        was_down = self.is_down
+        self.failures += 1
+        self.retry_after = error.retry_after
+        self.since = self.since or now
+        is_certain = isinstance(error, _CERTAIN) or hinted(error.retry_after) > _LONG
+        if self.failures >= _FAILURES or is_certain or self.listed_at is None:
+            self.error, self.code = error.message, error.slug
+        return self.is_down and not was_down
+
+    def refusal(self) -> ErrorRecord | None:
+        """What a machine that is asked for now is told."""
+        if not self.is_down:
+            return None
+        return failure(self.code, f"cloud {self.cloud} cannot be used: {self.error}")
+
 
 SLICE = 50  # machines looked at before others get their turn on the event loop
 _GLANCES = 1000  # the same where nothing but a name is looked at
@@ -32,7 +85,7 @@ _GLANCES = 1000  # the same where nothing but a name is looked at
 class Observer:
     """Keeps what is known of one cloud."""
 
-    def __init__(self, name: str, caller: Caller, around: Surroundings) -> None:
+    def __init__(self, name: str, caller: Caller, context: EngineContext) -> None:
         self.name = name
         self.health = Health(name)
         self.listing: Listing | None = None  # the latest
@@ -40,12 +93,12 @@ class Observer:
         self._unlisted: list[Orphan] = []  # those of earlier lists that the latest one cannot tell of
         self.blocked = ""  # why nothing may be created here although it can be reached
         self._caller = caller
-        self._around = around
-        self._sights: dict[str, Sight] = {}
-        self._began = around.clock.now()
+        self._context = context
+        self._sights: dict[str, Observation] = {}
+        self._began = context.clock.now()
         self._told: set[str] = set()  # machine ids of orphans that were told of
         self._listed = False  # since we started
-        self.absence = Absence(name, around, self.sight)
+        self.absence = Absence(name, context, self.observation)
 
     @property
     def traits(self) -> DriverTraits:
@@ -55,28 +108,28 @@ class Observer:
     @property
     def may_create(self) -> bool:
         """Nothing is created before the cloud was listed and our machines in it were taken in (law 11)."""
-        return self._listed and not self.blocked and self.name in self._around.fleet.adopted_clouds
+        return self._listed and not self.blocked and self.name in self._context.fleet.adopted_clouds
 
-    def sight(self, name: str) -> Sight:
+    def observation(self, name: str) -> Observation:
         """What is known of one machine."""
-        sight = self._sights.get(name)
-        if sight is None:
-            sight = self._sights[name] = Sight(since=self._around.clock.now())
-        return sight
+        observation = self._sights.get(name)
+        if observation is None:
+            observation = self._sights[name] = Observation(since=self._context.clock.now())
+        return observation
 
-    def peek(self, name: str) -> Sight | None:
+    def peek(self, name: str) -> Observation | None:
         """What is known of one machine, for those who only report; None for nothing yet."""
         return self._sights.get(name)
 
     def trust(self, name: str) -> None:
         """An operator says that the machine which is there now is ours: that it was missing before does not count."""
-        sight = self._sights.get(name)
-        if sight is not None:
-            sight.was_missing = False
+        observation = self._sights.get(name)
+        if observation is not None:
+            observation.was_missing = False
 
     def held(self) -> int:
         """How many machines there are about which something was decided and is not done."""
-        return sum(bool(sight.held) for sight in list(self._sights.values()))
+        return sum(bool(observation.held) for observation in list(self._sights.values()))
 
     def forget(self, name: str) -> None:
         """A machine is gone, and nothing is to be remembered of it."""
@@ -84,11 +137,11 @@ class Observer:
 
     async def observe(self) -> bool:
         """Lists the cloud once and takes in what it shows; returns whether it answered."""
-        began = self._around.clock.now()
+        began = self._context.clock.now()
         try:
             machines = await self._caller.list()
         except CloudgraftError as error:
-            if self.health.bad(error, self._around.clock.now()):
+            if self.health.bad(error, self._context.clock.now()):
                 await self._tell("cloud_down", f"cloud {self.name} cannot be used: {error.message}")
             return False
         # A long list is taken in piece by piece, so that calls get their turn in between.
@@ -113,9 +166,9 @@ class Observer:
     async def _truly_named(self, machines: Sequence[Machine]) -> Sequence[Machine]:
         others: list[Machine] = []
         for start in range(0, len(machines), _GLANCES):
-            others += renamed(machines[start : start + _GLANCES], self._around.identity, self.traits.ownership)
+            others += renamed(machines[start : start + _GLANCES], self._context.identity, self.traits.ownership)
             await asyncio.sleep(0)
-        return true_names(self.name, machines, others, self._around.fleet)
+        return true_names(self.name, machines, others, self._context.fleet)
 
     def review(self) -> None:
         """Finds the orphans in the latest list, as the journal is now."""
@@ -123,8 +176,8 @@ class Observer:
             self.orphans = self._orphans_of(self.listing.machines)
 
     def _orphans_of(self, machines: Sequence[Machine]) -> list[Orphan]:
-        around = self._around
-        return find_orphans(self.name, machines, around.fleet, around.identity, self.traits.ownership)
+        context = self._context
+        return find_orphans(self.name, machines, context.fleet, context.identity, self.traits.ownership)
 
     def _still_unlisted(self, listing: Listing) -> list[Orphan]:
         """Orphans of earlier lists, in a part of the cloud that this one does not tell of: they count on (law 10)."""
@@ -133,28 +186,28 @@ class Observer:
             for orphan in (*self.orphans, *self._unlisted)
             if not listing.tells_of_id(machine_id := orphan.machine.machine_id)
             and machine_id not in listing.by_id
-            and self._around.fleet.by_machine_id(self.name, machine_id) is None
+            and self._context.fleet.by_machine_id(self.name, machine_id) is None
         ]
 
     async def count(self) -> None:
         """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
-        if not self._around.book.is_guarded:
+        if not self._context.guard_usage.is_guarded:
             return
-        now, wall = self._around.clock.now(), wall_time(self._around.clock)
-        records = [r for r in self._around.fleet.machines.values() if r.cloud == self.name]
+        now, wall = self._context.clock.now(), wall_time(self._context.clock)
+        records = [r for r in self._context.fleet.machines.values() if r.cloud == self.name]
         parts: list[tuple[Sequence[MachineRecord], Tally]] = []
         for start in range(0, len(records), SLICE):
             some = records[start : start + SLICE]
             parts.append((some, tally(some, (), now, wall=wall)))
             await asyncio.sleep(0)
-        await self._around.writer.write(lambda: self._counted(parts, now, wall))
+        await self._context.writer.write(lambda: self._counted(parts, now, wall))
 
     def _counted(self, parts: Sequence[tuple[Sequence[MachineRecord], Tally]], now: float, wall: float) -> Change:
         """Takes the count, after counting again where something has changed meanwhile."""
-        around, known = self._around, self._around.fleet.machines
+        context, known = self._context, self._context.fleet.machines
         prices = {
             group.spec.id: float(group.spec.price.amount)
-            for group in around.fleet.groups.values()
+            for group in context.fleet.groups.values()
             if group.spec.cloud == self.name and group.spec.price
         }
         new = {name: record for name, record in known.items() if record.cloud == self.name}
@@ -167,15 +220,20 @@ class Observer:
         found = strays([*self.orphans, *self._unlisted], prices, now)
         tallies.append(tally(new.values(), found, now, wall=wall))
         tallies.append(tally_returned(self._returned({stray.machine_id for stray in found}), now, wall=wall))
-        around.book.put(self.name, Tally.total(tallies))
+        context.guard_usage.put(self.name, Tally.total(tallies))
         return Change()
 
     def _returned(self, strays: AbstractSet[str]) -> list[MachineRecord]:
         """Records that are gone while the latest list has their machines, without those that count as strays."""
         found = []
-        for name, sight in self._sights.items():
-            record = self._around.fleet.machines.get(name)
-            if record is None or sight.machine is None or not sight.is_ours or sight.machine.machine_id in strays:
+        for name, observation in self._sights.items():
+            record = self._context.fleet.machines.get(name)
+            if (
+                record is None
+                or observation.machine is None
+                or not observation.is_ours
+                or observation.machine.machine_id in strays
+            ):
                 continue
             if record.state is State.GONE and record.cloud == self.name and not was_released(record):
                 found.append(record)
@@ -183,27 +241,27 @@ class Observer:
 
     def is_hurried(self) -> bool:
         """Whether something is under way that the next list will tell about."""
-        return self.name not in self._around.fleet.adopted_clouds or bool(self._around.fleet.moving.get(self.name))
+        return self.name not in self._context.fleet.adopted_clouds or bool(self._context.fleet.moving.get(self.name))
 
     async def _look_at_all(self, listing: Listing) -> None:
-        around = self._around
+        context = self._context
         looker = Looker(
-            around.identity,
+            context.identity,
             self.traits,
             self._caller.settings,
-            rivals=around.nodes.rivals,
-            trusts_nodes=not around.nodes.is_dark,
-            sees_nodes=around.nodes.is_clear,
+            rivals=context.nodes.rivals,
+            trusts_nodes=not context.nodes.is_dark,
+            sees_nodes=context.nodes.is_clear,
         )
         looker = await self.absence.judge(listing, looker)
-        fleet = around.fleet
+        fleet = context.fleet
         names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._sights))
         for count, name in enumerate(names, 1):
             record = fleet.machines.get(name)
             if record is not None and record.cloud == self.name and self._matters(record, listing):
-                sight = self.sight(name)
-                look(record, sight, listing, looker)
-                if _is_over(record) and sight.machine is None and not sight.is_calling:
+                observation = self.observation(name)
+                look(record, observation, listing, looker)
+                if _is_over(record) and observation.machine is None and not observation.is_calling:
                     self._sights.pop(name)  # it had turned up again, and is gone for good
             elif record is None:
                 self._sights.pop(name, None)
@@ -214,17 +272,17 @@ class Observer:
         """Of those of which the cloud should hold nothing, only what is there all the same matters, or was."""
         if (record.presence is not Presence.NONE and not _is_over(record)) or record.name in listing.by_name:
             return True
-        sight = self._sights.get(record.name)
-        return sight is not None and sight.machine is not None
+        observation = self._sights.get(record.name)
+        return observation is not None and observation.machine is not None
 
     async def take_in(self) -> None:
         """Before the first creation: adopts what proves to be ours. Later, what turns up is only told of."""
-        around, listing = self._around, self.listing
-        if listing is None or not around.is_placed(self.name):
+        context, listing = self._context, self.listing
+        if listing is None or not context.is_placed(self.name):
             return
-        if any(records and not around.is_configured(name) for name, records in around.fleet.active.items()):
-            await around.writer.write(lambda: self._moved(listing))
-        if self.name in around.fleet.adopted_clouds:
+        if any(records and not context.is_configured(name) for name, records in context.fleet.active.items()):
+            await context.writer.write(lambda: self._moved(listing))
+        if self.name in context.fleet.adopted_clouds:
             await self._tell_of_orphans()
             return
         before, self.blocked = self.blocked, self._why_not_ours(listing)
@@ -234,35 +292,35 @@ class Observer:
             return
         # Two delays: what was created just before the journal got lost must be in this list.
         is_last = listing.began >= self._began + self.traits.list_delay.total_seconds()
-        await around.writer.write(lambda: self._adoption(is_last=is_last))
-        self.orphans = [o for o in self.orphans if around.fleet.by_machine_id(self.name, o.machine.machine_id) is None]
+        await context.writer.write(lambda: self._adoption(is_last=is_last))
+        self.orphans = [o for o in self.orphans if context.fleet.by_machine_id(self.name, o.machine.machine_id) is None]
 
     def _moved(self, listing: Listing) -> Change:
-        around, now = self._around, self._around.clock.now()
+        context, now = self._context, self._context.clock.now()
         records = moved_here(
-            self.name, listing, around.fleet, around.identity, self.traits.ownership, around.is_configured
+            self.name, listing, context.fleet, context.identity, self.traits.ownership, context.is_configured
         )
         why = f"its cloud is named {self.name} now"
         return Change(machines=records, events=[about(record, now, why, kind="adopted") for record in records])
 
     def _adoption(self, *, is_last: bool) -> Change:
-        around, now = self._around, self._around.clock.now()
+        context, now = self._context, self._context.clock.now()
         records: dict[str, MachineRecord] = {}
         events: list[Event] = []
-        if self.name in around.fleet.adopted_clouds:
+        if self.name in context.fleet.adopted_clouds:
             return Change()  # the engine and the worker may both be here
         for orphan in self.orphans:
             # The list may have come before the groups were known: a group's word in a name could not be read then.
-            named = orphan.group or around.identity.group_of(orphan.machine, around.fleet.groups)
-            group = around.fleet.groups.get(named or "")
+            named = orphan.group or context.identity.group_of(orphan.machine, context.fleet.groups)
+            group = context.fleet.groups.get(named or "")
             is_fit = orphan.kind is OrphanKind.UNKNOWN and group is not None and group.spec.cloud == self.name
             if not is_fit or group is None or orphan.machine.state is MachineState.DELETING:
                 continue
-            if around.fleet.by_machine_id(self.name, orphan.machine.machine_id) is not None:
+            if context.fleet.by_machine_id(self.name, orphan.machine.machine_id) is not None:
                 continue  # it was taken in meanwhile
             if orphan.machine.name in records:
                 continue  # a second machine for one intent: that is seen, and settled, once the first is known
-            record = found(orphan.machine, group.spec, around.fleet, now, is_adopted=False, taken=records)
+            record = found(orphan.machine, group.spec, context.fleet, now, is_adopted=False, taken=records)
             records[record.name] = record
             events += [about(record, now, "found in its cloud, and it proves to be ours"), _adopted(record, now)]
         if is_last:
@@ -281,7 +339,7 @@ class Observer:
                 f"a part of cloud {self.name} cannot be listed: nothing is created before all of its machines that "
                 "are ours are known"
             )
-        identity = self._around.identity
+        identity = self._context.identity
         others = strangers(listing, identity)
         if identity.is_certain or not others or any(map(identity.looks_ours, listing.machines)):
             return ""
@@ -301,12 +359,12 @@ class Observer:
         ]
         self._told = {orphan.machine.machine_id for orphan in (*self.orphans, *self._unlisted)}
         if news:
-            now = self._around.clock.now()
-            await self._around.writer.write(lambda: Change(events=[_told(orphan, now) for orphan in news]))
+            now = self._context.clock.now()
+            await self._context.writer.write(lambda: Change(events=[_told(orphan, now) for orphan in news]))
 
     async def _tell(self, kind: str, message: str) -> None:
-        event = happened(kind, self._around.clock.now(), message, cloud=self.name)
-        await self._around.writer.write(lambda: Change(events=(event,)))
+        event = happened(kind, self._context.clock.now(), message, cloud=self.name)
+        await self._context.writer.write(lambda: Change(events=(event,)))
 
 
 async def _indexed(machines: Sequence[Machine], began: float, follows: float | None) -> Listing:

@@ -6,16 +6,16 @@ import asyncio
 import logging
 from typing import Final
 
-from cloudgraft.engine.context import Surroundings
-from cloudgraft.engine.delete_guard import REMOVAL
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import happened
+from cloudgraft.engine.guards import REMOVAL
 from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.store.records import Change, Event
 
-__all__ = ["Sweeper"]
+__all__ = ["OrphanCleanup"]
 
 log = logging.getLogger("cloudgraft.engine")
 
@@ -23,13 +23,13 @@ _PATIENCE: Final = 3600.0  # seconds that lists must have shown an orphan, as fa
 _AGAIN: Final = 300.0  # seconds before a call that did not help is made again
 
 
-class Sweeper:
+class OrphanCleanup:
     """Deletes the orphans of one cloud, where the configuration says so."""
 
-    def __init__(self, observer: Observer, caller: Caller, around: Surroundings) -> None:
+    def __init__(self, observer: Observer, caller: Caller, context: EngineContext) -> None:
         self._observer = observer
         self._caller = caller
-        self._around = around
+        self._context = context
         self._seen_for: dict[str, float] = {}  # by machine id: observed seconds
         self._tried: dict[str, float] = {}
         self._held: dict[str, str] = {}  # by machine id: why it is not deleted, as it was told
@@ -40,20 +40,20 @@ class Sweeper:
         Only what proves to be ours and was never in the hands of an operator. A pause holds it like everything else.
         In an inventory what has no marks at all proves to be ours, so that it must also look like one that we made.
         """
-        now, around = self._around.clock.now(), self._around
-        ours = (o for o in self._observer.orphans if around.identity.looks_ours(o.machine))
+        now, context = self._context.clock.now(), self._context
+        ours = (o for o in self._observer.orphans if context.identity.looks_ours(o.machine))
         orphans = {o.machine.machine_id: o for o in ours if _is_fair_game(o)}
         listing = self._observer.listing
         passed = listing.began - listing.follows if listing is not None and listing.follows is not None else 0.0
         self._seen_for = {id_: self._seen_for[id_] + passed if id_ in self._seen_for else 0.0 for id_ in orphans}
         self._tried = {id_: at for id_, at in self._tried.items() if id_ in orphans}
         self._held = {id_: why for id_, why in self._held.items() if id_ in orphans}
-        if not around.settings.delete_orphans or not self._observer.may_create:
+        if not context.settings.delete_orphans or not self._observer.may_create:
             return
         for id_, orphan in orphans.items():
             is_due = self._seen_for[id_] >= _PATIENCE and now - self._tried.get(id_, -_AGAIN) >= _AGAIN
-            is_paused = around.fleet.pause_of(orphan.group or "", orphan.cloud) is not None
-            if is_due and not is_paused and around.nodes.is_clear and around.may_act() and self._caller.free(now):
+            is_paused = context.fleet.pause_of(orphan.group or "", orphan.cloud) is not None
+            if is_due and not is_paused and context.nodes.is_clear and context.may_act() and self._caller.free(now):
                 await self._delete(orphan, now)
 
     async def _delete(self, orphan: Orphan, now: float) -> None:
@@ -62,28 +62,28 @@ class Sweeper:
         counted: list[str] = []
         id_ = orphan.machine.machine_id
         try:
-            await self._around.writer.write(lambda: self._deletion(orphan, now, begun, counted))
+            await self._context.writer.write(lambda: self._deletion(orphan, now, begun, counted))
         except BaseException:
             for machine_id in counted:
-                self._around.deletions.uncount(orphan.cloud, machine_id)
+                self._context.deletions.uncount(orphan.cloud, machine_id)
             raise
-        if begun and self._around.fleet.by_machine_id(orphan.cloud, id_) is None:
+        if begun and self._context.fleet.by_machine_id(orphan.cloud, id_) is None:
             self._tried[id_] = now
             self._caller.remove(orphan.machine).add_done_callback(self._tell)
 
     def _deletion(self, orphan: Orphan, now: float, begun: list[Machine], counted: list[str]) -> Change:
-        around, id_ = self._around, orphan.machine.machine_id
-        if around.fleet.by_machine_id(orphan.cloud, id_) is not None:
+        context, id_ = self._context, orphan.machine.machine_id
+        if context.fleet.by_machine_id(orphan.cloud, id_) is not None:
             return Change()
-        if around.observes_only(orphan.cloud):
+        if context.observes_only(orphan.cloud):
             return self._withheld(orphan, now, "observed", "observeOnly is set; otherwise cloudgraft would delete it")
-        if around.nodes.is_used(orphan.machine):
+        if context.nodes.is_used(orphan.machine):
             return self._withheld(orphan, now, "orphan", "its node is ready, so that only you adopt or delete it")
-        refusal = around.deletions.refusal(orphan.cloud, id_, now)
+        refusal = context.deletions.refusal(orphan.cloud, id_, now)
         if refusal:
             return self._withheld(orphan, now, "guard", f"its deletion waits: {refusal}")
         begun.append(orphan.machine)
-        if not around.deletions.count(orphan.cloud, id_, now):
+        if not context.deletions.count(orphan.cloud, id_, now):
             return Change()
         counted.append(id_)
         message = (

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.groups.specs import GroupSpec, RepairSettings
 from cloudgraft.engine.machines.breaker import Breaker, BreakerLimit, Turn
 from cloudgraft.engine.machines.decide import failure
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.repair import due_at, plan_repair
 from cloudgraft.engine.machines.states import REPAIRED, give_up
 from cloudgraft.engine.new_records import wanted
@@ -26,10 +26,10 @@ __all__ = ["Repairer"]
 class Repairer:
     """Looks after the broken machines of one cloud."""
 
-    def __init__(self, observer: Observer, around: Surroundings, refusal: Callable[[], ErrorRecord | None]) -> None:
+    def __init__(self, observer: Observer, context: EngineContext, refusal: Callable[[], ErrorRecord | None]) -> None:
         """``refusal`` tells why a machine that is asked for now would not come."""
         self._observer = observer
-        self._around = around
+        self._context = context
         self._refusal = refusal
         self.breakers: dict[str, Breaker] = {}  # by group, of machines that are broken
         self._is_dark = False  # it was told that most nodes are not ready
@@ -45,11 +45,11 @@ class Repairer:
             spec = self._repairable(record.group)
             if spec is None:
                 continue
-            if self._around.fleet.groups[spec.id].target - left[spec.id] < spec.min_size:
+            if self._context.fleet.groups[spec.id].target - left[spec.id] < spec.min_size:
                 left[spec.id] -= 1
-                if self._around.observes_only(record.cloud):
-                    sight = self._observer.sight(record.name)
-                    events += observed(sight, record, "replace it: its group falls below its minimum", now).events
+                if self._context.observes_only(record.cloud):
+                    observation = self._observer.observation(record.name)
+                    events += observed(observation, record, "replace it: its group falls below its minimum", now).events
                     continue
                 error = self._refusal() or self._ask(spec, is_in_place=True)
                 new = self._replacement(spec, record, now, error)
@@ -64,14 +64,14 @@ class Repairer:
 
         None while the cluster cannot be seen: a node that is ready would say that the cloud is wrong.
         """
-        if not self._around.nodes.is_clear:
+        if not self._context.nodes.is_clear:
             return
         broken: dict[str, list[tuple[MachineRecord, float]]] = {}
-        now, settings = self._around.clock.now(), self._settings()
-        for record in self._around.fleet.in_cloud(self._observer.name).values():
-            sight = self._observer.peek(record.name)
-            if sight is not None and sight.is_ill and record.state is State.RUNNING:
-                at = due_at(sight, settings, now)
+        now, settings = self._context.clock.now(), self._settings()
+        for record in self._context.fleet.in_cloud(self._observer.name).values():
+            observation = self._observer.peek(record.name)
+            if observation is not None and observation.is_ill and record.state is State.RUNNING:
+                at = due_at(observation, settings, now)
                 if at is not None:
                     broken.setdefault(record.group, []).append((record, at))
         for group in set(self.breakers) - set(broken):
@@ -83,26 +83,26 @@ class Repairer:
 
     def _settings(self) -> RepairSettings:
         """While most nodes are not ready, that is no reason to replace any: what their machines lack is the network."""
-        settings = self._around.settings.repair
-        return replace(settings, not_ready_after=timedelta(0)) if self._around.nodes.is_dark else settings
+        settings = self._context.settings.repair
+        return replace(settings, not_ready_after=timedelta(0)) if self._context.nodes.is_dark else settings
 
     async def _tell_of_darkness(self) -> None:
-        nodes, settings = self._around.nodes, self._around.settings.repair
+        nodes, settings = self._context.nodes, self._context.settings.repair
         was_dark, self._is_dark = self._is_dark, nodes.is_dark
         if self._is_dark and not was_dark and settings.enabled and settings.not_ready_after:
             total = nodes.total()
             message = f"{total.unready} of {total.joined} nodes are not ready at once; no machine is replaced for that"
-            event = happened("breaker", self._around.clock.now(), message, cloud=self._observer.name)
-            await self._around.writer.write(lambda: Change(events=(event,)))
+            event = happened("breaker", self._context.clock.now(), message, cloud=self._observer.name)
+            await self._context.writer.write(lambda: Change(events=(event,)))
 
     async def _repair_group(self, group: str, dead: list[tuple[MachineRecord, float]]) -> None:
         spec = self._repairable(group)
         if spec is None:
             return
-        machines = self._around.fleet.groups[group].machines.values()
+        machines = self._context.fleet.groups[group].machines.values()
         running, now, settings = (
             sum(r.state is State.RUNNING for r in machines),
-            self._around.clock.now(),
+            self._context.clock.now(),
             self._settings(),
         )
         due = [record for record, at in dead if now >= at]
@@ -110,7 +110,7 @@ class Repairer:
         limit = BreakerLimit(share=settings.max_share, few=1)
         if breaker.look({record.name for record in due}, running, limit) is Turn.OPENED:
             event = happened("breaker", now, _held_back(group, breaker), cloud=spec.cloud, group=group)
-            await self._around.writer.write(lambda: Change(events=(event,)))
+            await self._context.writer.write(lambda: Change(events=(event,)))
         if breaker.is_open:
             return
         under_way = sum(bool(r.replaces) and r.state not in (State.RUNNING, State.DELETING) for r in machines)
@@ -118,22 +118,22 @@ class Repairer:
             await self._replace(spec, record)
 
     async def _replace(self, spec: GroupSpec, dead: MachineRecord) -> None:
-        await self._around.writer.write(lambda: self._replaced(spec, dead))
+        await self._context.writer.write(lambda: self._replaced(spec, dead))
 
     def _replaced(self, spec: GroupSpec, dead: MachineRecord) -> Change:
-        now = self._around.clock.now()
-        current = self._around.fleet.machines.get(dead.name)
+        now = self._context.clock.now()
+        current = self._context.fleet.machines.get(dead.name)
         if current is None or current.version != dead.version:
             return Change()
-        sight = self._observer.sight(dead.name)
-        self._around.nodes.see(current, sight)
-        at = due_at(sight, self._settings(), now) if self._around.nodes.is_clear else None
+        observation = self._observer.observation(dead.name)
+        self._context.nodes.see(current, observation)
+        at = due_at(observation, self._settings(), now) if self._context.nodes.is_clear else None
         if at is None or now < at:
             return Change()  # it came right while this waited for its turn
-        why = _why(sight, now)
-        if self._around.observes_only(current.cloud):
-            return observed(sight, current, f"replace it: {why}", now)
-        refusal = self._around.deletions.refusal(current.cloud, current.machine_id, now, name=current.name)
+        why = _why(observation, now)
+        if self._context.observes_only(current.cloud):
+            return observed(observation, current, f"replace it: {why}", now)
+        refusal = self._context.deletions.refusal(current.cloud, current.machine_id, now, name=current.name)
         error = failure("guard", refusal) if refusal else self._refusal() or self._ask(spec)
         if error is not None:  # half a machine is better than none
             return self._held_back(current, f"{why}, and it cannot be replaced now: {error.message}", now)
@@ -155,26 +155,28 @@ class Repairer:
         return Change(events=(about(dead, now, why, kind="repair"),))
 
     def _repairable(self, group: str) -> GroupSpec | None:
-        found = self._around.fleet.groups.get(group)
-        if found is None or not found.is_configured or not self._around.settings.repair.enabled:
+        found = self._context.fleet.groups.get(group)
+        if found is None or not found.is_configured or not self._context.settings.repair.enabled:
             return None
         if found.spec.cloud != self._observer.name:
             return None  # the group moved: what takes a place there is of another kind
-        return None if self._around.fleet.pause_of(group, found.spec.cloud) else found.spec
+        return None if self._context.fleet.pause_of(group, found.spec.cloud) else found.spec
 
     def _was_running(self, record: MachineRecord) -> bool:
-        current = self._around.fleet.machines.get(record.name)
+        current = self._context.fleet.machines.get(record.name)
         return current is not None and current.state is State.RUNNING
 
     def _ask(self, spec: GroupSpec, *, is_in_place: bool = False) -> ErrorRecord | None:
         price = spec.price.amount if spec.price else None
-        return self._around.book.ask(spec.cloud, price, is_in_place=is_in_place)
+        return self._context.guard_usage.ask(spec.cloud, price, is_in_place=is_in_place)
 
     def _replacement(
         self, spec: GroupSpec, lost: MachineRecord, now: float, error: ErrorRecord | None
     ) -> MachineRecord:
-        around = self._around
-        return wanted(spec, around.fleet, around.identity, self._observer.traits, now, error=error, replaces=lost.name)
+        context = self._context
+        return wanted(
+            spec, context.fleet, context.identity, self._observer.traits, now, error=error, replaces=lost.name
+        )
 
 
 def _held_back(group: str, breaker: Breaker) -> str:
@@ -184,9 +186,9 @@ def _held_back(group: str, breaker: Breaker) -> str:
     )
 
 
-def _why(sight: Sight, now: float) -> str:
-    if sight.dead_since is not None and sight.machine is not None:
-        return f"its cloud reports it {sight.machine.state.value}"
-    if sight.unready_since is not None:
-        return f"its node has not been ready for {(now - sight.unready_since) / 60:.0f} minutes"
+def _why(observation: Observation, now: float) -> str:
+    if observation.dead_since is not None and observation.machine is not None:
+        return f"its cloud reports it {observation.machine.state.value}"
+    if observation.unready_since is not None:
+        return f"its node has not been ready for {(now - observation.unready_since) / 60:.0f} minutes"
     return "it is broken"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from cloudgraft.engine.context import Surroundings
-from cloudgraft.engine.delete_guard import REMOVAL
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import about
-from cloudgraft.engine.guards import HOUR
-from cloudgraft.engine.machines import backoff
+from cloudgraft.engine.guards import HOUR, REMOVAL
+from cloudgraft.engine.machines import outcomes as backoff
 from cloudgraft.engine.machines.decide import Create, Delete, Situation, decide
 from cloudgraft.engine.machines.duplicates import DOUBLE, surplus
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, after
 from cloudgraft.engine.machines.states import amend, is_given_up, move
 from cloudgraft.engine.reconcile.calls import Caller
@@ -31,8 +30,8 @@ class Sender:
         self,
         caller: Caller,
         observer: Observer,
-        around: Surroundings,
-        situation: Callable[[MachineRecord, Sight, float], Situation],
+        context: EngineContext,
+        situation: Callable[[MachineRecord, Observation, float], Situation],
         on_due: Callable[[str], None],
     ) -> None:
         """``on_due`` is told of machines that must be decided about again."""
@@ -40,7 +39,7 @@ class Sender:
         self.deletes: dict[str, None] = {}
         self._caller = caller
         self._observer = observer
-        self._around = around
+        self._context = context
         self._situation = situation
         self._on_due = on_due
         self._told_of_guard: float | None = None  # when a deletion was last held back
@@ -58,17 +57,17 @@ class Sender:
 
     async def send(self) -> None:
         """Makes the calls there is room for, deletions first: they cost nothing and stop a cost."""
-        while self.deletes and self._caller.free(self._around.clock.now()):
+        while self.deletes and self._caller.free(self._context.clock.now()):
             name = next(iter(self.deletes))
             del self.deletes[name]
             await self._delete(name)
-        free = self._caller.free(self._around.clock.now())
-        while self.creates and free and self._around.may_act():
+        free = self._caller.free(self._context.clock.now())
+        while self.creates and free and self._context.may_act():
             names = list(self.creates)[:free]
             for name in names:
                 del self.creates[name]
             await self._create(names)
-            free = self._caller.free(self._around.clock.now())
+            free = self._caller.free(self._context.clock.now())
 
     async def take_outcomes(self) -> None:
         """Writes down how calls have ended."""
@@ -76,23 +75,23 @@ class Sender:
         if not taken:
             return
         for name, outcome in taken:
-            self._note(name, self._observer.sight(name), outcome)
-        await self._around.writer.write(lambda: self._settled(taken))
+            self._note(name, self._observer.observation(name), outcome)
+        await self._context.writer.write(lambda: self._settled(taken))
 
     # -- creating ----------------------------------------------------------------------------------------------------
 
     async def _create(self, names: list[str]) -> None:
         """Law 2: one transaction that says what is about to be called, then the calls."""
-        change = await self._around.writer.write(lambda: self._ordered(names))
+        change = await self._context.writer.write(lambda: self._ordered(names))
         for record in change.machines:
             if record.state is State.CREATING:
-                sight = self._observer.sight(record.name)
-                sight.is_calling, sight.absences = True, 0
+                observation = self._observer.observation(record.name)
+                observation.is_calling, observation.absences = True, 0
                 self._caller.create(record, self._user_data_for(record))
 
     def _user_data_for(self, record: MachineRecord) -> Callable[[], Awaitable[str]] | None:
         """How to make what the machine is told when it boots; None where machines are told nothing."""
-        make, group = self._around.user_data, self._around.fleet.groups.get(record.group)
+        make, group = self._context.user_data, self._context.fleet.groups.get(record.group)
         if make is None:
             return None
         if group is None or not group.is_configured:
@@ -110,16 +109,16 @@ class Sender:
         return lambda: make.make(machine)
 
     def _ordered(self, names: list[str]) -> Change:
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         records: list[MachineRecord] = []
         events: list[Event] = []
         for name in names:
-            record = self._around.fleet.machines.get(name)
-            if record is None or self._around.observes_only(record.cloud):
+            record = self._context.fleet.machines.get(name)
+            if record is None or self._context.observes_only(record.cloud):
                 continue
             if not self._is_still(record, now, Create):
                 continue
-            refusal = self._around.book.order(record.cloud, is_first=record.state is State.REQUESTED)
+            refusal = self._context.guard_usage.order(record.cloud, is_first=record.state is State.REQUESTED)
             if refusal is not None:
                 failed = move(record, State.FAILED, now, error=refusal)
                 records.append(failed)
@@ -142,122 +141,124 @@ class Sender:
 
     async def _delete(self, name: str) -> None:
         """The call is made once the journal has what counts for a guard; nobody takes the machine back in between."""
-        if not self._around.may_act():
+        if not self._context.may_act():
             return
         begun: list[Delete] = []
         counted: list[str] = []
         try:
-            await self._around.writer.write(lambda: self._deletion(name, begun, counted))
+            await self._context.writer.write(lambda: self._deletion(name, begun, counted))
         except BaseException:  # whatever it was, no call was made, and the next list has it decided about again
             if begun:
-                self._observer.sight(name).is_calling = False
+                self._observer.observation(name).is_calling = False
             for machine_id in counted:
-                self._around.deletions.uncount(self._caller.settings.name, machine_id, name=name)
+                self._context.deletions.uncount(self._caller.settings.name, machine_id, name=name)
             raise
         for decision in begun:
             if decision.kind == DOUBLE and self._is_overtaken(name, decision.machine):
-                self._observer.sight(name).is_calling = False
+                self._observer.observation(name).is_calling = False
                 self._on_due(name)
             else:
                 self._caller.delete(name, decision.machine)
 
     def _is_overtaken(self, name: str, double: Machine) -> bool:
         """Whether a double has joined the cluster while the journal was written, which may take long."""
-        record, sight = self._around.fleet.machines.get(name), self._observer.sight(name)
+        record, observation = self._context.fleet.machines.get(name), self._observer.observation(name)
         if record is None:
             return True
-        self._around.nodes.see(record, sight)
-        found = surplus(record, sight, sees_nodes=self._around.nodes.is_clear)
+        self._context.nodes.see(record, observation)
+        found = surplus(record, observation, sees_nodes=self._context.nodes.is_clear)
         return found is None or found.machine_id != double.machine_id
 
     def _deletion(self, name: str, begun: list[Delete], counted: list[str]) -> Change:
         """Decides in turn with all changes: what is just being taken back must not be deleted."""
-        now = self._around.clock.now()
-        record = self._around.fleet.machines.get(name)
-        if record is None or self._around.observes_only(record.cloud):
+        now = self._context.clock.now()
+        record = self._context.fleet.machines.get(name)
+        if record is None or self._context.observes_only(record.cloud):
             return Change()
-        sight = self._observer.sight(name)
-        self._around.nodes.see(record, sight)
-        decision = decide(record, sight, self._situation(record, sight, now))
+        observation = self._observer.observation(name)
+        self._context.nodes.see(record, observation)
+        decision = decide(record, observation, self._situation(record, observation, now))
         if not isinstance(decision, Delete):
             return Change()
         events: list[Event] = []
         if decision.kind or is_given_up(record):
             why = decision.cause or (record.error.message if record.error else "it failed")
-            refusal = self._around.deletions.refusal(record.cloud, decision.machine.machine_id, now, name=name)
+            refusal = self._context.deletions.refusal(record.cloud, decision.machine.machine_id, now, name=name)
             if refusal:
-                return self._held_back(record, sight, f"its deletion waits ({why}): {refusal}", now)
+                return self._held_back(record, observation, f"its deletion waits ({why}): {refusal}", now)
             events += self._counted(record, decision.machine, why, now)
             counted += [decision.machine.machine_id for _ in events]
-        sight.is_calling = True
+        observation.is_calling = True
         begun.append(decision)
-        if decision.kind and decision.machine.machine_id not in sight.told:
-            sight.told |= {decision.machine.machine_id}
+        if decision.kind and decision.machine.machine_id not in observation.told:
+            observation.told |= {decision.machine.machine_id}
             data = {"machine_id": decision.machine.machine_id}
             events.append(about(record, now, decision.cause, kind=decision.kind, **data))
         return Change(events=events)
 
     def _counted(self, record: MachineRecord, machine: Machine, why: str, now: float) -> list[Event]:
         """Counts a deletion that nobody ordered; the event is what a restart counts."""
-        if not self._around.deletions.count(record.cloud, machine.machine_id, now, name=record.name):
+        if not self._context.deletions.count(record.cloud, machine.machine_id, now, name=record.name):
             return []  # its cloud is asked once more
         message = f"machine {machine.machine_id} is being deleted, and nobody ordered it: {why}"
         return [about(record, now, message, kind=REMOVAL, machine_id=machine.machine_id)]
 
-    def _held_back(self, record: MachineRecord, sight: Sight, why: str, now: float) -> Change:
+    def _held_back(self, record: MachineRecord, observation: Observation, why: str, now: float) -> Change:
         """It is asked again after the next list. One event tells of the first of many."""
-        sight.held = why
+        observation.held = why
         was_told, self._told_of_guard = self._told_of_guard, now
         if was_told is not None and now - was_told < HOUR:
             return Change()
         return Change(events=(about(record, now, f"{why}; others may wait too", kind="guard"),))
 
     def _is_still(self, record: MachineRecord, now: float, wanted: type) -> bool:
-        sight = self._observer.sight(record.name)
-        return isinstance(decide(record, sight, self._situation(record, sight, now)), wanted)
+        observation = self._observer.observation(record.name)
+        return isinstance(decide(record, observation, self._situation(record, observation, now)), wanted)
 
     # -- outcomes ----------------------------------------------------------------------------------------------------
 
-    def _note(self, name: str, sight: Sight, outcome: Outcome) -> None:
+    def _note(self, name: str, observation: Observation, outcome: Outcome) -> None:
         """What is remembered of a call's end beside the journal."""
-        now, settings = self._around.clock.now(), self._caller.settings
-        sight.is_calling = False
-        record = self._around.fleet.machines.get(name)
+        now, settings = self._context.clock.now(), self._caller.settings
+        observation.is_calling = False
+        record = self._context.fleet.machines.get(name)
         match outcome:
             case Created():
-                sight.since, sight.absences, sight.is_ours, sight.retry_at = now, 0, True, 0.0
-                sight.trouble, sight.unprepared = "", 0
+                observation.since, observation.absences, observation.is_ours, observation.retry_at = now, 0, True, 0.0
+                observation.trouble, observation.unprepared = "", 0
             case CreateFailed(error):
-                sight.absences, sight.trouble = 0, error.message
-                sight.retry_at = now + backoff.delay(settings, record.attempts if record else 1, error.retry_after)
+                observation.absences, observation.trouble = 0, error.message
+                observation.retry_at = now + backoff.delay(
+                    settings, record.attempts if record else 1, error.retry_after
+                )
                 if record is not None and error.error_class is ErrorClass.OUT_OF_RESOURCES:
                     self._remember_sold_out(record.group, error, now)
             case NotAsked(error):
-                sight.unprepared += 1
-                sight.trouble = f"its user data could not be made: {error.message}"
-                sight.retry_at = now + backoff.delay(settings, sight.unprepared, error.retry_after)
+                observation.unprepared += 1
+                observation.trouble = f"its user data could not be made: {error.message}"
+                observation.retry_at = now + backoff.delay(settings, observation.unprepared, error.retry_after)
             case Deleted():
-                sight.deletes += 1
-                sight.deleted_at = now
-                sight.retry_at = now + backoff.delay(settings, sight.deletes + 2)
-                sight.is_ours = (
-                    sight.is_ours and sight.machine is not None
+                observation.deletes += 1
+                observation.deleted_at = now
+                observation.retry_at = now + backoff.delay(settings, observation.deletes + 2)
+                observation.is_ours = (
+                    observation.is_ours and observation.machine is not None
                 )  # one unseen: what is there now, a list shows
             case DeleteFailed(machine_id, error):
-                sight.failures += 1
+                observation.failures += 1
                 if error.retry is Retry.SETTLE_FIRST:
-                    sight.deleted_at = now
-                sight.retry_at = now + backoff.delay(settings, sight.failures, error.retry_after)
-                sight.is_ours = sight.is_ours and sight.machine is not None
+                    observation.deleted_at = now
+                observation.retry_at = now + backoff.delay(settings, observation.failures, error.retry_after)
+                observation.is_ours = observation.is_ours and observation.machine is not None
                 if isinstance(error, NotFoundError):
-                    sight.forget(machine_id)
+                    observation.forget(machine_id)
 
     def _believed(self, name: str, outcome: Outcome) -> Outcome:
         """A cloud that answers with a machine that another record stands for has made none: it must not be deleted."""
         if not isinstance(outcome, Created):
             return outcome
         id_ = outcome.machine.machine_id
-        holder = self._around.fleet.by_machine_id(self._caller.settings.name, id_)
+        holder = self._context.fleet.by_machine_id(self._caller.settings.name, id_)
         if holder is None or holder.name == name or holder.state not in (State.BOOTING, State.RUNNING):
             return outcome
         message = f"the driver's create() of {name} answered with machine {id_}, which is {holder.name}"
@@ -266,7 +267,7 @@ class Sender:
     def _remember_sold_out(self, group: str, error: CloudgraftError, now: float) -> None:
         said = ErrorRecord(code=error.slug, message=error.message, error_class=int(error.error_class))
         self._sold_out[group] = (now, said)
-        waiting = self._around.fleet.groups.get(group)
+        waiting = self._context.fleet.groups.get(group)
         if waiting is not None:
             for record in waiting.machines.values():
                 if record.state is State.REQUESTED:
@@ -274,11 +275,11 @@ class Sender:
                     self._on_due(record.name)
 
     def _settled(self, taken: Sequence[tuple[str, Outcome]]) -> Change:
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         records: dict[str, MachineRecord] = {}
         events: list[Event] = []
         for name, outcome in taken:
-            record = records.get(name) or self._around.fleet.machines.get(name)
+            record = records.get(name) or self._context.fleet.machines.get(name)
             if record is None:
                 continue
             made = after(record, outcome, now)

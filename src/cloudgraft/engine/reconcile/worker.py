@@ -1,7 +1,7 @@
 """One cloud: observe it, decide about each of its machines, and carry that out.
 
 One list at a time, a bounded number of other calls, nothing that another cloud or an RPC waits for. All that a worker
-remembers beside the journal is in its sights, and a restart may lose that: it is looked for anew.
+remembers beside the journal is in its observations, and a restart may lose that: it is looked for anew.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import heapq
 import logging
 from collections.abc import Iterable
 
-from cloudgraft.engine.context import Surroundings
+from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.specs import CloudSettings
-from cloudgraft.engine.machines import backoff
+from cloudgraft.engine.machines import outcomes as backoff
 from cloudgraft.engine.machines.decide import (
     JOIN_DEADLINE,
     RETURNED,
@@ -30,16 +30,16 @@ from cloudgraft.engine.machines.decide import (
     left_alone,
 )
 from cloudgraft.engine.machines.duplicates import DOUBLE, in_doubt
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import is_released
-from cloudgraft.engine.nodes.claims import Claimer
-from cloudgraft.engine.nodes.credential_revocation import Settler
-from cloudgraft.engine.nodes.node_scan import RollCall
+from cloudgraft.engine.nodes.claims import NodeClaims
+from cloudgraft.engine.nodes.credential_revocation import CredentialRevocation
+from cloudgraft.engine.nodes.node_scan import NodeScan
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.catalog import CatalogReader
 from cloudgraft.engine.reconcile.observe_only import observed, withheld
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
-from cloudgraft.engine.reconcile.orphan_cleanup import Sweeper
+from cloudgraft.engine.reconcile.orphan_cleanup import OrphanCleanup
 from cloudgraft.engine.reconcile.repairer import Repairer
 from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.sdk.driver import Driver, Machine
@@ -60,21 +60,21 @@ _JOURNAL = (JournalUnavailableError, JournalBrokenError)
 class Worker:
     """Looks after the machines of one cloud."""
 
-    def __init__(self, driver: Driver, settings: CloudSettings, around: Surroundings) -> None:
+    def __init__(self, driver: Driver, settings: CloudSettings, context: EngineContext) -> None:
         self.name = settings.name
         self.driver = driver
         self.settings = settings
-        self.caller = Caller(driver, settings, around.clock, may_act=around.may_act, on_outcome=self._wake_up)
-        self.observer = Observer(settings.name, self.caller, around)
-        self.catalog = CatalogReader(self.caller, around.clock)
+        self.caller = Caller(driver, settings, context.clock, may_act=context.may_act, on_outcome=self._wake_up)
+        self.observer = Observer(settings.name, self.caller, context)
+        self.catalog = CatalogReader(self.caller, context.clock)
         self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
-        self.roll_call = RollCall(self.observer, around)
-        self._claimer = Claimer(self.observer, around)
-        self._settler = Settler(around, on_done=self._wake_up)
-        self._sender = Sender(self.caller, self.observer, around, self._situation, self._make_due)
-        self.repairer = Repairer(self.observer, around, self.refusal)
-        self._sweeper = Sweeper(self.observer, self.caller, around)
-        self._around = around
+        self.node_scan = NodeScan(self.observer, context)
+        self._node_claims = NodeClaims(self.observer, context)
+        self._credential_revocation = CredentialRevocation(context, on_done=self._wake_up)
+        self._sender = Sender(self.caller, self.observer, context, self._situation, self._make_due)
+        self.repairer = Repairer(self.observer, context, self.refusal)
+        self._orphan_cleanup = OrphanCleanup(self.observer, self.caller, context)
+        self._context = context
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._due: dict[str, None] = {}  # to be decided about
@@ -101,7 +101,7 @@ class Worker:
 
     async def close(self, seconds: float) -> None:
         """Gives calls under way some time to end, and closes the driver."""
-        await self._settler.stop()
+        await self._credential_revocation.stop()
         await self.catalog.stop()
         await self.caller.stop(seconds)
         with contextlib.suppress(CloudgraftError):  # else a list settles it after the restart
@@ -110,18 +110,18 @@ class Worker:
 
     def on_change(self, record: MachineRecord) -> None:
         """A record of this cloud has changed."""
-        self._claimer.note(record)
+        self._node_claims.note(record)
         self._make_due(record.name)
 
     def on_nodes(self) -> None:
         """Nodes have come, gone or changed."""
-        self.roll_call.note()
+        self.node_scan.note()
         self._wake_up()
 
     def nudge(self, *, needs_look: bool = True) -> None:
         """Something beside a record has changed, a pause say: decide about all machines again."""
-        self._due.update(dict.fromkeys(self._around.fleet.in_cloud(self.name)))
-        self._claimer.begin_anew()
+        self._due.update(dict.fromkeys(self._context.fleet.in_cloud(self.name)))
+        self._node_claims.begin_anew()
         self._wake_up()
         if needs_look:
             self._look.set()
@@ -140,26 +140,26 @@ class Worker:
         while self.caller.under_way or self._wake.is_set():
             self._wake.clear()
             await self.caller.settled()
-            await self._settler.done()
+            await self._credential_revocation.done()
             await self.act()
-        await self._settler.done()
+        await self._credential_revocation.done()
 
     async def observe(self) -> None:
         """Lists the cloud, and looks at all its machines in that light."""
         try:
-            await self.roll_call.call()  # first: of two machines for one intent the one that joined is kept
+            await self.node_scan.call()  # first: of two machines for one intent the one that joined is kept
             is_up = await self.observer.observe()
-            await self._claimer.review()
+            await self._node_claims.review()
             if is_up:
                 await self.catalog.look()
                 await self.repairer.repair()
-                await self._sweeper.sweep()
-                await self.roll_call.study()
+                await self._orphan_cleanup.sweep()
+                await self.node_scan.study()
         finally:
             self.looked.set()
-            listing, known = self.observer.listing, self._around.fleet
+            listing, known = self.observer.listing, self._context.fleet
             self._due.update(dict.fromkeys(known.in_cloud(self.name)))
-            self._due.update(dict.fromkeys(self._claimer.gone))
+            self._due.update(dict.fromkeys(self._node_claims.gone))
             self._due.update(dict.fromkeys(r.name for r in known.released.values() if r.cloud == self.name))
             if listing is not None:
                 self._due.update(dict.fromkeys(name for name in listing.by_name if name in known.machines))
@@ -168,9 +168,9 @@ class Worker:
     async def act(self) -> None:
         """Takes in how calls ended, decides about every machine that is due, and makes the calls there is room for."""
         await self._sender.take_outcomes()
-        now = self._around.clock.now()
-        self._around.nodes.watch(now)
-        self._due.update(dict.fromkeys(await self.roll_call.call(only_news=True)))
+        now = self._context.clock.now()
+        self._context.nodes.watch(now)
+        self._due.update(dict.fromkeys(await self.node_scan.call(only_news=True)))
         self._sound_alarms(now)
         moves: list[Move] = []
         tell: list[Event] = []
@@ -180,11 +180,11 @@ class Worker:
             if count % SLICE == 0:
                 await asyncio.sleep(0)
         if tell:
-            await self._around.writer.write(lambda: Change(events=tell))
+            await self._context.writer.write(lambda: Change(events=tell))
         for start in range(0, len(moves), _BATCH):
             await self._write(moves[start : start + _BATCH])
-        await self._claimer.hand(now)
-        self._settler.go_on(now)
+        await self._node_claims.hand(now)
+        self._credential_revocation.go_on(now)
         await self._sender.send()
 
     # -- the two loops -----------------------------------------------------------------------------------------------
@@ -221,9 +221,9 @@ class Worker:
     def _pause(self) -> float | None:
         alarm = self._alarms[0][0] if self._alarms else None
         rate = self.caller.wake_at() if self._sender.is_waiting else None
-        others = (self._claimer.wake_at(), self._settler.wake_at(), self.roll_call.wake_at())
+        others = (self._node_claims.wake_at(), self._credential_revocation.wake_at(), self.node_scan.wake_at())
         times = [at for at in (alarm, rate, *others) if at is not None]
-        return max(0.0, min(times) - self._around.clock.now()) if times else None
+        return max(0.0, min(times) - self._context.clock.now()) if times else None
 
     def _wake_up(self) -> None:
         self._wake.set()
@@ -236,18 +236,18 @@ class Worker:
 
     def _sort(self, name: str, now: float, moves: list[Move], tell: list[Event]) -> None:
         """Decides about one machine, and puts it where it belongs."""
-        record = self._around.fleet.machines.get(name)
+        record = self._context.fleet.machines.get(name)
         if record is None:
             self.observer.forget(name)
             return
-        sight = self.observer.sight(name)
-        self._around.nodes.see(record, sight)
-        self._settler.consider(record, sight, now)
-        situation = self._situation(record, sight, now)
-        decision = decide(record, sight, situation)
-        sight.held = ""
-        if self._around.observes_only(self.name) and (what := withheld(record, decision)):
-            tell += observed(sight, record, what, now).events
+        observation = self.observer.observation(name)
+        self._context.nodes.see(record, observation)
+        self._credential_revocation.consider(record, observation, now)
+        situation = self._situation(record, observation, now)
+        decision = decide(record, observation, situation)
+        observation.held = ""
+        if self._context.observes_only(self.name) and (what := withheld(record, decision)):
+            tell += observed(observation, record, what, now).events
             return
         match decision:
             case Move():
@@ -259,35 +259,37 @@ class Worker:
             case Stay(wake_at):
                 self._set_alarm(name, wake_at)
                 is_told = record.state in _UNWANTED or record.is_adopted
-                if sight.unproven is not None and is_told and "unproven" not in sight.told:
-                    sight.told |= {"unproven"}
-                    tell.append(_unproven(record, sight.unproven, now))
-                sight.held = in_doubt(record, sight)
-                if sight.held and sight.held not in sight.told:
-                    sight.told |= {sight.held}
-                    tell.append(about(record, now, sight.held, kind=DOUBLE))
-                if situation.is_used and (why := left_alone(record, sight)) and why not in sight.told:
-                    sight.told |= {why}
+                if observation.unproven is not None and is_told and "unproven" not in observation.told:
+                    observation.told |= {"unproven"}
+                    tell.append(_unproven(record, observation.unproven, now))
+                observation.held = in_doubt(record, observation)
+                if observation.held and observation.held not in observation.told:
+                    observation.told |= {observation.held}
+                    tell.append(about(record, now, observation.held, kind=DOUBLE))
+                if situation.is_used and (why := left_alone(record, observation)) and why not in observation.told:
+                    observation.told |= {why}
                     tell.append(about(record, now, why, kind=RETURNED))
                 is_over = record.state is State.GONE and not is_released(record)
-                if is_over and sight.machine is None and not sight.is_calling:
+                if is_over and observation.machine is None and not observation.is_calling:
                     self.observer.forget(name)
 
-    def _situation(self, record: MachineRecord, sight: Sight, now: float) -> Situation:
-        around = self._around
+    def _situation(self, record: MachineRecord, observation: Observation, now: float) -> Situation:
+        context = self._context
         refusal = None
-        back = sight.machine if record.state is State.GONE else None
+        back = observation.machine if record.state is State.GONE else None
         if record.state is State.REQUESTED:
-            refusal = self.refusal() or self._sender.sold_out(record) or _drained(around.fleet.groups.get(record.group))
+            refusal = (
+                self.refusal() or self._sender.sold_out(record) or _drained(context.fleet.groups.get(record.group))
+            )
         return Situation(
             now=now,
-            settings=around.settings,
+            settings=context.settings,
             may_create=self.observer.may_create,
             sees_cloud=self.observer.health.failures == 0,
-            sees_nodes=around.nodes.is_clear,
-            is_used=back is not None and around.nodes.is_used(back),
-            is_paused=around.fleet.pause_of(record.group, record.cloud) is not None,
-            is_served=record.group in around.fleet.groups,
+            sees_nodes=context.nodes.is_clear,
+            is_used=back is not None and context.nodes.is_used(back),
+            is_paused=context.fleet.pause_of(record.group, record.cloud) is not None,
+            is_served=record.group in context.fleet.groups,
             refusal=refusal,
         )
 
@@ -308,16 +310,16 @@ class Worker:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def _write(self, moves: Iterable[Move]) -> None:
-        await self._around.writer.write(lambda: self._planned(moves))
+        await self._context.writer.write(lambda: self._planned(moves))
 
     def _planned(self, moves: Iterable[Move]) -> Change:
         """The moves whose record is still the one they were decided for; the others are decided about again."""
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         records: list[MachineRecord] = []
         moved: list[MachineRecord] = []  # of these, the ones that are worth an event
         events: list[Event] = []
         for made in moves:
-            current = self._around.fleet.machines.get(made.record.name)
+            current = self._context.fleet.machines.get(made.record.name)
             is_same = current is not None and current.version + 1 == made.record.version
             if not is_same or self._has_joined_after_all(made.record):
                 self._make_due(made.record.name)
@@ -334,9 +336,9 @@ class Worker:
         """A node may come in the very moment in which its machine is given up for the lack of it."""
         if late.state is not State.FAILED or late.error is None or late.error.code != JOIN_DEADLINE:
             return False
-        sight = self.observer.sight(late.name)
-        self._around.nodes.see(late, sight)
-        return sight.joined is not False or bool(sight.rivals.any)
+        observation = self.observer.observation(late.name)
+        self._context.nodes.see(late, observation)
+        return observation.joined is not False or bool(observation.rivals.any)
 
 
 def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:

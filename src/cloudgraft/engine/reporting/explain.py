@@ -108,7 +108,7 @@ def _case(engine: Engine, report: GroupReport, failed: Sequence[MachineReport], 
     worker = engine.workers.get(report.cloud)
     group = engine.fleet.groups.get(report.id)
     price = group.spec.price.amount if group is not None and group.spec.price else None
-    guard = engine.book.refusal(report.cloud, price) if group is not None else None
+    guard = engine.guard_usage.refusal(report.cloud, price) if group is not None else None
     increases = [event for event in asked if event.kind == "increase"]
     return Case(
         group=report,

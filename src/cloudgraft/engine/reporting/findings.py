@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
@@ -91,32 +91,32 @@ def _orphan(orphan: Orphan) -> Finding:
 
 def _in_trouble(worker: Worker, records: Sequence[MachineRecord], now: float) -> Iterator[Finding]:
     for record in records:
-        sight = worker.observer.peek(record.name)
-        if sight is None or worker.observer.listing is None:
+        observation = worker.observer.peek(record.name)
+        if observation is None or worker.observer.listing is None:
             continue
-        kind = _kind_of(worker, record, sight, now)
+        kind = _kind_of(worker, record, observation, now)
         if kind is not None:
-            yield _recorded(kind, record, sight, worker)
+            yield _recorded(kind, record, observation, worker)
 
 
-def _kind_of(worker: Worker, record: MachineRecord, sight: Sight, now: float) -> FindingKind | None:
-    if sight.machine is not None and not sight.is_ours:
+def _kind_of(worker: Worker, record: MachineRecord, observation: Observation, now: float) -> FindingKind | None:
+    if observation.machine is not None and not observation.is_ours:
         return FindingKind.UNPROVEN
-    if sight.machine is None and sight.unproven is not None:
+    if observation.machine is None and observation.unproven is not None:
         return FindingKind.UNPROVEN
     is_unwanted = record.state in (State.DELETING, State.FAILED)
     if is_unwanted and record.presence is not Presence.NONE:
         is_late = now - record.state_since >= _STUCK_AFTER
-        return FindingKind.STUCK if is_late or sight.failures >= _STUCK_FAILURES else None
+        return FindingKind.STUCK if is_late or observation.failures >= _STUCK_FAILURES else None
     listing = worker.observer.listing
     seen_by = record.state_since + worker.driver.traits.list_delay.total_seconds()
     if record.presence is not Presence.PRESENT or listing is None or not listing.tells_of(record):
         return None
-    return FindingKind.MISSING if listing.began >= seen_by and sight.machine is None else None
+    return FindingKind.MISSING if listing.began >= seen_by and observation.machine is None else None
 
 
-def _recorded(kind: FindingKind, record: MachineRecord, sight: Sight, worker: Worker) -> Finding:
-    seen = sight.machine or sight.unproven
+def _recorded(kind: FindingKind, record: MachineRecord, observation: Observation, worker: Worker) -> Finding:
+    seen = observation.machine or observation.unproven
     machine_id = seen.machine_id if seen else record.machine_id
     match kind:
         case FindingKind.UNPROVEN:
@@ -125,7 +125,8 @@ def _recorded(kind: FindingKind, record: MachineRecord, sight: Sight, worker: Wo
                 detail = "it does not prove to be the machine that was adopted, so it is not deleted"
             hint = f"adopt {machine_id} says that it is ours all the same; release {record.name} leaves it alone"
         case FindingKind.STUCK:
-            detail = f"its cloud was asked {sight.deletes + sight.failures} times to delete it, {sight.failures} failed"
+            asked, failed = observation.deletes + observation.failures, observation.failures
+            detail = f"its cloud was asked {asked} times to delete it, {failed} failed"
             hint = f"look at it in its cloud; release {record.name} leaves it alone"
         case _:
             is_believed = worker.driver.traits.complete_list

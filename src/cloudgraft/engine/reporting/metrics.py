@@ -135,7 +135,7 @@ class EngineMetrics(Collector):
         nodes, worker = self._engine.nodes, self._engine.workers.get(cloud)
         if nodes.cluster is None or worker is None:
             return
-        yield "cloudgraft_group_drift", (group, cloud), len(worker.roll_call.scholar.drift.get(group, ()))
+        yield "cloudgraft_group_drift", (group, cloud), len(worker.node_scan.template_learner.drift.get(group, ()))
         if nodes.is_known:
             count = nodes.of_group(cloud, group)
             yield "cloudgraft_nodes", (group, cloud, "ready"), count.joined - count.unready

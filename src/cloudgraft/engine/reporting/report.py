@@ -17,7 +17,7 @@ from typing import Final
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.guards import GuardUse
-from cloudgraft.engine.machines.observation import Sight
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
@@ -248,7 +248,7 @@ def group_report(
         return GroupReport(id=id_, cloud=cloud, left_out=left_out, states={}, paused=_paused(engine, id_, cloud))
     spec, worker = group.spec, engine.workers.get(group.spec.cloud)
     nodes = engine.nodes.of_group(spec.cloud, id_) if engine.nodes.is_known else None
-    drift = worker.roll_call.scholar.drift.get(id_, ()) if worker is not None else ()
+    drift = worker.node_scan.template_learner.drift.get(id_, ()) if worker is not None else ()
     return GroupReport(
         id=id_,
         cloud=spec.cloud,
@@ -264,7 +264,7 @@ def group_report(
         nodes_joined=nodes.joined if nodes is not None else None,
         nodes_unready=nodes.unready if nodes is not None else None,
         drift=[DriftReport(what=one.what, todo=one.todo) for one in drift],
-        held=sum(bool(sight and sight.held) for sight in _sights(engine, group)),
+        held=sum(bool(observation and observation.held) for observation in _sights(engine, group)),
         hourly=str(spec.price.amount) if spec.price else "",
         currency=spec.price.currency if spec.price else "",
         machines=machines,
@@ -277,17 +277,17 @@ def _states(group: Group) -> dict[str, int]:
     return {state.value: counted[state] for state in State if counted[state]}
 
 
-def _sights(engine: Engine, group: Group) -> Iterator[Sight | None]:
+def _sights(engine: Engine, group: Group) -> Iterator[Observation | None]:
     return (sight_of(engine, record) for record in list(group.machines.values()))
 
 
-def sight_of(engine: Engine, record: MachineRecord) -> Sight | None:
+def sight_of(engine: Engine, record: MachineRecord) -> Observation | None:
     """What is known of a machine beside its record."""
     worker = engine.workers.get(record.cloud)
     return worker.observer.peek(record.name) if worker is not None else None
 
 
-def machine_report(record: MachineRecord, now: float, sight: Sight | None) -> MachineReport:
+def machine_report(record: MachineRecord, now: float, observation: Observation | None) -> MachineReport:
     """One machine."""
     error = record.error
     return MachineReport(
@@ -300,32 +300,32 @@ def machine_report(record: MachineRecord, now: float, sight: Sight | None) -> Ma
         error=ErrorReport(code=error.code, message=error.message, error_class=error.error_class) if error else None,
         is_adopted=record.is_adopted,
         replaces=record.replaces,
-        joined=sight.joined if sight is not None else None,
-        node=_node(sight, now) if sight is not None else None,
-        trouble=_trouble(record, sight) or (sight.held if sight is not None else ""),
+        joined=observation.joined if observation is not None else None,
+        node=_node(observation, now) if observation is not None else None,
+        trouble=_trouble(record, observation) or (observation.held if observation is not None else ""),
     )
 
 
-def _is_troubled(record: MachineRecord, sight: Sight | None) -> bool:
-    return bool(_trouble(record, sight) or (sight is not None and sight.held))
+def _is_troubled(record: MachineRecord, observation: Observation | None) -> bool:
+    return bool(_trouble(record, observation) or (observation is not None and observation.held))
 
 
-def _trouble(record: MachineRecord, sight: Sight | None) -> str:
-    if sight is None or not sight.trouble:
+def _trouble(record: MachineRecord, observation: Observation | None) -> str:
+    if observation is None or not observation.trouble:
         return ""
     if record.state is State.BOOTING:  # the call failed, but its cloud has taken it on: it knows better by now
-        return sight.machine.reason if sight.machine is not None else ""
-    return sight.trouble if record.state in (State.REQUESTED, State.CREATING) else ""
+        return observation.machine.reason if observation.machine is not None else ""
+    return observation.trouble if record.state in (State.REQUESTED, State.CREATING) else ""
 
 
-def _node(sight: Sight, now: float) -> NodeReport | None:
-    node = sight.last_node
+def _node(observation: Observation, now: float) -> NodeReport | None:
+    node = observation.last_node
     if node is None:
         return None
-    unready = _age(sight.unready_since, now) if sight.unready_since is not None else None
-    if sight.joined is None:
+    unready = _age(observation.unready_since, now) if observation.unready_since is not None else None
+    if observation.joined is None:
         state = "unknown"
-    elif not sight.joined:
+    elif not observation.joined:
         state = "left"
     else:
         state = "ready" if unready is None else "unready"

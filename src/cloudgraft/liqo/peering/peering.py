@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Market, NetworkMode
-from cloudgraft.kube.connect import connect_foreign
+from cloudgraft.kube.credentials import connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import CustomObject
 from cloudgraft.liqo.failures import ClusterError, at_cluster

@@ -21,9 +21,9 @@ from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, Unavailab
 from cloudgraft.sdk.patience import follow_caller
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef
-from cloudgraft.web.etags import etag_of
-from cloudgraft.web.guard import allowed, unaudited
+from cloudgraft.web.authentication import allowed, unaudited
 from cloudgraft.web.identity import Caller
+from cloudgraft.web.pages import etag_of
 
 __all__ = ["front_routes"]
 

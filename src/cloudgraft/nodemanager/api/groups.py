@@ -12,9 +12,9 @@ from cloudgraft.nodemanager.declared_groups import Declarations
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.sdk.errors import UnsupportedError
 from cloudgraft.store.records import DeclaredGroup
-from cloudgraft.web.etags import etag_of, revision_of
-from cloudgraft.web.guard import allowed
+from cloudgraft.web.authentication import allowed
 from cloudgraft.web.identity import Caller
+from cloudgraft.web.pages import etag_of, revision_of
 
 __all__ = ["group_routes"]
 

@@ -16,7 +16,7 @@ from cloudgraft.nodemanager.snapshot import options_json
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import ErrorRecord, Event, MachineRecord, State
-from cloudgraft.web.guard import allowed
+from cloudgraft.web.authentication import allowed
 from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import cursor_after, key_of, page
 

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from cloudgraft.client import CloudConfig
-from cloudgraft.client.tls import channel_credentials, credentials_stamp
+from cloudgraft.client.connection import channel_credentials, credentials_stamp
 from cloudgraft.plugins.host.connection import LARGEST_MESSAGE
 from cloudgraft.plugins.host.supervisor import Supervisor
 from cloudgraft.plugins.spec import PluginSpec, Timing

@@ -8,8 +8,8 @@ from datetime import timedelta
 from decimal import Decimal
 
 from cloudgraft.drivers.ec2.account import AccountOptions
-from cloudgraft.sdk.amounts import check_amounts
 from cloudgraft.sdk.flaws import Flaws
+from cloudgraft.sdk.quantity import check_amounts
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 
 __all__ = ["Ec2AsgOptions", "GroupOverrides"]

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cloudgraft.kube.connect import connect
+from cloudgraft.kube.credentials import connect
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.simcloud.kubelets.agent import Cloud, NodeAgent
 

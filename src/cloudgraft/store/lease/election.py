@@ -21,8 +21,7 @@ from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.databases.thread import DatabaseThread
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease import row as leader
-from cloudgraft.store.lease.row import Claim, Leader
-from cloudgraft.store.lease.watch import LeaseRow, LeaseWatch
+from cloudgraft.store.lease.row import Claim, Leader, LeaseRow, LeaseWatch
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.schema import HEAD
 

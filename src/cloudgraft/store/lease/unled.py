@@ -10,8 +10,7 @@ from sqlalchemy import Connection, inspect, text
 
 from cloudgraft.store.databases.database import Database
 from cloudgraft.store.journal import JournalLockedError
-from cloudgraft.store.lease.row import look
-from cloudgraft.store.lease.watch import LeaseRow, LeaseWatch
+from cloudgraft.store.lease.row import LeaseRow, LeaseWatch, look
 from cloudgraft.store.schema import lease
 
 __all__ = ["dismiss_leader", "has_counter", "in_use", "wait_until_unled"]

@@ -20,8 +20,8 @@ from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease.fence import take_fence
+from cloudgraft.store.lease.row import LeaseRow
 from cloudgraft.store.lease.unled import dismiss_leader, wait_until_unled
-from cloudgraft.store.lease.watch import LeaseRow
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.statements import Owner, owner_row

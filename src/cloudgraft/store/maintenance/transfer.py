@@ -24,8 +24,8 @@ from cloudgraft.store.identity import Configured, check_cluster_id
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease import row as leader
 from cloudgraft.store.lease.fence import take_fence
+from cloudgraft.store.lease.row import LeaseRow
 from cloudgraft.store.lease.unled import in_use, wait_until_unled
-from cloudgraft.store.lease.watch import LeaseRow
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.statements import Owner

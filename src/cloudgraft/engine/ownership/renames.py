@@ -1,17 +1,22 @@
-"""Machines that were renamed in their cloud: the name that the journal knows is in their marks. Pure."""
+"""Renamed machines and renamed clouds: the records stay those of the same machines. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_NAME, Identity
+from cloudgraft.engine.machines.observation import Listing
 from cloudgraft.engine.machines.response_checks import is_storable
+from cloudgraft.engine.machines.states import amend
 from cloudgraft.sdk.driver import Machine, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["is_shown_by_both", "renamed", "true_names"]
+__all__ = ["is_shown_by_both", "moved_here", "renamed", "true_names"]
+
+
+# -- Machines that were renamed in their cloud: the name that the journal knows is in their marks. Pure ----------------
 
 
 def renamed(machines: Sequence[Machine], identity: Identity, ownership: Ownership) -> list[Machine]:
@@ -75,3 +80,33 @@ def is_shown_by_both(cloud: str, machine: Machine, record: MachineRecord) -> boo
 
 def _age(machine: Machine) -> tuple[float, str]:
     return (machine.created_at.timestamp() if machine.created_at else float("inf"), machine.machine_id)
+
+
+# -- renamed clouds ----------------------------------------------------------------------------------------------------
+# A cloud that got another name in the configuration: its machines are the same, and keep their records. Pure.
+
+
+def moved_here(
+    cloud: str,
+    listing: Listing,
+    fleet: Fleet,
+    identity: Identity,
+    ownership: Ownership,
+    is_configured: Callable[[str], bool],
+) -> list[MachineRecord]:
+    """Records of clouds that are no longer configured whose machines this list shows, as records of this cloud.
+
+    Only where name, id, marks and group all agree: another account may well give the same ids to other machines.
+    """
+    found = []
+    for former, records in fleet.active.items():
+        if former == cloud or not records or is_configured(former):
+            continue
+        for record in records.values():
+            machine = listing.by_id.get(record.machine_id) if record.machine_id else None
+            group = fleet.groups.get(record.group)
+            is_same = machine is not None and machine.name == record.name and not record.is_adopted
+            is_here = group is not None and group.spec.cloud == cloud
+            if machine is not None and is_same and is_here and identity.is_proven(machine, ownership, record):
+                found.append(amend(record, cloud=cloud))
+    return found
