@@ -1,0 +1,7 @@
+"""The driver ``dock``: see :mod:`cloudgraft.dock`."""
+
+from __future__ import annotations
+
+from cloudgraft.dock.driver import DockDriver
+
+__all__ = ["DockDriver"]
