@@ -139,7 +139,7 @@ def _openstack(count: int, directory: Path) -> Served:
 
 
 def _proxmox(count: int, directory: Path) -> Served:
-    from cloudgraft.drivers.proxmox.marks import Marks  # noqa: PLC0415
+    from cloudgraft.drivers.proxmox.inventory import Marks  # noqa: PLC0415
     from clouds.servers.proxmox_fake import FakeProxmox  # noqa: PLC0415
     from clouds.servers.proxmox_fake.data import Guest  # noqa: PLC0415
 

@@ -23,7 +23,7 @@ from sqlalchemy import insert
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, Need, PriceList, Strategy
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store import schema
-from cloudgraft.discovery.store.rows import beat_text, prices_text, spec_text
+from cloudgraft.discovery.store.statements import beat_text, prices_text, spec_text
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.databases.database import Access, Database, Mode
 

@@ -98,7 +98,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def _domain(name: str, tags: dict[str, str]) -> str:
-    from cloudgraft.drivers.libvirt.marks import Marks, uuid_of  # noqa: PLC0415 - with libvirt only
+    from cloudgraft.drivers.libvirt.domains import Marks, uuid_of  # noqa: PLC0415 - with libvirt only
 
     domain = ET.Element("domain", type="test")
     for key, text in {"name": name, "uuid": uuid_of(name), "memory": "1024"}.items():

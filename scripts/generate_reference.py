@@ -21,12 +21,11 @@ from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.render import rules_table
-from cloudgraft.discovery.api.app import discovery_app
-from cloudgraft.discovery.api.periodic import discovery_gauges
+from cloudgraft.discovery.api.app import discovery_app, discovery_gauges
 from cloudgraft.dock.hub.metrics import DockMetrics
 from cloudgraft.dock.protocol.codes_page import codes_page
-from cloudgraft.doctor.page import findings_page
-from cloudgraft.drivers.http.description import description_json
+from cloudgraft.doctor.findings import findings_page
+from cloudgraft.drivers.http.openapi import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
 from cloudgraft.engine.events import KINDS, happened
 from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgraft.drivers.libvirt.domain_xml import disk_volume, seed_volume
+from cloudgraft.drivers.libvirt.domains import uuid_of
 from cloudgraft.drivers.libvirt.driver import LibvirtDriver
-from cloudgraft.drivers.libvirt.marks import uuid_of
+from cloudgraft.drivers.libvirt.xml_documents import disk_volume, seed_volume
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from cloudgraft.plugins.author.serve import Plugin, make_plugin, serve_as_plugin
-from cloudgraft.plugins.author.standalone import serve_driver_until_told
+from cloudgraft.plugins.author import Plugin, make_plugin, serve_as_plugin, serve_driver_until_told
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver, as_provider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgraft.conformance.driver import DriverSettings
 from cloudgraft.conformance.report import Report, Result, Status
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 from cloudgraft.plugins.registry import Kind, find
 from clouds.judge import Case, Judge, Progress, ProviderCase, Tell
 from clouds.judges import judges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J & ]]> \ud800 \x00"
 

@@ -16,9 +16,8 @@ import pytest
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
 from cloudgraft.conformance.report import Report, Status
-from cloudgraft.plugins.host.driver_link import PluginLink
-from cloudgraft.plugins.host.remote_driver import RemoteDriver
-from cloudgraft.plugins.spec import PluginSpec
+from cloudgraft.plugins.host.process import PluginSpec
+from cloudgraft.plugins.host.remote_driver import PluginLink, RemoteDriver
 from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions

@@ -6,8 +6,7 @@ import pytest
 
 from cloudgraft.conformance.check import Check, Need, check
 from cloudgraft.conformance.checks import CHECKS
-from cloudgraft.conformance.rules import RULES
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import RULES, Level
 from cloudgraft.conformance.run import selected
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.errors import InvalidArgumentError

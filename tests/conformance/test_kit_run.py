@@ -9,7 +9,7 @@ import pytest
 
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.conformance import KitConfig, Report, Result, Session, Status, run
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk import (
     CloudgraftError,
     InstanceState,

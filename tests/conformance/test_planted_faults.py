@@ -11,7 +11,7 @@ import pytest
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.report import Report, Result, Status
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.run import Session, run
 from tests.conformance.planted.fault import Fault
 from tests.conformance.planted.served import Served, served

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cloudgraft.conformance.render.json_form import to_json
+from cloudgraft.conformance.render.for_programs import to_json
 from cloudgraft.conformance.rules import RULES
 from tests.conformance.sample_report import HOSTILE, of_every_kind, report, result
 

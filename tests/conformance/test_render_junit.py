@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cloudgraft.conformance.render.junit import to_junit
+from cloudgraft.conformance.render.for_programs import to_junit
 from cloudgraft.conformance.report import Report, Status
 from cloudgraft.conformance.rules import RULES, Level
 from tests.conformance.sample_report import of_every_kind, report, result

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.render.table import progress_line, view
 from cloudgraft.conformance.report import Report, Status
 from cloudgraft.conformance.rules import RULES, Level
-from cloudgraft.conformance.rules.drivers import DRIVER_RULES
 from tests.conformance.sample_report import exchange, of_every_kind, report, result
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cloudgraft.demo.run import play
+from cloudgraft.demo.day import play
 from tests.demo.playing import Keeper, PlayedDay
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cloudgraft.demo.events import Kind
-from cloudgraft.demo.frame import Frame, Summary
+from cloudgraft.demo.events import Frame, Kind, Summary
 
 
 @dataclass

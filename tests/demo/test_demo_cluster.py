@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgraft.demo.cluster import Changes, Cluster, Machine
 from cloudgraft.demo.decide import Shape
-from cloudgraft.demo.workload import PodSpec, waves_of_the_day
+from cloudgraft.demo.timetable import PodSpec, waves_of_the_day
 
 ONE = Machine(name="small-1", provider_id="simulated://vm-000001", shape=Shape(milli_cpu=2000))
 TWO = Machine(name="small-2", provider_id="simulated://vm-000002", shape=Shape(milli_cpu=2000))

@@ -11,11 +11,10 @@ import pytest
 
 from cloudgraft.demo.checks import StoryError
 from cloudgraft.demo.cluster import Machine
+from cloudgraft.demo.day import play
 from cloudgraft.demo.engine_world import CLOUD, EngineWorld
 from cloudgraft.demo.events import Kind
-from cloudgraft.demo.run import play
-from cloudgraft.demo.times import seconds_at
-from cloudgraft.demo.workload import Wave, waves_of_the_day
+from cloudgraft.demo.timetable import Wave, seconds_at, waves_of_the_day
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk import InstanceState, NodeGroup, NodeRef
 from tests.demo.playing import Keeper, PlayedDay

@@ -19,7 +19,7 @@ from cloudgraft.demo.decide import (
     place,
     track_unneeded,
 )
-from cloudgraft.demo.workload import PodSpec
+from cloudgraft.demo.timetable import PodSpec
 from cloudgraft.sdk import NodeTemplate, Quantity, Taint
 
 SMALL = Shape(milli_cpu=2000)

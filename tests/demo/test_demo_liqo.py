@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.demo.liqo.story import play
+from cloudgraft.demo.liqo import play
 
 
 @pytest.mark.thorough

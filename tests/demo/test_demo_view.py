@@ -9,11 +9,8 @@ import pytest
 from rich.console import Console
 
 from cloudgraft.demo.calls import CallRecord
-from cloudgraft.demo.events import Kind
-from cloudgraft.demo.frame import Frame, Pace
-from cloudgraft.demo.live import has_room
-from cloudgraft.demo.summary import print_summary
-from cloudgraft.demo.view import render
+from cloudgraft.demo.events import Frame, Kind, Pace
+from cloudgraft.demo.view import has_room, print_summary, render
 from tests.demo.playing import PlayedDay
 
 pytestmark = pytest.mark.xdist_group("day")  # it is played once

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.demo.checks import StoryError
+from cloudgraft.demo.day import play
 from cloudgraft.demo.engine_world import EngineWorld
-from cloudgraft.demo.run import play
-from cloudgraft.demo.times import MINUTE
-from cloudgraft.demo.workload import waves_of_the_day
+from cloudgraft.demo.timetable import MINUTE, waves_of_the_day
 from cloudgraft.demo.world import Books, Wreck
 from cloudgraft.engine.machines.identity import TAG_GROUP
 from cloudgraft.sdk import InstanceState

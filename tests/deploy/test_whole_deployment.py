@@ -11,9 +11,9 @@ import yaml
 
 from cloudgraft._version import __version__
 from cloudgraft.certs.authority import create_bundle
-from cloudgraft.doctor.examine import examine
-from cloudgraft.doctor.gather.everything import Sources, gather
-from cloudgraft.doctor.release import Release, needed_rights
+from cloudgraft.doctor.checks import examine
+from cloudgraft.doctor.gather import Sources, gather
+from cloudgraft.doctor.releases import Release, needed_rights
 from cloudgraft.kube.rights import Feature, Right, rights_of
 from cloudgraft.sdk.duration import parse_duration
 from tests.deploy.manifests import AUTOSCALER, CLOUD_CONFIG, CLOUDGRAFT, DEPLOY, REPLICAS, Manifests

@@ -6,10 +6,8 @@ import re
 
 import pytest
 
-from cloudgraft.doctor.catalog import ENTRIES, SECTIONS
-from cloudgraft.doctor.examine import examine
-from cloudgraft.doctor.findings import Severity, exit_code
-from cloudgraft.doctor.page import findings_page
+from cloudgraft.doctor.checks import examine
+from cloudgraft.doctor.findings import ENTRIES, SECTIONS, Severity, exit_code, findings_page
 from tests.doctor.worlds import ALONG, PLANTS, clean, cloud, cluster, flags, group, node, server
 
 

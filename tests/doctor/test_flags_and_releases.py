@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.doctor.flags import KNOWN, Flags
-from cloudgraft.doctor.page import findings_page
-from cloudgraft.doctor.release import NEWEST, OLDEST, Release, needed_rights
+from cloudgraft.doctor.findings import findings_page
+from cloudgraft.doctor.releases import KNOWN, NEWEST, OLDEST, Flags, Release, needed_rights
 from e2e.autoscaler import flags_for
 from e2e.modules import AUTOSCALERS, minor
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.certs.authority import create_bundle
-from cloudgraft.doctor.examine import examine
-from cloudgraft.doctor.gather.everything import Sources, gather
+from cloudgraft.doctor.checks import examine
+from cloudgraft.doctor.gather import Sources, gather
 from tests.doctor.small_api import DEPLOYMENT, SmallApi, node, serving, with_autoscaler
 
 CONFIG = """

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.doctor.examine import examine
-from cloudgraft.doctor.flags import Flags
+from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.picture import Autoscaler, CloudConfigSeen, Machine, NodeCare, Picture, Role
+from cloudgraft.doctor.releases import Flags
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeTemplate, Taint

@@ -10,7 +10,6 @@ from typing import Any
 
 from cloudgraft.certs.inspect import CertificateInfo, Purpose
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.doctor.flags import Flags
 from cloudgraft.doctor.picture import (
     Autoscaler,
     Certificate,
@@ -29,7 +28,7 @@ from cloudgraft.doctor.picture import (
     Server,
     Settings,
 )
-from cloudgraft.doctor.release import Release
+from cloudgraft.doctor.releases import Flags, Release
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate, Taint

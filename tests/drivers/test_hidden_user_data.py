@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cloudgraft.drivers.common.json_fields import QUOTED, shown
-from cloudgraft.drivers.common.user_data import cut, error_without, without
+from cloudgraft.drivers.common.secrets import cut, error_without, without
 from cloudgraft.sdk.errors import RateLimitedError
 from cloudgraft.sdk.secrecy import hide, unhide
 

@@ -81,7 +81,7 @@ async def cut_down(world: World, wanted: MachineSpec, order: Order, patch: pytes
     """A create that dies where it is told to, or ends by itself when it does not come there."""
     blade = Guillotine(order)
     with patch.context() as here:
-        here.setattr(driver_module, "Keeper", _NoKeeper)
+        here.setattr(driver_module, "Maintenance", _NoMaintenance)
         _watch(here, driver_module, "_consumer_client", blade, "consumer")
         _watch(here, peering_module, "connect_foreign", blade, "provider")
         for name in KINDS_OF_CALLS:
@@ -117,8 +117,8 @@ def _counted(original: Callable[..., Any], blade: Guillotine, name: str) -> Call
     return call
 
 
-class _NoKeeper:
-    """The calls of a keeper would be counted too, and it runs beside."""
+class _NoMaintenance:
+    """The calls of a maintenance would be counted too, and it runs beside."""
 
     def __init__(self, *_args: object, **_more: object) -> None:
         pass

@@ -231,7 +231,9 @@ async def test_without_discovery_nothing_new_is_made_and_all_else_goes_on(world:
         await driver.delete(machine)
         await until(lambda: not world.slices())
         world.market.is_away = False
-        await until(lambda: not world.market.reserved, what="the keeper gives it back when discovery is there again")
+        await until(
+            lambda: not world.market.reserved, what="the maintenance gives it back when discovery is there again"
+        )
 
 
 @pytest.mark.thorough

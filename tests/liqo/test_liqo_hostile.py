@@ -10,7 +10,7 @@ import pytest
 
 from cloudgraft.demo.fake_kubernetes.calls import Fault, Request
 from cloudgraft.discovery.model import Reservation, Resources
-from cloudgraft.liqo.objects.manifests import TOKEN
+from cloudgraft.liqo.manifests import TOKEN
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.liqo.placement import Candidate
 from cloudgraft.sdk.errors import PreconditionError

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from cloudgraft.demo.fake_kubernetes import Json
-from cloudgraft.demo.fake_kubernetes.calls import Fault, Request
-from cloudgraft.demo.fake_kubernetes.refusals import RefusedError
-from cloudgraft.liqo.objects import manifests
+from cloudgraft.demo.fake_kubernetes.calls import Fault, RefusedError, Request
+from cloudgraft.liqo import manifests
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import PermissionDeniedError, UnavailableError
@@ -88,7 +87,7 @@ async def test_a_peering_stays_while_it_is_used(world: World) -> None:
         await driver.delete(first)
         await until(lambda: world.slices() == ["cluster-a/node-2"] and len(world.market.reserved) == 1)
         looks = len(world.market.calls)
-        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+        await until(lambda: len(world.market.calls) > looks + 10, what="the maintenance has looked several times")
         assert world.names("tenants", at="cluster-a") == ["consumer"]
 
 
@@ -98,7 +97,7 @@ async def test_a_peering_stays_for_a_grace_after_its_last_slice(world: World) ->
         await driver.delete(await driver.create(spec()))
         await until(lambda: not world.slices() and not world.market.reserved)
         looks = len(world.market.calls)
-        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+        await until(lambda: len(world.market.calls) > looks + 10, what="the maintenance has looked several times")
         assert world.names("tenants", at="cluster-a") == ["consumer"]
         assert "liqo-tenant-cluster-a" in world.names("namespaces")
 
@@ -113,7 +112,7 @@ async def test_a_peering_that_somebody_else_made_is_used_and_never_ended(world: 
         await driver.delete(await driver.create(spec("node-2")))
         await until(lambda: not world.slices() and not world.market.reserved)
         looks = len(world.market.calls)
-        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+        await until(lambda: len(world.market.calls) > looks + 10, what="the maintenance has looked several times")
     assert world.names("tenants", at="cluster-a") == ["consumer"]
     assert "liqo-tenant-cluster-a" in world.names("namespaces")
 
@@ -147,7 +146,7 @@ async def test_what_a_peers_own_cloudgraft_made_here_is_never_taken_away(world: 
             await driver.delete(await driver.create(spec()))
             await until(lambda: not world.objects("tenants", at="cluster-a"), what="the end of our own way")
         looks = len(world.market.calls)
-        await until(lambda: len(world.market.calls) > looks + 10, what="the keeper has looked several times")
+        await until(lambda: len(world.market.calls) > looks + 10, what="the maintenance has looked several times")
     assert _their_way_is_whole(world)
     assert _identities(world) == []
 
@@ -210,7 +209,7 @@ async def test_our_own_way_ends_once_and_leaves_the_namespace_to_a_peer_that_cam
     monkeypatch.setattr(Peering, "undo", counted)
     monkeypatch.setattr(Peering, "_undo", counted_really)
     async with world.started(**AT_ONCE):
-        await until(lambda: len(asked) >= 3, what="the keeper has looked several times")
+        await until(lambda: len(asked) >= 3, what="the maintenance has looked several times")
     assert carried_out == ["cluster-a"]
     assert _identities(world) == []
     assert world.names("tenants") == ["cluster-a"]

@@ -21,7 +21,7 @@ from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.front.link import ManagerLink
 from cloudgraft.nodemanager.front.provider import NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.nodemanager.snapshot import Picture, Revision
+from cloudgraft.nodemanager.snapshot import Revision, Snapshot
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, NotFoundError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
@@ -58,19 +58,19 @@ class NearClient(WebClient):
 
 
 class LateLink(ManagerLink):
-    """Keeps pictures back, to give them when others have overtaken them."""
+    """Keeps snapshots back, to give them when others have overtaken them."""
 
     def __init__(self, client: WebClient) -> None:
         super().__init__(client, timeout=PATIENCE)
-        self.late: list[Picture] = []
+        self.late: list[Snapshot] = []
         self.is_late = False
 
-    async def news(self, since: Revision | None, wait: float) -> Picture | None:
-        picture = await super().news(since, wait)
-        if self.is_late and picture is not None:
-            self.late.append(picture)
+    async def news(self, since: Revision | None, wait: float) -> Snapshot | None:
+        snapshot = await super().news(since, wait)
+        if self.is_late and snapshot is not None:
+            self.late.append(snapshot)
             raise DeadlineError("the answer is late")
-        return picture
+        return snapshot
 
 
 class World:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from cloudgraft.plugins.host.process import PluginSpec
 from cloudgraft.plugins.host.provider import PluginProvider
-from cloudgraft.plugins.spec import PluginSpec
 
 
 async def main() -> None:

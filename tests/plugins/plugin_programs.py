@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cloudgraft.plugins.spec import PluginSpec, Timing
+from cloudgraft.plugins.host.process import PluginSpec, Timing
 
 ROOT = Path(__file__).parents[2]
 PROVIDER = ROOT / "examples" / "plugin_provider.py"

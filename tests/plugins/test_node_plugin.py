@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from cloudgraft.plugins.handshake import COOKIE_VALUE
+from cloudgraft.plugins.host.process import PluginSpec
 from cloudgraft.plugins.host.provider import PluginProvider
-from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk import (
     AutoscalingOptions,
     Instance,

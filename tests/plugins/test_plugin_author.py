@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.plugin import serve
-from cloudgraft.plugins.author.serve import make_plugin
+from cloudgraft.plugins.author import make_plugin
 from cloudgraft.plugins.handshake import COOKIE_KEY, COOKIE_VALUE
-from cloudgraft.plugins.host.process import launch
+from cloudgraft.plugins.host.process import PluginSpec, launch
 from cloudgraft.plugins.host.provider import PluginProvider
 from cloudgraft.plugins.host.supervisor import PluginState
-from cloudgraft.plugins.spec import PluginSpec
 from cloudgraft.sdk import InvalidArgumentError, NodeGroup
 from cloudgraft.server import TlsFiles
 from cloudgraft.testing import MemoryProvider

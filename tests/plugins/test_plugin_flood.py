@@ -7,10 +7,8 @@ import logging
 
 import pytest
 
-from cloudgraft.plugins.host.output import Output
-from cloudgraft.plugins.host.output_log import OutputLog
-from cloudgraft.plugins.host.process import launch
-from cloudgraft.plugins.spec import PluginSpec
+from cloudgraft.plugins.host.output import Output, OutputLog
+from cloudgraft.plugins.host.process import PluginSpec, launch
 from tests.conditions import until
 from tests.plugins.plugin_programs import TIMING, shell
 

@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from cloudgraft.plugins.handshake import PluginError
-from cloudgraft.plugins.host.health import HealthProbe
+from cloudgraft.plugins.host.supervisor import HealthProbe
 from tests.conditions import until
 from tests.own_port import OWN_PORT
 

@@ -6,7 +6,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.plugins.host.lines import LineSplitter, batches_of, printable
+from cloudgraft.plugins.host.output import LineSplitter, batches_of, printable
 
 
 @given(text=st.text(alphabet="ab\n", max_size=60), cuts=st.lists(st.integers(0, 60)))

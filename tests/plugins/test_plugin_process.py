@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.plugins.handshake import HandshakeError, PluginError
-from cloudgraft.plugins.host.output import Output
-from cloudgraft.plugins.host.output_log import OutputLog
-from cloudgraft.plugins.host.process import CannotStartError, Child, launch
-from cloudgraft.plugins.spec import PluginSpec
+from cloudgraft.plugins.host.output import Output, OutputLog
+from cloudgraft.plugins.host.process import CannotStartError, Child, PluginSpec, launch
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from tests.conditions import until
 from tests.plugins.plugin_programs import TIMING, python, shell

@@ -11,8 +11,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from cloudgraft.plugins.host.process import Child, launch
-from cloudgraft.plugins.spec import PluginSpec
+from cloudgraft.plugins.host.process import Child, PluginSpec, launch
 from cloudgraft.plugins.throwaway_tls import make_key_pair
 from tests.plugins.node_program import NODE_PLUGIN, node_binary
 from tests.plugins.plugin_programs import TIMING, provider_spec

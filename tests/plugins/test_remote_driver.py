@@ -18,10 +18,8 @@ import grpc.aio
 import pytest
 
 from cloudgraft.client import Address, CloudConfig
-from cloudgraft.plugins.author.driver_server import DriverServer
-from cloudgraft.plugins.author.driver_service import DriverService
-from cloudgraft.plugins.host.driver_link import DriverLink, PluginLink, ServerLink
-from cloudgraft.plugins.host.remote_driver import RemoteDriver
+from cloudgraft.plugins.author import DriverServer, DriverService
+from cloudgraft.plugins.host.remote_driver import DriverLink, PluginLink, RemoteDriver, ServerLink
 from cloudgraft.plugins.host.supervisor import PluginState
 from cloudgraft.plugins.throwaway_tls import KeyPair, make_key_pair
 from cloudgraft.sdk import (

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgraft.client import Address, CloudConfig
 from cloudgraft.dock.runner import Speech
-from cloudgraft.plugins.author.driver_server import DriverServer
+from cloudgraft.plugins.author import DriverServer
 from cloudgraft.plugins.host.remote_driver import RemoteDriver
 from cloudgraft.sdk import CloudgraftError, Driver, Machine, MachineSpec, PartialList
 from cloudgraft.server.listener import Access

@@ -8,10 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgraft.drivers.router.backend import Backend, Cloud
+from cloudgraft.drivers.router.backend import Backend, Cloud, check_alike, combined
 from cloudgraft.drivers.router.driver import RouterDriver
 from cloudgraft.drivers.router.options import Order
-from cloudgraft.drivers.router.traits import check_alike, combined
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership, PartialList, ProviderIdBy
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -31,9 +31,9 @@ from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, Gro
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.machines.breaker import BreakerLimit
+from cloudgraft.plugins.host.process import PluginSpec, Timing
 from cloudgraft.plugins.host.remote_driver import RemoteDriver
 from cloudgraft.plugins.registry import Kind, find
-from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError

@@ -19,9 +19,8 @@ from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import NEWEST, Release
 from cloudgraft.conformance.render import rules_table
+from cloudgraft.conformance.render.for_programs import to_json, to_junit
 from cloudgraft.conformance.render.html import to_html
-from cloudgraft.conformance.render.json_form import to_json
-from cloudgraft.conformance.render.junit import to_junit
 from cloudgraft.conformance.render.table import progress_line, view
 from cloudgraft.conformance.report import Report
 from cloudgraft.conformance.rules import RULES

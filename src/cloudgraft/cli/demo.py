@@ -14,11 +14,9 @@ import click
 from rich.console import Console
 
 from cloudgraft.app import logs
-from cloudgraft.demo.frame import Pace, Presenter, Summary
-from cloudgraft.demo.live import LivePresenter, has_room
-from cloudgraft.demo.plain import PlainPresenter
-from cloudgraft.demo.run import play
-from cloudgraft.demo.summary import print_summary
+from cloudgraft.demo.day import play
+from cloudgraft.demo.events import Pace, Presenter, Summary
+from cloudgraft.demo.view import LivePresenter, PlainPresenter, has_room, print_summary
 from cloudgraft.sdk.errors import PreconditionError
 
 __all__ = ["command"]
@@ -91,7 +89,7 @@ def liqo(context: click.Context) -> None:
       cloudgraft demo liqo
     """
     try:
-        from cloudgraft.demo.liqo.story import play as play_liqo  # noqa: PLC0415 - extras, and slow to import
+        from cloudgraft.demo.liqo import play as play_liqo  # noqa: PLC0415 - extras, and slow to import
     except ModuleNotFoundError as error:
         raise PreconditionError(
             f"the demo of Liqo needs {error.name}: pip install 'cloudgraft[web,kubernetes]'"

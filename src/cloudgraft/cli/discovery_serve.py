@@ -19,8 +19,7 @@ from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import signature, watching
 from cloudgraft.cli.discovery_agent import connected
 from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
-from cloudgraft.discovery.api.app import discovery_app
-from cloudgraft.discovery.api.periodic import Chores
+from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
 from cloudgraft.discovery.importer import Importer, Namespaced
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store.vault import Vault
@@ -168,7 +167,7 @@ class DiscoveryServer:
         async with AsyncExitStack() as stack:
             await self.core.open(upgrade=upgrade)
             stack.push_async_callback(self.core.close)
-            await stack.enter_async_context(_working(Chores(self.core, self.registry).run, "chores"))
+            await stack.enter_async_context(_working(PeriodicWork(self.core, self.registry).run, "chores"))
             if self._config.import_secrets is not None:
                 kube = connected(self._config.import_secrets)
                 stack.push_async_callback(kube.close)

@@ -19,9 +19,9 @@ from cloudgraft.admin.client import AdminClient
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.views.admin import console, output_option, print_json, text
-from cloudgraft.doctor.examine import examine
+from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.findings import Finding, Severity, exit_code
-from cloudgraft.doctor.gather.everything import Sources, gather
+from cloudgraft.doctor.gather import Sources, gather
 from cloudgraft.doctor.picture import Picture
 from cloudgraft.sdk.errors import InvalidArgumentError
 

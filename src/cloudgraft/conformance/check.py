@@ -19,8 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgraft.conformance.rules import RULES
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import RULES, Level
 
 if TYPE_CHECKING:
     from cloudgraft.conformance.stage import Stage

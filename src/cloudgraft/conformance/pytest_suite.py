@@ -36,8 +36,7 @@ from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import NEWEST
 from cloudgraft.conformance.report import Report, Result, Status
-from cloudgraft.conformance.rules import RULES
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import RULES, Level
 from cloudgraft.conformance.run import run
 from cloudgraft.sdk.blocking import BlockingProvider
 from cloudgraft.sdk.provider import Provider

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 
 __all__ = ["Exchange", "Report", "Result", "Status"]
 

@@ -1,4 +1,4 @@
-"""One run of the kit: all checks in their order, and a clean server afterwards."""
+"""Run the checks of the kit in their order, and leave a clean server behind."""
 
 from __future__ import annotations
 
@@ -11,22 +11,73 @@ from typing import Final
 
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.connection import Connection
-from cloudgraft.conformance.calls import Calls
+from cloudgraft.conformance.calls import Calls, Probe, expected_failures
 from cloudgraft.conformance.check import Check, Hindered, NotJudged, Violation
 from cloudgraft.conformance.checks import CHECKS
-from cloudgraft.conformance.cleanup import clean_up
 from cloudgraft.conformance.hooks import to_its_end
 from cloudgraft.conformance.kit import KitConfig
-from cloudgraft.conformance.prepare import look_around
-from cloudgraft.conformance.presence import comes_back, with_crash
-from cloudgraft.conformance.probe import Probe, expected_failures
+from cloudgraft.conformance.prepare import comes_back, look_around, with_crash
 from cloudgraft.conformance.releases import NEWEST, Release
 from cloudgraft.conformance.report import Report, Result, Status
 from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-__all__ = ["Progress", "Session", "run", "run_blocking", "selected"]
+__all__ = ["Progress", "Session", "clean_up", "run", "run_blocking", "selected"]
+
+
+# -- cleanup -----------------------------------------------------------------------------------------------------------
+# The end of a run: what the kit made is deleted, whatever happened, and what cannot be deleted is told.
+
+
+_PAUSE: Final = 0.2
+_LAST_CALLS: Final = 20.0  # seconds for calls under way when the time is over
+
+
+async def clean_up(stage: Stage) -> tuple[str, ...]:
+    """Deletes the kit's machines and gives back what never came; answers what is left. Never raises."""
+    limit = stage.config.patience.cleanup.total_seconds()
+    left: dict[str, list[str]] = {group: [f"{group}: not looked at"] for group in stage.touched}
+    end = time.monotonic() + limit
+    try:
+        async with asyncio.timeout(limit + _LAST_CALLS):
+            for group in stage.touched:
+                left[group] = await _clean_group(stage, group)
+            while any(left.values()) and time.monotonic() < end:
+                await asyncio.sleep(_PAUSE)
+                for group in [group for group, machines in left.items() if machines]:
+                    left[group] = await _clean_group(stage, group)
+    except TimeoutError:
+        pass  # what is known to be left is told
+    return tuple(machine for machines in left.values() for machine in machines)
+
+
+async def _clean_group(stage: Stage, group: str) -> list[str]:
+    """One attempt; what is left after it."""
+    listed = await stage.calls.instances(group)
+    if listed.value is None:
+        return [f"{group}: unknown, NodeGroupNodes answered {listed.outcome}"]
+    if own := stage.owned(group, listed.value):
+        await stage.discard(own, group)
+        listed = await stage.calls.instances(group)
+        own = stage.owned(group, listed.value) if listed.value is not None else own
+    return own or await _give_back(stage, group)
+
+
+async def _give_back(stage: Stage, group: str) -> list[str]:
+    """Takes back what was asked for and is not listed."""
+    before = stage.scene.before.get(group)
+    target = await stage.calls.target(group)
+    if before is None or target.value is None or target.value <= before.target:
+        return []
+    await stage.calls.decrease(group, before.target - target.value)
+    target = await stage.calls.target(group)
+    surplus = (target.value or 0) - before.target
+    return [f"{group}: {surplus} machines that were asked for and never listed"] if surplus > 0 else []
+
+
+# -- One run of the kit: all checks in their order, and a clean server afterwards --------------------------------------
+
 
 Progress = Callable[[Result], None]
 _OLD_DEADLINE: Final = timedelta(seconds=5)  # releases before 1.29 know no other (R6)

@@ -17,11 +17,10 @@ from uuid import uuid4
 
 from google.protobuf.message import Message
 
-from cloudgraft.conformance.calls import Calls, Listed
+from cloudgraft.conformance.calls import Answer, Calls, Listed
 from cloudgraft.conformance.check import Hindered, Violation
 from cloudgraft.conformance.hooks import HookRunner
 from cloudgraft.conformance.kit import KitConfig
-from cloudgraft.conformance.probe import Answer
 from cloudgraft.conformance.releases import Release
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb

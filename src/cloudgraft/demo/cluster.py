@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cloudgraft.demo.decide import Room, Shape, place
-from cloudgraft.demo.workload import PodSpec
+from cloudgraft.demo.timetable import PodSpec
 from cloudgraft.sdk import NodeRef
 
 __all__ = ["Changes", "Cluster", "Machine", "Node"]

@@ -1,26 +1,147 @@
-"""The day: work comes and goes, machines follow, and every step is shown."""
+"""Play the day: a real server on loopback with mTLS, a real client, and work that comes and goes."""
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
-from cloudgraft.client import CloudProvider
+from cloudgraft.certs.authority import Bundle, create_bundle
+from cloudgraft.client import Address, CloudConfig, CloudProvider, RemoteProvider
 from cloudgraft.demo.autoscaler import Autoscaler
-from cloudgraft.demo.calls import CallRecorder
+from cloudgraft.demo.calls import CallRecorder, RecordingConnection
 from cloudgraft.demo.checks import StoryError, check_books, check_end, check_recovery, check_story
 from cloudgraft.demo.cluster import Changes, Cluster, Node
-from cloudgraft.demo.events import Event, GroupState, Kind, plural
-from cloudgraft.demo.frame import Frame, NodeRow, Presenter, Summary
-from cloudgraft.demo.front import Front
-from cloudgraft.demo.ledger import Ledger, hourly_cost
-from cloudgraft.demo.times import MINUTE, clock_time, seconds_at
-from cloudgraft.demo.workload import Wave
+from cloudgraft.demo.engine_world import EngineWorld
+from cloudgraft.demo.events import Event, Frame, GroupState, Kind, NodeRow, Presenter, Summary, plural
+from cloudgraft.demo.timetable import HOUR, MINUTE, Wave, clock_time, seconds_at, waves_of_the_day
 from cloudgraft.demo.world import Books, World
+from cloudgraft.sdk import InstanceState
 from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.server.serve import ServeOptions, running
+from cloudgraft.server.tls import TlsFiles
 
-__all__ = ["Day"]
+__all__ = ["Day", "Front", "Ledger", "hourly_cost", "play"]
+
+
+# -- The server in front of the world, with certificates made for this one run. It can go and come back ----------------
+
+
+_GRACE = 2.0  # seconds that calls in flight get when the demo is interrupted
+
+
+class Front:
+    """A real gRPC server on loopback, with mTLS, which serves the world's provider."""
+
+    def __init__(self, world: World, directory: Path) -> None:
+        """``directory`` is for the certificates."""
+        self.address = "127.0.0.1:0"  # and once it is open, the real port, for good
+        self._world = world
+        self._directory = directory
+        self._open = AsyncExitStack()
+
+    @property
+    def config(self) -> CloudConfig:
+        """What the autoscaler's cloud-config would say."""
+        files = Bundle.at(self._directory)
+        return CloudConfig(
+            address=Address.parse(self.address),
+            key=str(files.client_key),
+            cert=str(files.client_cert),
+            cacert=str(files.ca_cert),
+        )
+
+    async def open(self) -> None:
+        """Starts the world's provider, and serves it on the same port as before."""
+        files = Bundle.at(self._directory)
+        tls = TlsFiles(cert=files.server_cert, key=files.server_key, client_ca=files.ca_cert)
+        options = ServeOptions(listen=self.address, tls=tls, grace=_GRACE)
+        up = await self._open.enter_async_context(running(self._world.provider, options))
+        self.address = up.address
+
+    async def close(self) -> None:
+        """Ends all connections and closes the port and the provider that was served."""
+        await self._open.aclose()
+
+    async def __aenter__(self) -> Self:
+        """Open."""
+        create_bundle(self._directory, hosts=["127.0.0.1", "localhost"])
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closed."""
+        await self.close()
+
+
+# -- The bill, and the count of the machines: kept from what the client was told, loop by loop -------------------------
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counts machines and money over the day."""
+
+    cost: float = 0.0
+    most_machines: int = 0
+    most_milli_cpu: int = 0
+    _ran: set[str] = field(default_factory=set)
+    _failed: set[str] = field(default_factory=set)
+    _listed: Mapping[str, float] = field(default_factory=dict)  # what costs money, with its price per hour
+
+    @property
+    def created(self) -> int:
+        """Machines that came to run."""
+        return len(self._ran)
+
+    @property
+    def failed(self) -> int:
+        """Machines that the cloud could not give."""
+        return len(self._failed)
+
+    @property
+    def deleted(self) -> int:
+        """Machines that ran and are gone."""
+        return len(self._ran - self._listed.keys())
+
+    def note(self, groups: Sequence[GroupState], seconds: float) -> None:
+        """Takes in what was seen in one loop, and bills the time since the one before.
+
+        A cloud asks for money from the order on. So what is new was ordered in the loop before, right after it was
+        asked for, and what is missing was there until now: the loops are close together while anything is on its way.
+        """
+        listed = _costly(groups)
+        self.cost += sum({**self._listed, **listed}.values()) * seconds / HOUR
+        self._listed = listed
+        self._failed |= {instance.id for group in groups for instance in group.failed}
+        running = [(group, _running(group)) for group in groups]
+        self._ran |= {id_ for _, ids in running for id_ in ids}
+        self.most_machines = max(self.most_machines, sum(len(ids) for _, ids in running))
+        milli_cpu = sum(len(ids) * group.shape.milli_cpu for group, ids in running)
+        self.most_milli_cpu = max(self.most_milli_cpu, milli_cpu)
+
+
+def hourly_cost(groups: Sequence[GroupState]) -> float:
+    """What the machines cost per hour: all that the cloud has accepted, until they are gone."""
+    return sum(_costly(groups).values())
+
+
+def _costly(groups: Sequence[GroupState]) -> dict[str, float]:
+    return {instance.id: group.price for group in groups for instance in group.instances if instance.error is None}
+
+
+def _running(group: GroupState) -> list[str]:
+    return [instance.id for instance in group.instances if instance.state is InstanceState.RUNNING]
+
+
+# -- The day: work comes and goes, machines follow, and every step is shown --------------------------------------------
+
 
 _END: Final = seconds_at("23:00")
 _BUSY_STEP: Final = 5 * MINUTE
@@ -250,3 +371,32 @@ def _start(groups: Sequence[GroupState]) -> tuple[str, str]:
 
 def _names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# -- The whole demo: a real server on loopback with mTLS, a real client, and a day between them ------------------------
+
+
+async def play(
+    presenter: Presenter, make_world: Callable[[Path], World] = EngineWorld, waves: Sequence[Wave] | None = None
+) -> Summary:
+    """Serves a world's provider, plays a day with these waves of work against it, and stops the server again.
+
+    The journal and the certificates are made for this one run, in a directory that is gone afterwards. Raises
+    StoryError when the day does not go as it should.
+    """
+    calls = CallRecorder()
+    with tempfile.TemporaryDirectory(prefix="cloudgraft-demo-") as scratch:
+        directory = Path(scratch)
+        world = make_world(directory)
+        async with Front(world, directory / "certs") as front:
+            remote = RemoteProvider(RecordingConnection(front.config, calls))
+            async with CloudProvider(remote) as client:
+                day = Day(
+                    world=world,
+                    front=front,
+                    client=client,
+                    calls=calls,
+                    presenter=presenter,
+                    waves=waves or waves_of_the_day(),
+                )
+                return await day.play()

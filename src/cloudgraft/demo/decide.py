@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from cloudgraft.demo.workload import PodSpec
+from cloudgraft.demo.timetable import PodSpec
 from cloudgraft.sdk import NodeTemplate, Quantity
 
 __all__ = [

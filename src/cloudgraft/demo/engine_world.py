@@ -15,8 +15,7 @@ from typing import Final
 from cloudgraft.demo.checks import StoryError
 from cloudgraft.demo.cluster import Machine
 from cloudgraft.demo.decide import Shape
-from cloudgraft.demo.times import HOUR, MINUTE, date_time, seconds_at
-from cloudgraft.demo.workload import GPU_POOL
+from cloudgraft.demo.timetable import GPU_POOL, HOUR, MINUTE, date_time, seconds_at
 from cloudgraft.demo.world import Books, Wreck
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration

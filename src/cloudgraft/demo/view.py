@@ -1,27 +1,34 @@
-"""The demo's screen: one frame in, one picture out, from 80x24 upwards."""
+"""Show the demo: a full screen, plain lines, and the summary at the end."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from rich import box
 from rich.align import Align
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.layout import Layout
+from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
 from cloudgraft.demo.calls import CallRecord
-from cloudgraft.demo.events import Event, GroupState, Kind
-from cloudgraft.demo.frame import Frame, NodeRow
-from cloudgraft.demo.times import clock_time
+from cloudgraft.demo.events import Event, Frame, GroupState, Kind, NodeRow, Pace, Summary
+from cloudgraft.demo.timetable import clock_time
 from cloudgraft.sdk import Instance, InstanceState
 
-__all__ = ["render", "render_start"]
+__all__ = ["LivePresenter", "PlainPresenter", "has_room", "print_summary", "render", "render_start"]
+
+
+# -- The demo's screen: one frame in, one picture out, from 80x24 upwards ----------------------------------------------
+
 
 _KIND_STYLES: Final = {
     Kind.START: "blue",
@@ -257,3 +264,136 @@ def _story(events: Sequence[Event]) -> Panel:
         style = _KIND_STYLES[event.kind]
         lines.add_row(Text(clock_time(event.time), style="dim"), Text(event.kind.value, style=style), event.headline)
     return _panel(lines, "the story so far")
+
+
+# -- The demo on a terminal: a full screen that is redrawn a few times a second ----------------------------------------
+
+
+_PICTURE: Final = 0.15  # seconds between two pictures of one frame
+_LEAST_WIDTH: Final = 80
+_LEAST_HEIGHT: Final = 24
+
+
+def has_room(console: Console) -> bool:
+    """Whether the screen can be shown there: a terminal that can move its cursor, and not too small."""
+    size = console.size
+    return (
+        console.is_terminal
+        and not console.is_dumb_terminal
+        and size.width >= _LEAST_WIDTH
+        and size.height >= _LEAST_HEIGHT
+    )
+
+
+class LivePresenter:
+    """Draws frames while it is open; what was on the screen before comes back when it closes."""
+
+    def __init__(self, console: Console, pace: Pace) -> None:
+        self._console = console
+        self._pace = pace
+        self._tick = 0
+        self._live = Live(console=console, screen=True, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        """Takes the screen."""
+        self._live.start()
+        self._live.update(render_start(), refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Gives it back."""
+        self._live.stop()
+
+    async def show(self, frame: Frame) -> None:
+        """Draws the frame until its time is over; a resized terminal is filled anew with the next picture."""
+        until = time.monotonic() + self._pace.seconds(frame)
+        while True:
+            width, height = self._console.size
+            self._live.update(render(frame, width=width, height=height, tick=self._tick), refresh=True)
+            self._tick += 1
+            left = until - time.monotonic()
+            await asyncio.sleep(max(0.0, min(left, _PICTURE)))
+            if left <= _PICTURE:
+                return
+
+
+# -- The demo as plain lines, one per thing that happens: for pipes, logs and dumb terminals ---------------------------
+
+
+class PlainPresenter:
+    """Prints each event once."""
+
+    def __init__(self, console: Console, pace: Pace) -> None:
+        self._console = console
+        self._pace = pace
+
+    async def show(self, frame: Frame) -> None:
+        """Prints what is new, and waits if a speed was asked for."""
+        if frame.is_news:
+            event = frame.events[-1]
+            if event.kind is Kind.START:
+                self._print(f"serving on {frame.address} over mTLS; a client calls it as the autoscaler would\n")
+            self._print(f"{clock_time(event.time)}  {event.kind.value:<10}  {event.headline}")
+            if event.detail:
+                self._print(f"{'':19}{event.detail}")
+        await self._pace.wait(frame)
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+# -- The end of the demo: what happened, in figures, and what to do next. Fits on one screen of 80x24 ------------------
+
+
+_NEXT = (
+    ("cloudgraft serve --help", "serve the autoscaler from a configuration file"),
+    ("cloudgraft status --help", "the groups, machines and clouds of a server"),
+    ("cloudgraft explain --help", "why a group did, or did not, grow"),
+    ("cloudgraft new --help", "a package to start your own driver from"),
+    ("docs/", "tutorials, how-tos, reference, architecture"),
+)
+
+
+def print_summary(console: Console, summary: Summary) -> None:
+    """Prints the figures of the day, the calls by kind, and what to try next."""
+    console.print()
+    both = Table.grid(padding=(0, 4, 0, 0))
+    both.add_row(_figures(summary), _calls_table(summary))
+    console.print(both)
+    console.print("\nTry next:", style="bold")
+    for command, purpose in _NEXT:
+        console.print(Text.assemble("  ", (f"{command:<30}", "bold cyan"), purpose), soft_wrap=True)
+
+
+def _table(*columns: Column) -> Table:
+    return Table(*columns, box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
+
+
+def _figures(summary: Summary) -> Table:
+    table = _table(Column("The day"), Column("", justify="right"))
+    rows = (
+        ("loops", f"{summary.loops}"),
+        ("calls over mTLS", f"{summary.calls_total}"),
+        ("pods run", f"{summary.pods_finished}"),
+        ("machines created", f"{summary.machines_created}"),
+        ("machines failed", f"{summary.machines_failed}"),
+        ("machines deleted", f"{summary.machines_deleted}"),
+        ("biggest size", f"{summary.most_machines} nodes, {summary.most_milli_cpu / 1000:g} cpu"),
+        ("after the crash", f"lost {summary.books.lost}, doubled {summary.books.doubled}"),
+        ("cost, as counted", f"{summary.cost:.2f}"),
+        ("cost, as billed", f"{summary.books.cost:.2f}"),
+        ("real time", f"{summary.seconds:.1f} s"),
+    )
+    for what, figure in rows:
+        table.add_row(what, figure)
+    return table
+
+
+def _calls_table(summary: Summary) -> Table:
+    table = _table(Column("Calls"), Column("times", justify="right"), Column("p50 ms", justify="right"))
+    for figures in summary.calls:
+        failed = Text(f" ({figures.failed} failed)" if figures.failed else "", style="bold red")
+        table.add_row(Text(figures.rpc).append_text(failed), str(figures.count), f"{figures.p50_milliseconds:.2f}")
+    return table

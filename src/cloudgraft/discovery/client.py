@@ -16,10 +16,11 @@ from cloudgraft.discovery.api.schemas import (
     ClusterView,
     CredentialsView,
     HeartbeatBody,
+    Message,
     PricesBody,
     PricesView,
+    amounts_out,
 )
-from cloudgraft.discovery.api.schemas_fields import Message, amounts_out
 from cloudgraft.discovery.api.schemas_market import (
     ReservationBody,
     ReservationPage,
@@ -27,6 +28,7 @@ from cloudgraft.discovery.api.schemas_market import (
     SearchBody,
     SearchResult,
 )
+from cloudgraft.discovery.checks import hide_kubeconfig
 from cloudgraft.discovery.model import (
     Cluster,
     ClusterSpec,
@@ -38,7 +40,6 @@ from cloudgraft.discovery.model import (
     Reservation,
     Resources,
 )
-from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InvalidArgumentError, NotFoundError
 from cloudgraft.web.client import Answer, ClientTls, WebClient
 from cloudgraft.web.pages import etag_of, revision_of

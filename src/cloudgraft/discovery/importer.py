@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pydantic import ValidationError
 
 from cloudgraft.discovery.api.schemas import ClusterBody
+from cloudgraft.discovery.checks import hide_kubeconfig
 from cloudgraft.discovery.model import Cluster, ClusterSpec, Network, NetworkMode
-from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.documents import ForeignDocumentError, parse_json
 from cloudgraft.kube.objects import SECRET_CONTENTS, Change, Kind, Listing, SecretObject, V
 from cloudgraft.kube.watched import Watched

@@ -1,6 +1,6 @@
-"""Discovery itself, without HTTP: who shares what at what price, and who has reserved it.
+"""The core of discovery, without HTTP: who shares what at what price, and who has reserved it.
 
-What is searched and listed comes from a picture in memory. Before every read the database is asked for one number; only
+What is searched and listed comes from an index in memory. Before every read the database is asked for one number; only
 when another process has written since is anything else read. Reservations are decided in the database alone, in one
 transaction that no other can come between; see :mod:`cloudgraft.discovery.store.statements`.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,6 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from cloudgraft.discovery import checks
-from cloudgraft.discovery.heartbeats import Heartbeats
 from cloudgraft.discovery.model import (
     Cluster,
     ClusterSpec,
@@ -37,23 +36,89 @@ from cloudgraft.discovery.model import (
     Resources,
 )
 from cloudgraft.discovery.search import offers
-from cloudgraft.discovery.search.index import Picture
+from cloudgraft.discovery.search.index import ClusterIndex
 from cloudgraft.discovery.search.reservations import moment
 from cloudgraft.discovery.search.selector import Selector
-from cloudgraft.discovery.store import credentials as store_credentials
 from cloudgraft.discovery.store import schema
 from cloudgraft.discovery.store import statements as store_statements
-from cloudgraft.discovery.store.credentials import Rotation
+from cloudgraft.discovery.store import vault as store_credentials
 from cloudgraft.discovery.store.database import Store
-from cloudgraft.discovery.store.rows import beat_text, prices_revision, prices_text
-from cloudgraft.discovery.store.vault import Vault
-from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.discovery.store.statements import beat_text, prices_revision, prices_text
+from cloudgraft.discovery.store.vault import Rotation, Vault
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Database
 from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.databases.sqlite import SqliteDatabase
 
-__all__ = ["Discovery"]
+__all__ = ["Discovery", "Heartbeats"]
+
+
+# -- Heartbeats, written in batches: a thousand agents cost a few transactions a second --------------------------------
+
+
+Write = Callable[[Mapping[str, Heartbeat]], Awaitable[set[str]]]  # gives back the ids of clusters that are not there
+
+
+class Heartbeats:
+    """Takes heartbeats one by one. The first is written at once; what comes within ``gather`` seconds, together.
+
+    Whoever sent one waits until it is written.
+    """
+
+    def __init__(self, write: Write, *, gather: float) -> None:
+        self._write = write
+        self._gather = gather
+        self._waiting: dict[str, tuple[Heartbeat, asyncio.Future[None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def add(self, cluster: str, beat: Heartbeat) -> None:
+        """Returns once it is written. NotFoundError when there is no such cluster."""
+        if self._is_closed:
+            raise UnavailableError("discovery is stopping")
+        known = self._waiting.get(cluster)
+        done = known[1] if known else asyncio.get_running_loop().create_future()
+        self._waiting[cluster] = (beat, done)  # a second one takes the place of the first
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        await asyncio.shield(done)
+
+    async def close(self) -> None:
+        """Writes what waits, and takes no more."""
+        self._is_closed = True
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            await self._flush(waiting)
+            if not self._is_closed:
+                await asyncio.sleep(self._gather)
+
+    async def _flush(self, waiting: Mapping[str, tuple[Heartbeat, asyncio.Future[None]]]) -> None:
+        try:
+            missing = await self._write({cluster: beat for cluster, (beat, _) in waiting.items()})
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait
+            for _, done in waiting.values():
+                _fail(done, error)
+            return
+        for cluster, (_, done) in waiting.items():
+            if cluster in missing:
+                _fail(done, NotFoundError(f"there is no cluster {cluster}: declare it first"))
+            elif not done.done():
+                done.set_result(None)
+
+
+def _fail(done: asyncio.Future[None], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
+        done.exception()  # whoever sent it may have gone: then nobody asks, and that is no fault
+
+
+# -- The core ----------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 _STALE_AFTER: Final = 45.0  # seconds: an agent speaks every ten, so three were lost and another is late
@@ -83,7 +148,7 @@ class Discovery:
         self._vault = vault
         self._stale_after = stale_after
         self._clock = clock
-        self._picture = Picture(stale_after)
+        self._index = ClusterIndex(stale_after)
         self._heartbeats = Heartbeats(self._beat, gather=gather)
 
     @staticmethod
@@ -107,7 +172,7 @@ class Discovery:
         await self._store.open(upgrade=upgrade)
         try:
             await self._refresh()
-            self._picture.warm()
+            self._index.warm()
         except BaseException:
             await self._store.close()
             raise
@@ -127,7 +192,7 @@ class Discovery:
         """All clusters, or those whose labels and state fit, by id."""
         wanted = Selector.parse(selector)
         await self._refresh()
-        found = self._picture.clusters(self._clock())
+        found = self._index.clusters(self._clock())
         return [one for one in found if wanted.matches(one.spec.labels) and state in (None, one.state)]
 
     async def cluster(self, id_: str) -> Cluster:
@@ -160,7 +225,7 @@ class Discovery:
     async def prices(self, cluster: str) -> Sequence[PriceList]:
         """All that a cluster asks, at any time. NotFoundError."""
         await self._refresh()
-        record = self._picture.record(cluster)
+        record = self._index.record(cluster)
         if record is None:
             raise NotFoundError(f"there is no cluster {cluster}")
         return record.prices
@@ -191,7 +256,7 @@ class Discovery:
     async def search(self, need: Need) -> Sequence[Offer]:
         """Offers for a need, best first; empty when nobody can meet it."""
         await self._refresh()
-        return offers.search(self._picture.columns(self._clock()), need)
+        return offers.search(self._index.columns(self._clock()), need)
 
     async def why_not(self, need: Need) -> Mapping[str, str]:
         """Of clusters that cannot meet the need, the reason, for a person: of those that it names first, and of some
@@ -199,7 +264,7 @@ class Discovery:
         """
         await self._refresh()
         named = frozenset(need.clusters)
-        candidates = sorted(self._picture.columns(self._clock()).candidates, key=lambda one: one.id not in named)
+        candidates = sorted(self._index.columns(self._clock()).candidates, key=lambda one: one.id not in named)
         told: dict[str, str] = {}
         for start in range(0, len(candidates), _AT_A_TIME):
             told |= offers.why_not(candidates[start : start + _AT_A_TIME], need)
@@ -255,7 +320,7 @@ class Discovery:
     async def reservations(self, owner_prefix: str = "") -> Sequence[Reservation]:
         """Those alive whose owner begins with the prefix, by owner."""
         await self._refresh()
-        return [one for one in self._picture.reservations(self._clock()) if one.owner.startswith(owner_prefix)]
+        return [one for one in self._index.reservations(self._clock()) if one.owner.startswith(owner_prefix)]
 
     async def expire(self) -> int:
         """Removes what was not confirmed in time: how many. Nothing depends on it; it only keeps the table small."""
@@ -315,27 +380,27 @@ class Discovery:
             raise PreconditionError("discovery has no key to encrypt credentials with: write `vault` in its file")
         return self._vault
 
-    # The picture and the database
+    # The index and the database
 
     def _known(self, id_: str) -> Cluster:
-        found = self._picture.cluster(id_, self._clock())
+        found = self._index.cluster(id_, self._clock())
         if found is None:
             raise NotFoundError(f"there is no cluster {id_}")
         return found
 
     async def _refresh(self) -> None:
-        delta = await self._store.look(self._picture.seq)
+        delta = await self._store.look(self._index.seq)
         if delta is not None:
-            self._picture.apply(delta, self._clock())
+            self._index.apply(delta, self._clock())
 
     async def _write(self, call: Callable[[Connection, int], T]) -> T:
-        result, delta = await self._store.write(call, self._picture.seq)
-        self._picture.apply(delta, self._clock())
+        result, delta = await self._store.write(call, self._index.seq)
+        self._index.apply(delta, self._clock())
         return result
 
     async def _beat(self, beats: Mapping[str, Heartbeat]) -> set[str]:
         at = self._clock()
         texts = {cluster: beat_text(beat) for cluster, beat in beats.items()}
-        missing, delta = await self._store.beat(texts, at, self._picture.seq)
-        self._picture.beat(beats, at, delta)
+        missing, delta = await self._store.beat(texts, at, self._index.seq)
+        self._index.beat(beats, at, delta)
         return missing

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.remote_slot import Destination, RemoteBerth
-from cloudgraft.dock.slot import Berth, Calls, Classes, HubBerth
+from cloudgraft.dock.remote_slot import Destination, RemoteSlot
+from cloudgraft.dock.slot import Calls, Classes, DriverSlot, HubSlot
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -139,11 +139,11 @@ class DockDriver(Driver):
         self.traits = _UNTIL_KNOWN
         self._options = options
         self._is_known = False
-        self._berth: Berth | None = None
+        self._slot: DriverSlot | None = None
         if options.address:
-            self._berth = RemoteBerth(options.key, options.machine_class, options.destination)
+            self._slot = RemoteSlot(options.key, options.machine_class, options.destination)
         elif hub is not None:
-            self._berth = HubBerth(hub, classes, options.key, options.machine_class)
+            self._slot = HubSlot(hub, classes, options.key, options.machine_class)
 
     @property
     def key(self) -> Key:
@@ -152,8 +152,8 @@ class DockDriver(Driver):
 
     async def start(self) -> None:
         """A driver that is away now is asked again before each call."""
-        if self._berth is not None:
-            await self._berth.open()
+        if self._slot is not None:
+            await self._slot.open()
         try:
             await self._ready()
         except (UnavailableError, DeadlineError) as error:
@@ -161,45 +161,45 @@ class DockDriver(Driver):
 
     async def close(self) -> None:
         """Closes the connection to a dock elsewhere."""
-        if self._berth is not None:
-            await self._berth.close()
+        if self._slot is not None:
+            await self._slot.close()
 
     async def create(self, spec: MachineSpec) -> Machine:
         """One machine of the class."""
-        berth = await self._ready()
+        slot = await self._ready()
         declared = self.traits.create_timeout
         usual = declared * 11 / 12 if declared else _USUAL
-        return await berth.create(spec, self._options.create_timeout or usual)
+        return await slot.create(spec, self._options.create_timeout or usual)
 
     async def delete(self, machine: Machine) -> None:
         """NotFoundError when the driver says that it is gone."""
-        berth = await self._ready()
-        await berth.delete(machine, self._options.create_timeout or _USUAL)
+        slot = await self._ready()
+        await slot.delete(machine, self._options.create_timeout or _USUAL)
 
     async def list(self) -> Sequence[Machine]:
         """All machines that the driver has of the class."""
-        berth = await self._ready()
-        return await berth.list(self._options.list_timeout)
+        slot = await self._ready()
+        return await slot.list(self._options.list_timeout)
 
     async def shapes(self) -> Sequence[Shape]:
         """The driver's; else what the machine class's node template says."""
-        berth = await self._ready()
-        return await berth.shapes(self._options.list_timeout)
+        slot = await self._ready()
+        return await slot.shapes(self._options.list_timeout)
 
     async def prices(self) -> Sequence[Price]:
         """The driver's."""
-        berth = await self._ready()
-        return await berth.prices(self._options.list_timeout)
+        slot = await self._ready()
+        return await slot.prices(self._options.list_timeout)
 
-    async def _ready(self) -> Berth:
+    async def _ready(self) -> DriverSlot:
         """The way to the driver, once it is known what it is like now: another may have taken its place."""
-        if self._berth is None:
+        if self._slot is None:
             raise UnavailableError(
                 "there is no dock in this process: add a `dock` section and start it again, or give the address of one "
                 "elsewhere"
             )
-        traits = await self._berth.traits() or self._options.traits()
+        traits = await self._slot.traits() or self._options.traits()
         if self._is_known and traits != self.traits:
-            log.warning("a driver describes itself anew: %s", traits, extra={"driver": self._berth.name})
+            log.warning("a driver describes itself anew: %s", traits, extra={"driver": self._slot.name})
         self.traits, self._is_known = traits, True
-        return self._berth
+        return self._slot

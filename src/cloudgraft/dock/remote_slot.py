@@ -22,7 +22,7 @@ from cloudgraft.client.connection import channel_credentials, credentials_stamp
 from cloudgraft.client.errors import ERROR_KEY
 from cloudgraft.dock.protocol.conversion_v1 import converted
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.slot import Berth
+from cloudgraft.dock.slot import DriverSlot
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -36,7 +36,7 @@ from cloudgraft.sdk.secrecy import hide, unhide
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
-__all__ = ["API_VERSION_KEY", "CLASS_KEY", "KIND_KEY", "Destination", "RemoteBerth"]
+__all__ = ["API_VERSION_KEY", "CLASS_KEY", "KIND_KEY", "Destination", "RemoteSlot"]
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -67,7 +67,7 @@ class Destination:
     token_file: Path | None = None
 
 
-class RemoteBerth(Berth):
+class RemoteSlot(DriverSlot):
     """Calls to one driver through a dock elsewhere. It is dialled at the first call.
 
     Certificates and a token that are replaced on disk are used from the next call on.

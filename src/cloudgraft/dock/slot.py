@@ -1,20 +1,86 @@
-"""One key and one machine class of a dock, in this process or elsewhere: what a cloud of the engine is made of."""
+"""Connects a cloud of the engine to one key and one machine class of a dock, in this process or elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from cloudgraft.dock.classes.shapes import shape_of
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation, Verb
+from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
-from cloudgraft.sdk.errors import InternalError, NotFoundError, PreconditionError, UnavailableError, UnsupportedError
+from cloudgraft.sdk.errors import (
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 
-__all__ = ["Berth", "Calls", "Classes", "HubBerth"]
+__all__ = ["Calls", "Classes", "DriverSlot", "HubSlot", "shape_of"]
+
+
+# -- Machine types of classes, for the engine's node templates ---------------------------------------------------------
+
+
+_PODS: Final = Quantity(110)  # what a kubelet takes unless told otherwise
+_GPU: Final = "nvidia.com/gpu"
+_LABELS: Final = {"architecture": ARCH, "region": REGION, "zone": ZONE}
+
+
+def shape_of(machine_class: MachineClass) -> Shape:
+    """The machine type of a class, named after its ``instanceType``, else after the class.
+
+    Raises UnsupportedError when the class has no node template, InvalidArgumentError when it has a wrong one.
+    """
+    template = machine_class.node_template
+    where = f"nodeTemplate of machine class {machine_class.name}"
+    if not template:
+        raise UnsupportedError(f"machine class {machine_class.name} has no nodeTemplate: nobody knows what it holds")
+    given = {**_mapping(template, "capacity", where), **_mapping(template, "virtualCapacity", where)}
+    amounts = {name: _amount(name, value, where) for name, value in given.items()}
+    gpu = amounts.pop("gpu", Quantity(0))
+    capacity = {"pods": _PODS, **amounts, **({_GPU: gpu} if gpu > Quantity(0) else {})}
+    labels = {str(key): _text(key, value, where) for key, value in _mapping(template, "labels", where).items()}
+    for field, label in _LABELS.items():
+        value = _text(field, template.get(field), where)
+        if value:
+            labels.setdefault(label, value)
+    name = _text("instanceType", template.get("instanceType"), where) or machine_class.name
+    return Shape(name=name, capacity=capacity, labels=labels)
+
+
+def _mapping(template: Mapping[str, object], field: str, where: str) -> Mapping[str, object]:
+    value = template.get(field)
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"{field} in {where} is not a mapping")
+    return value or {}
+
+
+def _amount(name: str, value: object, where: str) -> Quantity:
+    """As in Kubernetes' own files: text, or a plain number."""
+    try:
+        amount = Quantity(str(value) if isinstance(value, float) else value)  # type: ignore[arg-type]  # refused there
+    except InvalidQuantityError as error:
+        raise InvalidArgumentError(f"capacity.{name} in {where}: {error.message}") from None
+    if amount < Quantity(0):
+        raise InvalidArgumentError(f"capacity.{name} in {where} is negative")
+    return amount
+
+
+def _text(field: str, value: object, where: str) -> str:
+    if value is not None and not isinstance(value, str):
+        raise InvalidArgumentError(f"{field} in {where} is not text: put it into quotes")
+    return value or ""
+
+
+# -- Slots -------------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 _WITHOUT_USER_DATA: Final = "v0"
@@ -44,7 +110,7 @@ class Classes(Protocol):
         """Whether a machine may be made of it; raises NotFoundError or PreconditionError."""
 
 
-class Berth(ABC):
+class DriverSlot(ABC):
     """The calls to whatever driver is connected under one key, for one machine class."""
 
     name: str
@@ -80,7 +146,7 @@ class Berth(ABC):
         """Called once after the last call."""
 
 
-class HubBerth(Berth):
+class HubSlot(DriverSlot):
     """In this process."""
 
     def __init__(self, hub: Calls, classes: Classes | None, key: Key, machine_class: str) -> None:

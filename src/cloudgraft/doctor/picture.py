@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgraft.certs.inspect import CertificateInfo
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.doctor.flags import Flags
-from cloudgraft.doctor.release import Release
+from cloudgraft.doctor.releases import Flags, Release
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from cloudgraft.discovery.model import Cluster, Market, Need, Resources
 from cloudgraft.kube.objects import Manifest
+from cloudgraft.liqo import manifests
 from cloudgraft.liqo.failures import ClusterError
-from cloudgraft.liqo.objects import manifests
 from cloudgraft.liqo.options import LiqoOptions, MachineSettings, settings_of
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.liqo.placement import Candidate, CoolDowns, candidates, need_for, none_left
-from cloudgraft.liqo.reservations import Ledger
+from cloudgraft.liqo.reservations import MachineReservations
 from cloudgraft.liqo.shapes import ShapeName, parse_shape, shared_by
 from cloudgraft.liqo.slices import Slice, Slices
 from cloudgraft.sdk.driver import MachineSpec
@@ -33,13 +33,13 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["Creator", "Parts", "Wish"]
+__all__ = ["Creator", "MachineRequest", "Parts"]
 
 log = logging.getLogger("cloudgraft.liqo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class MachineRequest:
     """A machine to make, with its settings read."""
 
     spec: MachineSpec
@@ -59,7 +59,7 @@ class Parts:
     market: Market
     slices: Slices
     peering: Peering
-    ledger: Ledger
+    reservations: MachineReservations
     cool_downs: CoolDowns
 
 
@@ -74,23 +74,23 @@ class Creator:
         self._sizes = options.amounts()
         self.at_work: Counter[str] = Counter()  # clusters, by how many creates are with them at this moment
 
-    def wish(self, spec: MachineSpec) -> Wish:
+    def request(self, spec: MachineSpec) -> MachineRequest:
         """Reads what is wished for; raises InvalidArgumentError."""
         settings = settings_of(spec.settings)
-        return Wish(spec=spec, settings=settings, shape=parse_shape(settings.shape, self._sizes))
+        return MachineRequest(spec=spec, settings=settings, shape=parse_shape(settings.shape, self._sizes))
 
     async def create(self, spec: MachineSpec) -> Slice:
         """The slice, once it is granted."""
-        wish = self.wish(spec)
+        request = self.request(spec)
         skip: dict[str, str] = {}
-        found = await self._parts.slices.find(wish.name)
+        found = await self._parts.slices.find(request.name)
         if found is not None:
-            _check_owner(found, wish)
+            _check_owner(found, request)
             with _after_the_act():
                 done = await self._go_on(found, skip)
             if done is not None:
                 return done
-        return await self._place(wish, skip)
+        return await self._place(request, skip)
 
     async def _go_on(self, found: Slice, skip: dict[str, str]) -> Slice | None:
         """With a slice that an earlier try made; None when it was refused, and is gone."""
@@ -102,12 +102,12 @@ class Creator:
         await self._take_back(found)
         return None
 
-    async def _place(self, wish: Wish, skip: dict[str, str]) -> Slice:
+    async def _place(self, request: MachineRequest, skip: dict[str, str]) -> Slice:
         """Tries one cluster after the other."""
-        chosen, need = await self._choose(wish, skip)
+        chosen, need = await self._choose(request, skip)
         for candidate in chosen:
             try:
-                return await self._attempt(wish, candidate, need.resources)
+                return await self._attempt(request, candidate, need.resources)
             except ClusterError as error:
                 self._note(candidate.cluster, error, skip)
         cooling = self._parts.cool_downs.at(_now())
@@ -115,16 +115,16 @@ class Creator:
             others = await self._parts.market.why_not(need)
         except CloudgraftError as error:
             others = {"the others": error.message}
-        raise OutOfStockError(none_left(str(wish.shape), skip, cooling, others))
+        raise OutOfStockError(none_left(str(request.shape), skip, cooling, others))
 
-    async def _choose(self, wish: Wish, skip: Mapping[str, str]) -> tuple[list[Candidate], Need]:
+    async def _choose(self, request: MachineRequest, skip: Mapping[str, str]) -> tuple[list[Candidate], Need]:
         try:
             known = await self._parts.market.clusters()
-            resources = await self._resources(wish.shape, known)
+            resources = await self._resources(request.shape, known)
             peered = await self._parts.peering.peered()
-            need = need_for(resources, wish.shape, wish.settings, self._options, peered)
+            need = need_for(resources, request.shape, request.settings, self._options, peered)
             offers = await self._parts.market.search(need)
-            held = await self._parts.ledger.held(wish.name)
+            held = await self._parts.reservations.held(request.name)
         except (UnavailableError, DeadlineError) as error:  # nothing was changed yet
             raise UnavailableError(f"no remote cluster can be chosen: {error.message}") from error
         cooling = self._parts.cool_downs.at(_now())
@@ -145,12 +145,12 @@ class Creator:
         found = next((cluster for cluster in known if cluster.spec.id == shape.cluster), None)
         if found is None:
             raise OutOfStockError(f"discovery does not know a cluster {shape.cluster!r}")
-        return shared_by(found, is_used_by_us=shape.cluster in await self._parts.ledger.clusters())
+        return shared_by(found, is_used_by_us=shape.cluster in await self._parts.reservations.clusters())
 
-    async def _attempt(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
+    async def _attempt(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
         """One cluster. Raises ClusterError when it failed and nothing is left of the try."""
         with self._working(candidate.cluster):
-            return await self._try(wish, candidate, resources)
+            return await self._try(request, candidate, resources)
 
     @contextmanager
     def _working(self, cluster: str) -> Iterator[None]:
@@ -160,15 +160,15 @@ class Creator:
         finally:
             self.at_work -= Counter([cluster])
 
-    async def _try(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
+    async def _try(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
         """Reserves first, also what is held already, for that may be about to end; and once more when it is peered."""
-        await self._parts.ledger.reserve(candidate.cluster, resources, wish.name)
+        await self._parts.reservations.reserve(candidate.cluster, resources, request.name)
         try:
-            made = await self._ask(wish, candidate, resources)
+            made = await self._ask(request, candidate, resources)
         except (UnavailableError, DeadlineError):
             raise  # nothing speaks against the cluster: the next try goes on with it
         except Exception:  # no slice was made: to hold on would have the next try begin with the same failure
-            await self._parts.ledger.forget(wish.name)
+            await self._parts.reservations.forget(request.name)
             raise
         with _after_the_act():
             try:
@@ -180,27 +180,27 @@ class Creator:
                     raise ClusterError(error.why, cools=False) from error
                 raise
 
-    async def _ask(self, wish: Wish, candidate: Candidate, resources: Resources) -> Slice:
+    async def _ask(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
         """Peers, and makes the slice."""
         space = await self._parts.peering.ensure(candidate)
-        await self._parts.ledger.reserve(candidate.cluster, resources, wish.name)
+        await self._parts.reservations.reserve(candidate.cluster, resources, request.name)
         manifest = manifests.resource_slice(
-            wish.name,
+            request.name,
             candidate.cluster,
             resources,
-            wish.settings.resource_slice_class or candidate.slice_class,
-            tags=wish.spec.tags,
-            shape=str(wish.shape),
+            request.settings.resource_slice_class or candidate.slice_class,
+            tags=request.spec.tags,
+            shape=str(request.shape),
         )
-        return await self._make(wish, candidate.cluster, manifest, space)
+        return await self._make(request, candidate.cluster, manifest, space)
 
-    async def _make(self, wish: Wish, cluster: str, manifest: Manifest, space: str) -> Slice:
+    async def _make(self, request: MachineRequest, cluster: str, manifest: Manifest, space: str) -> Slice:
         try:
             made = await self._parts.slices.make(manifest, space)
         except NotFoundError as error:
             self._parts.peering.doubt(cluster)
             raise ClusterError(f"the peering with it was taken away: {error.message}") from error
-        _check_owner(made, wish)
+        _check_owner(made, request)
         return made
 
     async def _granted(self, one: Slice) -> Slice:
@@ -209,13 +209,13 @@ class Creator:
         except ClusterError:
             self._parts.peering.doubt(one.cluster)
             raise
-        await self._parts.ledger.settle(granted)
+        await self._parts.reservations.settle(granted)
         return granted
 
     async def _take_back(self, one: Slice) -> None:
         """Only when it is gone may another be made of the same name."""
         await self._parts.slices.remove(one, self._options.timeouts.removal.total_seconds())
-        await self._parts.ledger.forget(one.name)
+        await self._parts.reservations.forget(one.name)
 
     def _note(self, cluster: str, error: ClusterError, skip: dict[str, str]) -> None:
         log.warning("cluster %s failed: %s", cluster, error.why)
@@ -231,9 +231,9 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _check_owner(found: Slice, wish: Wish) -> None:
+def _check_owner(found: Slice, request: MachineRequest) -> None:
     """A slice of that name that is not this machine's is nobody's to go on with (law 4)."""
-    if not found.is_ours or dict(found.tags) != dict(wish.spec.tags):
+    if not found.is_ours or dict(found.tags) != dict(request.spec.tags):
         raise AlreadyExistsError(f"there is a ResourceSlice {found.name} in {found.space} that is not of this machine")
 
 

@@ -13,12 +13,12 @@ from cloudgraft.discovery.model import Market
 from cloudgraft.kube.credentials import connect, connect_in_cluster
 from cloudgraft.liqo.catalog import OfferedShapes
 from cloudgraft.liqo.creator import Creator, Parts
-from cloudgraft.liqo.maintenance import Keeper
+from cloudgraft.liqo.maintenance import Maintenance
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, MachineSettings
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.liqo.peering.tenancy import cluster_id_of
 from cloudgraft.liqo.placement import CoolDowns
-from cloudgraft.liqo.reservations import Ledger
+from cloudgraft.liqo.reservations import MachineReservations
 from cloudgraft.liqo.slices import PROVIDER_ID, Slices
 from cloudgraft.sdk.driver import (
     Driver,
@@ -51,7 +51,7 @@ class LiqoDriver(Driver):
         ownership=Ownership.TAGS,
         idempotency=Idempotency.TOKEN,
         provider_id=PROVIDER_ID,
-        provider_id_by=ProviderIdBy.CLOUD_CONTROLLER,  # the keeper beside this driver is one
+        provider_id_by=ProviderIdBy.CLOUD_CONTROLLER,  # this driver's maintenance sets them
         catalog_lasts=timedelta(seconds=30),  # a search at discovery is cheap, and prices decide
         create_timeout=timedelta(minutes=10),  # to peer with a cluster for the first time takes minutes
     )
@@ -66,7 +66,7 @@ class LiqoDriver(Driver):
         """Opens the connections, and begins to look after nodes. Nothing need be there yet."""
         if self._work is None:
             self._work = _Work(self._options, self._given)
-            self._work.keeper.start()
+            self._work.maintenance.start()
 
     async def close(self) -> None:
         """Ends the work beside the calls. What is under way is left as it is: it is taken up again by its name."""
@@ -111,20 +111,20 @@ class _Work:
         assert found is not None  # noqa: S101 - one of the two is there
         self._id = options.clusterID
         self.slices = Slices(self._client)
-        self._ledger = Ledger(found, self._consumer, options.reserve_for.total_seconds())
-        self.catalog = OfferedShapes(found, options, self._ledger.clusters)
+        self._reservations = MachineReservations(found, self._consumer, options.reserve_for.total_seconds())
+        self.catalog = OfferedShapes(found, options, self._reservations.clusters)
         self._peering = Peering(self._client, self._consumer, found, options)
         self._cool_downs = CoolDowns(options.cool_down.total_seconds())
         parts = Parts(
             market=found,
             slices=self.slices,
             peering=self._peering,
-            ledger=self._ledger,
+            reservations=self._reservations,
             cool_downs=self._cool_downs,
         )
         self._creator = Creator(parts, options, self.catalog.everything)
-        self.keeper = Keeper(
-            self._client, self._peering, self._ledger, options, in_use=lambda: set(self._creator.at_work)
+        self.maintenance = Maintenance(
+            self._client, self._peering, self._reservations, options, in_use=lambda: set(self._creator.at_work)
         )
 
     async def _consumer(self) -> str:
@@ -140,18 +140,18 @@ class _Work:
         found = await self.slices.find(machine.name)
         if found is None or found.uid != machine.machine_id:
             if found is None:
-                await self._ledger.forget(machine.name)
+                await self._reservations.forget(machine.name)
             return
         is_old = time.time() - found.created_at > self._options.timeouts.node.total_seconds()
-        if is_old and not found.is_deleting and not self.keeper.is_ready(machine.name):
+        if is_old and not found.is_deleting and not self.maintenance.is_ready(machine.name):
             why = f"its node {machine.name} was never ready, or is no longer"
             self._cool_downs.cool(found.cluster, why, asyncio.get_running_loop().time())
         await self.slices.delete(found)
         if await self.slices.find(machine.name) is None:
-            await self._ledger.forget(machine.name)
+            await self._reservations.forget(machine.name)
 
     async def close(self) -> None:
-        await self.keeper.stop()
+        await self.maintenance.stop()
         await self._client.close()
         if self._own is not None:
             await self._own.close()

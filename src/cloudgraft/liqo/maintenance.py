@@ -1,45 +1,111 @@
-"""What goes on beside the calls: providerIDs, reservations of machines that are gone, peerings that nobody needs."""
+"""Maintains what the calls leave behind: providerIDs, reservations of deleted machines, unused peerings."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cloudgraft.kube.attempts import Attempts
-from cloudgraft.kube.objects import CustomObject, Node
+from cloudgraft.kube.objects import CustomObject, Node, PatchStyle
 from cloudgraft.kube.watched import Watched
 from cloudgraft.liqo.failures import ClusterError
-from cloudgraft.liqo.nodes import NodeTender
-from cloudgraft.liqo.objects.kinds import OUR_SLICES, SLICES, VIRTUAL_NODES
+from cloudgraft.liqo.manifests import OUR_SLICES, SLICES, VIRTUAL_NODE_OBJECTS, VIRTUAL_NODES
 from cloudgraft.liqo.options import LiqoOptions
 from cloudgraft.liqo.peering.peering import Peering
-from cloudgraft.liqo.reservations import Ledger
-from cloudgraft.liqo.slices import Slices, slice_of
+from cloudgraft.liqo.reservations import MachineReservations
+from cloudgraft.liqo.slices import PROVIDER_ID, Slice, Slices, slice_of
 from cloudgraft.sdk.errors import CloudgraftError
 
-if TYPE_CHECKING:  # an extra, and slow to import
+if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Keeper"]
+__all__ = ["Maintenance", "ProviderIdWriter", "untended"]
+
+
+# -- Virtual nodes: each gets its providerID as soon as it appears, before it is ready ---------------------------------
+# Liqo sets none, and the autoscaler knows a machine by nothing else (R30). It cannot be changed once it is set. A node
+# also gets its shape's name as a label, through its VirtualNode, which keeps what we put there.
+
 
 log = logging.getLogger("cloudgraft.liqo")
+_LABEL_TRIES: Final = 2  # the autoscaler waits for the providerID (R30), and for nothing else
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+
+
+def untended(nodes: Iterable[Node], slices: Mapping[str, Slice]) -> list[Node]:
+    """Nodes of our slices without a providerID."""
+    return [
+        node
+        for node in nodes
+        if not node.provider_id and not node.deleting and node.name in slices and slices[node.name].is_ours
+    ]
+
+
+class ProviderIdWriter:
+    """Gives nodes what they lack."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._attempts = Attempts()
+
+    async def tend(self, nodes: Iterable[Node], slices: Mapping[str, Slice]) -> bool:
+        """One round; says whether something is left to do."""
+        clock = asyncio.get_running_loop()
+        work = untended(nodes, slices)
+        self._attempts.keep_only([node.uid for node in work])
+        for node in work:
+            if not self._attempts.is_due(node.uid, clock.time()):
+                continue
+            try:
+                await self._label(slices[node.name], node)
+                await self._set(node)
+            except CloudgraftError as error:
+                failures = self._attempts.failed(node.uid, clock.time())
+                level = logging.WARNING if failures == 3 else logging.DEBUG
+                log.log(level, "node %s has no providerID yet: %s", node.name, error.message)
+            else:
+                self._attempts.succeeded(node.uid, clock.time())
+        return bool(work)
+
+    async def _set(self, node: Node) -> None:
+        wanted = PROVIDER_ID.format(name=node.name)
+        patch = {"metadata": {"uid": node.uid}, "spec": {"providerID": wanted}}
+        await self._client.patch(VIRTUAL_NODES, node.name, patch, style=PatchStyle.MERGE)
+        log.info("node %s has its providerID", node.name)
+
+    async def _label(self, one: Slice, node: Node) -> None:
+        """Before the providerID, after which nobody looks at the node again; but one that fails twice is left out."""
+        if "@" in one.shape or not one.shape:  # no label can hold that, and so no template has it
+            return
+        patch = {"spec": {"labels": {_INSTANCE_TYPE: one.shape}}}
+        try:
+            await self._client.patch(VIRTUAL_NODE_OBJECTS, one.name, patch, namespace=one.space, style=PatchStyle.MERGE)
+        except CloudgraftError as error:
+            if self._attempts.failures(node.uid) < _LABEL_TRIES:
+                raise
+            log.warning("node %s gets no label of its shape: %s", node.name, error.message)
+
+
+# -- The loop ----------------------------------------------------------------------------------------------------------
+
+
 T = TypeVar("T")
 _SETTLING = 0.05  # seconds in which changes come together
 _AGAIN = 1.0  # seconds between two looks, at the least
 _AT_ONCE = 4  # peerings that are ended: each may have to wait for a cluster that is slow, or away
 
 
-class Keeper:
+class Maintenance:
     """The background work of one consumer."""
 
     def __init__(
         self,
         client: KubeClient,
         peering: Peering,
-        ledger: Ledger,
+        reservations: MachineReservations,
         options: LiqoOptions,
         *,
         in_use: Callable[[], set[str]],
@@ -47,21 +113,21 @@ class Keeper:
         """``in_use`` tells the clusters that a create is at work with at this moment."""
         self._client = client
         self._peering = peering
-        self._ledger = ledger
+        self._reservations = reservations
         self._options = options
         self._in_use = in_use
         self._changed = asyncio.Event()  # something is to be seen at nodes
         self._news = asyncio.Event()  # slices came or went
         self._slices: Watched[CustomObject] = Watched(client, OUR_SLICES, on_change=self._on_slices)
         self._nodes: Watched[Node] = Watched(client, VIRTUAL_NODES, on_change=self._changed.set)
-        self._tender = NodeTender(client)
+        self._provider_ids = ProviderIdWriter(client)
         self._idle_since: dict[str, float] = {}
         self._attempts = Attempts()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begins."""
-        self._task = asyncio.create_task(self._kept_up(), name="liqo keeper")
+        self._task = asyncio.create_task(self._kept_up(), name="liqo maintenance")
 
     async def stop(self) -> None:
         """Ends, and waits for that."""
@@ -81,7 +147,7 @@ class Keeper:
             try:
                 await self._run()
             except Exception:
-                log.exception("the keeper of remote clusters failed by a bug, and begins anew")
+                log.exception("maintenance of remote clusters failed by a bug, and begins anew")
             await asyncio.sleep(_AGAIN)
 
     async def _run(self) -> None:
@@ -101,7 +167,7 @@ class Keeper:
 
     async def _tend(self) -> bool:
         slices = {found.name: slice_of(found) for found in self._slices.objects.values()}
-        return await self._tender.tend(list(self._nodes.objects.values()), slices)
+        return await self._provider_ids.tend(list(self._nodes.objects.values()), slices)
 
     async def _keep_looking(self) -> None:
         every = self._options.look_every.total_seconds()
@@ -122,16 +188,16 @@ class Keeper:
         try:
             return await work()
         except CloudgraftError as error:
-            log.info("the keeper of remote clusters is held up: %s", error.message)
+            log.info("maintenance of remote clusters is held up: %s", error.message)
         except Exception:
-            log.exception("the keeper of remote clusters failed")
+            log.exception("maintenance of remote clusters failed")
         return None
 
     async def look(self) -> None:
         """One round over reservations and peerings. Peerings are looked at even when discovery is away."""
         try:
-            reserved = await self._ledger.everything()
-            await self._ledger.tidy(reserved, await Slices(self._client).all())
+            reserved = await self._reservations.everything()
+            await self._reservations.tidy(reserved, await Slices(self._client).all())
         finally:
             await self._end_idle_peerings()
 
@@ -167,6 +233,6 @@ class Keeper:
 
     async def _unpeer(self, cluster: str) -> None:
         """Not while another process has something reserved there: it may be about to ask for a slice."""
-        reserved = await self._ledger.everything()
+        reserved = await self._reservations.everything()
         if all(one.cluster != cluster for one in reserved) and cluster not in self._in_use():
             await self._peering.undo(cluster, lambda: cluster in self._in_use())

@@ -20,12 +20,12 @@ from cloudgraft.sdk.errors import (
     PermissionDeniedError,
 )
 
-__all__ = ["Ledger"]
+__all__ = ["MachineReservations"]
 
 log = logging.getLogger("cloudgraft.liqo")
 
 
-class Ledger:
+class MachineReservations:
     """The reservations of one consumer."""
 
     def __init__(self, market: Market, consumer: Callable[[], Awaitable[str]], seconds: float) -> None:
@@ -75,7 +75,7 @@ class Ledger:
         await self._market.confirm(anew.id)
 
     async def release(self, name: str) -> None:
-        """Gives back all that is reserved for a machine. Raises when discovery is away: the keeper does it later."""
+        """Gives back all that is reserved for a machine. Raises when discovery is away; maintenance retries."""
         for one in await self.held(name):
             await self._market.release(one.id)
 

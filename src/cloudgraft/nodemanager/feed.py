@@ -1,6 +1,6 @@
 """The engine's side of a synchronised front: what changed since a revision, and somebody to tell when it does.
 
-A machine that changes costs a few operations on dictionaries here. A picture is made only when a front asks, of what
+A machine that changes costs a few operations on dictionaries here. A snapshot is made only when a front asks, of what
 changed since the front's last one, and in slices: no other call waits for it (law 1).
 """
 
@@ -19,10 +19,10 @@ from cloudgraft.engine.groups.prices import ReferencePrice
 from cloudgraft.engine.groups.specs import GroupSpec
 from cloudgraft.engine.machines.states import SHOWN
 from cloudgraft.nodemanager.snapshot import (
-    GroupPicture,
+    GroupSnapshot,
     Known,
-    Picture,
     Revision,
+    Snapshot,
     forgotten,
     general_json,
     group_json,
@@ -193,7 +193,7 @@ class Feed:
             for id_ in general.ids
             if id_ in self._tracks and self._tracks[id_].changed > known
         ]
-        picture = Picture(
+        snapshot = Snapshot(
             revision=Revision(self._manager, number),
             group_ids=general.ids,
             groups=(),
@@ -201,7 +201,7 @@ class Feed:
             gpu_label=general.gpu_label,
             gpu_types=general.gpu_types,
         )
-        return _joined(general_json(picture), "groups", entries), picture.revision
+        return _joined(general_json(snapshot), "groups", entries), snapshot.revision
 
     async def group(self, id_: str, since: Revision | None) -> bytes | None:
         """What is newer than that revision in one group, as JSON; None when there is no such group any more."""
@@ -217,7 +217,7 @@ class Feed:
         track, group = self._tracks[id_], self._engine.fleet.groups.get(id_)
         is_complete = known < track.complete_after or group is None
         told = list(_everything(group, track) if is_complete else self._newer(track, known))
-        picture = GroupPicture(
+        snapshot = GroupSnapshot(
             group=track.shown,
             number=self._number,
             target=group.target if group is not None else 0,
@@ -231,7 +231,7 @@ class Feed:
         for start in range(0, len(told) or 1, _SLICE):  # also after a group without machines: there may be many
             pieces.append(_dumps([known_json(_known(each, ids)) for each in told[start : start + _SLICE]])[1:-1])
             await asyncio.sleep(0)
-        return _joined(group_json(picture), "machines", pieces).decode()
+        return _joined(group_json(snapshot), "machines", pieces).decode()
 
     def _newer(self, track: _Track, known: int) -> Iterator[MachineRecord | str]:
         machines = self._engine.fleet.machines

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.nodemanager.changes import Changes
+from cloudgraft.nodemanager.changes import Changes, Operation, operation_ids, operation_of, operations_of
 from cloudgraft.nodemanager.declared_groups import Declarations, Rules
 from cloudgraft.nodemanager.feed import Feed
-from cloudgraft.nodemanager.operations import Operation, operation_ids, operation_of, operations_of
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
 from cloudgraft.web.pages import cursor_after, key_of

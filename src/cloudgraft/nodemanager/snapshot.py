@@ -29,10 +29,10 @@ from cloudgraft.sdk.types import (
 )
 
 __all__ = [
-    "GroupPicture",
+    "GroupSnapshot",
     "Known",
-    "Picture",
     "Revision",
+    "Snapshot",
     "forgotten",
     "general_json",
     "group_from_json",
@@ -40,8 +40,8 @@ __all__ = [
     "known_from_json",
     "known_json",
     "options_json",
-    "picture_from_json",
     "reference_json",
+    "snapshot_from_json",
 ]
 
 _WHAT: Final = "the node manager's picture"
@@ -115,7 +115,7 @@ def forgotten(name: str) -> Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPicture:
+class GroupSnapshot:
     """One group."""
 
     group: NodeGroup
@@ -129,12 +129,12 @@ class GroupPicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Snapshot:
     """Everything; ``groups`` without those that have not changed."""
 
     revision: Revision
     group_ids: Sequence[str]  # all groups, in their order
-    groups: Sequence[GroupPicture]
+    groups: Sequence[GroupSnapshot]
     reference: ReferencePrice | None = None
     gpu_label: str = ""
     gpu_types: Sequence[str] = field(default=())
@@ -160,7 +160,7 @@ def known_json(known: Known) -> dict[str, object]:
     return told
 
 
-def group_json(picture: GroupPicture) -> dict[str, object]:
+def group_json(picture: GroupSnapshot) -> dict[str, object]:
     """A group without its machines, which are written some at a time."""
     group, price = picture.group, picture.price
     return {
@@ -177,7 +177,7 @@ def group_json(picture: GroupPicture) -> dict[str, object]:
     }
 
 
-def general_json(picture: Picture) -> dict[str, object]:
+def general_json(picture: Snapshot) -> dict[str, object]:
     """What a picture tells beside its groups."""
     return {
         "revision": str(picture.revision),
@@ -240,11 +240,11 @@ def _known(data: Any) -> Known:
     return known
 
 
-def group_from_json(data: object, machines: Sequence[Known]) -> GroupPicture:
+def group_from_json(data: object, machines: Sequence[Known]) -> GroupSnapshot:
     """The group that was written; its machines were read before, some at a time."""
     at = At(data, _WHAT)
     options, price = at.optional("options"), at.optional("price")
-    return GroupPicture(
+    return GroupSnapshot(
         group=NodeGroup(
             id=at.text("id"),
             min_size=at.value("minSize", int),
@@ -261,7 +261,7 @@ def group_from_json(data: object, machines: Sequence[Known]) -> GroupPicture:
     )
 
 
-def picture_from_json(data: object, groups: Sequence[GroupPicture]) -> Picture:
+def snapshot_from_json(data: object, groups: Sequence[GroupSnapshot]) -> Snapshot:
     """The picture that was written, with the groups that were read before."""
     at = At(data, _WHAT)
     revision = Revision.parse(at.text("revision"))
@@ -271,7 +271,7 @@ def picture_from_json(data: object, groups: Sequence[GroupPicture]) -> Picture:
     types = gpu.value("types", list)
     if not all(isinstance(text, str) for text in [*ids, *types]):
         raise InvalidArgumentError(f"{_WHAT} cannot be read: an id of a group, or a type of a GPU, is not text")
-    return Picture(
+    return Snapshot(
         revision=revision,
         group_ids=ids,
         groups=groups,

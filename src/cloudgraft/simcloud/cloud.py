@@ -28,8 +28,7 @@ from cloudgraft.sdk.errors import (
     QuotaExceededError,
 )
 from cloudgraft.simcloud.chaos import Chaos, Span
-from cloudgraft.simcloud.dice import Dice
-from cloudgraft.simcloud.fate import Fate, Operation, decide_fate
+from cloudgraft.simcloud.fate import Dice, Fate, Operation, decide_fate
 from cloudgraft.simcloud.fields import number
 from cloudgraft.simcloud.inventory import REMEMBERED, Inventory
 from cloudgraft.simcloud.ledger import Ledger

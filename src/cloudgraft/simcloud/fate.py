@@ -1,18 +1,54 @@
-"""What becomes of one call: it is carried out or not, now or later, and the caller hears of it or not."""
+"""Decide what becomes of one call, and whether a fault of the configured odds strikes."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
-from cloudgraft.simcloud.chaos import Chaos, Faults
-from cloudgraft.simcloud.dice import Dice
+from cloudgraft.simcloud.chaos import Chaos, Faults, Odds, Span
 
-__all__ = ["CloudFailureError", "Fate", "LostAnswerError", "Operation", "decide_fate"]
+__all__ = ["CloudFailureError", "Dice", "Fate", "LostAnswerError", "Operation", "decide_fate"]
+
+
+# -- dice --------------------------------------------------------------------------------------------------------------
+# What the odds come to: counted faults run out, the others are drawn. Not safe for threads: the cloud guards it.
+
+
+class Dice:
+    """Seeded, so that a test meets the same faults each time."""
+
+    def __init__(self, seed: int, hits: Counter[str]) -> None:
+        """``hits`` counts how often each fault struck, beyond the life of these dice."""
+        self._random = random.Random(seed)  # noqa: S311 - a game of chance, not a secret
+        self._asked: Counter[str] = Counter()
+        self._hits = hits
+
+    def strikes(self, fault: str, odds: Odds) -> bool:
+        """Whether the fault of that name strikes this time."""
+        turn = self._asked[fault] - odds.after
+        self._asked[fault] += 1
+        hit = turn >= 0 and (turn < odds.next or self._draws(odds.chance))
+        if hit:
+            self._hits[fault] += 1
+        return hit
+
+    def seconds(self, span: Span) -> float:
+        """A time within the span."""
+        return span.low if span.high is None else self._random.uniform(span.low, span.high)
+
+    def _draws(self, chance: float) -> bool:
+        # No number is drawn for what cannot happen, so that setting one fault does not shift all the others.
+        return chance > 0 and self._random.random() < chance
+
+
+# -- What becomes of one call: it is carried out or not, now or later, and the caller hears of it or not ---------------
+
 
 T = TypeVar("T")
 

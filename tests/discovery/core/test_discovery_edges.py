@@ -44,7 +44,7 @@ async def test_who_uses_what_is_known_after_a_restart(place: Place) -> None:
     told = Heartbeat(allocatable=shape(cpu="8"), free=shape(cpu="4"), offloaded_by={"them": shape(cpu="4")})
     await first.heartbeat("a", told)
     second = await place.opened()
-    record = second._picture.record("a")
+    record = second._index.record("a")
     assert record is not None
     assert record.beat == told
 

@@ -1,4 +1,4 @@
-"""The picture that is searched is the database's, whatever came, went, ended or was asked in between."""
+"""The index that is searched is the database's, whatever came, went, ended or was asked in between."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 
 from cloudgraft.discovery.model import Need, Strategy
 from cloudgraft.discovery.search import offers
-from cloudgraft.discovery.search.candidates import candidate_of
-from cloudgraft.discovery.search.columns import Columns
-from cloudgraft.discovery.search.index import Picture
+from cloudgraft.discovery.search.candidates import Columns, candidate_of
+from cloudgraft.discovery.search.index import ClusterIndex
 from cloudgraft.discovery.search.reservations import Record
 from cloudgraft.discovery.store.statements import Delta
 from tests.discovery.core.markets import NOON, STALE_AFTER, beat, prices, shape, spec
@@ -29,7 +28,7 @@ def _record(chance: random.Random, number: int, now: float) -> Record:
 
 def test_a_picture_that_was_followed_finds_what_one_made_anew_finds() -> None:
     """Also when time passes or goes back, and when clusters were shown in between."""
-    chance, followed, known, now = random.Random(7), Picture(STALE_AFTER), dict[str, Record](), NOON
+    chance, followed, known, now = random.Random(7), ClusterIndex(STALE_AFTER), dict[str, Record](), NOON
     for seq in range(1, 300):
         records = [_record(chance, chance.randrange(20), now) for _ in range(chance.randrange(3))]
         removed = [f"c{chance.randrange(20)}"] if chance.random() < 0.3 else []

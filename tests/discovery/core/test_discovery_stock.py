@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgraft.discovery.model import ClusterState, Heartbeat, Need, Reservation, ReservationState
+from cloudgraft.discovery.search.offers import Terms
 from cloudgraft.discovery.search.prices import asking_at
 from cloudgraft.discovery.search.reservations import (
     Record,
@@ -20,7 +21,6 @@ from cloudgraft.discovery.search.reservations import (
     state_of,
     stock_of,
 )
-from cloudgraft.discovery.search.terms import Terms
 from cloudgraft.sdk.quantity import Quantity
 from tests.discovery.core.markets import NOON, STALE_AFTER, beat, prices, shape, spec
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.discovery.service import Discovery
-from cloudgraft.discovery.store import credentials as store_credentials
 from cloudgraft.discovery.store import schema
+from cloudgraft.discovery.store import vault as store_credentials
 from cloudgraft.discovery.store.vault import Sealed, Vault, VaultKey, new_key
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from tests.discovery.core.markets import Place, spec

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgraft.discovery.checks import hide_kubeconfig
 from cloudgraft.discovery.model import ClusterSpec, ClusterState, PriceList
-from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.secrecy import redacted

@@ -14,9 +14,8 @@ import pytest
 
 from cloudgraft.config import parse
 from cloudgraft.config.sections.dock import Dock
-from cloudgraft.dock.classes.configured import ConfiguredReader
 from cloudgraft.dock.classes.feed import ClassFeed
-from cloudgraft.dock.classes.files import DirectoryReader
+from cloudgraft.dock.classes.files import ConfiguredReader, DirectoryReader
 from cloudgraft.dock.ports import ClassStore
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError

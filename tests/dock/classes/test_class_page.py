@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from cloudgraft.config import load
-from cloudgraft.dock.classes.configured import ConfiguredReader
 from cloudgraft.dock.classes.declared import Declared, Snapshot
-from cloudgraft.dock.classes.files import DirectoryReader
-from cloudgraft.dock.classes.shapes import shape_of
+from cloudgraft.dock.classes.files import ConfiguredReader, DirectoryReader
 from cloudgraft.dock.classes.store import MachineClasses
+from cloudgraft.dock.slot import shape_of
 from cloudgraft.kube.objects import MACHINE_CLASSES, SECRET_CONTENTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "machine-classes.md").read_text()

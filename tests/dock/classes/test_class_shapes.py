@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.dock.classes.shapes import shape_of
 from cloudgraft.dock.protocol.messages import Key, MachineClass
+from cloudgraft.dock.slot import shape_of
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity

@@ -12,11 +12,11 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.protocol.codes import Code
-from cloudgraft.dock.protocol.dialect import Introduction, Malformed, Reply, Speech
+from cloudgraft.dock.protocol.dialect import Dialect, Introduction, Malformed, Reply
 from cloudgraft.dock.protocol.messages import Operation, Result, Verb
 from cloudgraft.dock.protocol.streaming_decode import LARGE, LARGEST_ENTRY, cut_out
-from cloudgraft.dock.protocol.v0 import SpeechV0
-from cloudgraft.dock.protocol.v1 import SpeechV1
+from cloudgraft.dock.protocol.v0 import DialectV0
+from cloudgraft.dock.protocol.v1 import DialectV1
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.wire.pb import dock_pb2 as v1
@@ -46,29 +46,32 @@ def list_v0(count: int, *, error: str = "") -> bytes:
     return v0.DriverSide(operationID=7, operationType="list", listresponse=response).SerializeToString()
 
 
-async def understood(speech: Speech, data: bytes, operation: Operation) -> Result:
-    heard = speech.hear(data)
+async def understood(dialect: Dialect, data: bytes, operation: Operation) -> Result:
+    heard = dialect.hear(data)
     assert isinstance(heard, Reply)
     assert heard.number == 7
-    result = speech.result(heard, operation)
+    result = dialect.result(heard, operation)
     return result if isinstance(result, Result) else await result
 
 
 async def test_a_long_list_of_v1_says_the_same_as_a_parser_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    speech, data = SpeechV1(), result_v1(list=list_v1(MANY), status=v1.Status(message="fine"))
+    dialect, data = DialectV1(), result_v1(list=list_v1(MANY), status=v1.Status(message="fine"))
     assert len(data) > LARGE
-    little_by_little = await understood(speech, data, listing())
+    little_by_little = await understood(dialect, data, listing())
     monkeypatch.setattr("cloudgraft.dock.protocol.v1.LARGE", len(data))
-    assert little_by_little == await understood(speech, data, listing())
+    assert little_by_little == await understood(dialect, data, listing())
     assert isinstance(little_by_little.answer, list)
     assert little_by_little.answer[-1] == Machine(name=f"m-{MANY - 1}", machine_id=str(MANY - 1), tags={"a": "b"})
 
 
 async def test_a_long_list_of_v0_says_the_same_as_a_parser_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    speech, data, failed = SpeechV0(), list_v0(MANY), list_v0(MANY, error="no such network")
-    little_by_little = await understood(speech, data, listing()), await understood(speech, failed, listing())
+    dialect, data, failed = DialectV0(), list_v0(MANY), list_v0(MANY, error="no such network")
+    little_by_little = await understood(dialect, data, listing()), await understood(dialect, failed, listing())
     monkeypatch.setattr("cloudgraft.dock.protocol.v0.LARGE", len(failed))
-    assert little_by_little == (await understood(speech, data, listing()), await understood(speech, failed, listing()))
+    assert little_by_little == (
+        await understood(dialect, data, listing()),
+        await understood(dialect, failed, listing()),
+    )
     assert little_by_little[1].answer is None
     assert little_by_little[1].status.code is Code.UNKNOWN
 
@@ -83,16 +86,16 @@ async def test_long_answers_to_other_questions_are_read_too(verb: Verb) -> None:
         if verb is Verb.SHAPES
         else {"prices": driver_pb2.PricesResponse(prices=prices)}
     )
-    result = await understood(SpeechV1(), result_v1(**answer), operation)
+    result = await understood(DialectV1(), result_v1(**answer), operation)
     assert isinstance(result.answer, list)
     assert len(result.answer) == MANY
 
 
 @pytest.mark.parametrize(
-    ("speech", "data"), [(SpeechV1(), result_v1(list=list_v1(MANY))), (SpeechV0(), list_v0(MANY))], ids=["v1", "v0"]
+    ("dialect", "data"), [(DialectV1(), result_v1(list=list_v1(MANY))), (DialectV0(), list_v0(MANY))], ids=["v1", "v0"]
 )
-async def test_others_have_their_turn_while_a_long_list_is_read(speech: Speech, data: bytes) -> None:
-    assert await turns_during(understood(speech, data, listing())) >= MANY // 500
+async def test_others_have_their_turn_while_a_long_list_is_read(dialect: Dialect, data: bytes) -> None:
+    assert await turns_during(understood(dialect, data, listing())) >= MANY // 500
 
 
 @pytest.mark.parametrize("kind", ["v0", "v1"])
@@ -100,13 +103,13 @@ async def test_others_have_their_turn_between_machines_that_are_long(kind: str) 
     """By bytes, and not by machines: a few hundred long ones take seconds."""
     long = "x" * 60_000
     if kind == "v0":
-        speech: Speech = SpeechV0()
+        dialect: Dialect = DialectV0()
         machines = [v0.DriverSide.machine(machineID=long) for _ in range(50)]
         data = v0.DriverSide(operationID=7, listresponse=v0.DriverSide.listResp(list=machines)).SerializeToString()
     else:
-        speech = SpeechV1()
+        dialect = DialectV1()
         data = result_v1(list=driver_pb2.ListResponse(machines=[driver_pb2.Machine(machine_id=long)] * 50))
-    assert await turns_during(understood(speech, data, listing())) >= 50
+    assert await turns_during(understood(dialect, data, listing())) >= 50
 
 
 async def turns_during(work: Coroutine[None, None, Result]) -> int:
@@ -125,41 +128,41 @@ async def turns_during(work: Coroutine[None, None, Result]) -> int:
     return turns
 
 
-def list_of(speech: Speech, content: bytes) -> bytes:
+def list_of(dialect: Dialect, content: bytes) -> bytes:
     """A message with these bytes for a list."""
     answer = bytes((6 << 3 | 2,)) + _length(len(content)) + content
-    if isinstance(speech, SpeechV0):
+    if isinstance(dialect, DialectV0):
         return bytes((1 << 3, 7)) + answer
     return bytes((2 << 3 | 2,)) + _length(len(answer) + 2) + bytes((1 << 3, 7)) + answer
 
 
-@pytest.mark.parametrize("speech", [SpeechV0(), SpeechV1()], ids=["v0", "v1"])
-async def test_fields_that_nobody_knows_are_left_out_unless_there_are_thousands(speech: Speech) -> None:
+@pytest.mark.parametrize("dialect", [DialectV0(), DialectV1()], ids=["v0", "v1"])
+async def test_fields_that_nobody_knows_are_left_out_unless_there_are_thousands(dialect: Dialect) -> None:
     """A later version may have some. Millions of them, two bytes each, would hold everybody up for seconds."""
     short, machine = b"\x18\x00", b"\x0a\x05\x0a\x01m\x12\x00"  # a number in field 3; an entry with one text
     with pytest.raises(InternalError, match="to its end"):
-        await understood(speech, list_of(speech, short * LARGE), listing())
-    if isinstance(speech, SpeechV1):
+        await understood(dialect, list_of(dialect, short * LARGE), listing())
+    if isinstance(dialect, DialectV1):
         machine = _entry(driver_pb2.Machine(machine_id="m").SerializeToString())
-    found = await understood(speech, list_of(speech, short * 1000 + machine * (LARGE // 7)), listing())
+    found = await understood(dialect, list_of(dialect, short * 1000 + machine * (LARGE // 7)), listing())
     assert isinstance(found.answer, list)
     assert len(found.answer) == LARGE // 7
 
 
-@pytest.mark.parametrize("speech", [SpeechV0(), SpeechV1()], ids=["v0", "v1"])
+@pytest.mark.parametrize("dialect", [DialectV0(), DialectV1()], ids=["v0", "v1"])
 @pytest.mark.parametrize("number", [1, 4, 5, 7])
-async def test_one_machine_of_many_megabytes_is_none(speech: Speech, number: int) -> None:
+async def test_one_machine_of_many_megabytes_is_none(dialect: Dialect, number: int) -> None:
     """It would be parsed, and made into ours, in one go: of a megabyte of empty tags that takes a third of a second."""
     part = bytes((number << 3 | 2, 0))
     entry = _entry(part * (LARGEST_ENTRY // 2 + 1))
     with pytest.raises(InternalError, match="to its end"):
-        await understood(speech, list_of(speech, entry * 4), listing())
+        await understood(dialect, list_of(dialect, entry * 4), listing())
 
 
 async def test_millions_of_errors_in_a_list_of_2018_are_not_walked_through() -> None:
-    speech = SpeechV0()
+    dialect = DialectV0()
     with pytest.raises(InternalError, match="to its end"):
-        await understood(speech, list_of(speech, b"\x12\x00" * 300_000), listing())
+        await understood(dialect, list_of(dialect, b"\x12\x00" * 300_000), listing())
 
 
 def _entry(content: bytes) -> bytes:
@@ -172,7 +175,7 @@ async def test_millions_of_machines_that_are_none_are_refused_at_the_first() -> 
     answer = bytes((6 << 3 | 2,)) + _length(len(machines)) + machines
     data = bytes((2 << 3 | 2,)) + _length(len(answer) + 2) + bytes((1 << 3, 7)) + answer
     with pytest.raises(InternalError, match="machine_id"):
-        await understood(SpeechV1(), data, listing())
+        await understood(DialectV1(), data, listing())
 
 
 def _length(value: int) -> bytes:
@@ -186,9 +189,9 @@ def _length(value: int) -> bytes:
 async def test_more_machines_than_anybody_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudgraft.dock.protocol.conversion_v1.MOST_ITEMS", 10)
     monkeypatch.setattr("cloudgraft.dock.protocol.v0.MOST_ITEMS", 10)
-    for speech, data in ((SpeechV1(), result_v1(list=list_v1(11))), (SpeechV0(), list_v0(11))):
+    for dialect, data in ((DialectV1(), result_v1(list=list_v1(11))), (DialectV0(), list_v0(11))):
         with pytest.raises(InternalError, match="more than 10"):
-            await understood(speech, data, listing())
+            await understood(dialect, data, listing())
 
 
 @pytest.mark.parametrize(
@@ -205,8 +208,8 @@ async def test_more_machines_than_anybody_has_are_refused(monkeypatch: pytest.Mo
     ids=["cut off", "a long name", "a long create", "twice", "a long farewell", "zeros", "ones"],
 )
 async def test_what_is_long_and_no_answer_to_a_question_makes_no_sense(spoiled: bytes) -> None:
-    assert isinstance(SpeechV1().hear(spoiled), Malformed)
-    assert isinstance(SpeechV0().hear(spoiled), Malformed)
+    assert isinstance(DialectV1().hear(spoiled), Malformed)
+    assert isinstance(DialectV0().hear(spoiled), Malformed)
 
 
 async def test_a_long_list_that_is_spoiled_in_the_middle_is_no_list() -> None:
@@ -216,13 +219,13 @@ async def test_a_long_list_that_is_spoiled_in_the_middle_is_no_list() -> None:
         answer = bytes((6 << 3 | 2,)) + _length(len(spoiled)) + spoiled
         data = bytes((2 << 3 | 2,)) + _length(len(answer) + 2) + bytes((1 << 3, 7)) + answer
         with pytest.raises(InternalError, match="to its end"):
-            await understood(SpeechV1(), data, listing())
+            await understood(DialectV1(), data, listing())
 
 
 def test_a_hello_that_is_too_long_is_refused_with_a_reason() -> None:
     said = hello(results=[v1.Result(id=1, machine_name="m" * 3_000_000)])
     with pytest.raises(InvalidArgumentError, match="fewer results"):
-        SpeechV1().introduction(said.SerializeToString())
+        DialectV1().introduction(said.SerializeToString())
 
 
 def test_of_a_hello_with_a_million_results_the_first_are_looked_at_and_nothing_is_kept_of_them() -> None:
@@ -230,7 +233,7 @@ def test_of_a_hello_with_a_million_results_the_first_are_looked_at_and_nothing_i
     said = hello(results=[v1.Result(id=7, hub_id="another", machine_name="m-1")]).hello.SerializeToString()
     results = bytes((v1.Hello.RESULTS_FIELD_NUMBER << 3 | 2, 0)) * 500_000
     data = bytes((v1.DriverMessage.HELLO_FIELD_NUMBER << 3 | 2,)) + _length(len(said) + len(results)) + said + results
-    found = SpeechV1().introduction(data)
+    found = DialectV1().introduction(data)
     assert (found.info.key, len(found.late)) == (ACME, 2000)
     assert found.late[0] == Reply(7, None, foreign=True)
 
@@ -238,7 +241,7 @@ def test_of_a_hello_with_a_million_results_the_first_are_looked_at_and_nothing_i
 def test_a_hello_of_fields_that_nobody_knows_is_none() -> None:
     data = bytes((v1.DriverMessage.HELLO_FIELD_NUMBER << 3 | 2,)) + _length(1_000_000) + b"\xf8\x07\x00\x00" * 250_000
     with pytest.raises(InvalidArgumentError, match="must be hello"):
-        SpeechV1().introduction(data)
+        DialectV1().introduction(data)
 
 
 async def test_what_came_with_a_hello_is_let_go_once_the_driver_is_taken() -> None:

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from cloudgraft.dock.hub.deadlines import Deadlines
 from cloudgraft.dock.hub.hub import HubSettings
-from cloudgraft.dock.hub.limits import Bucket, Limits
+from cloudgraft.dock.hub.operations import Deadlines
 from cloudgraft.dock.hub.outbox import Outbox
+from cloudgraft.dock.hub.settings import Bucket, Limits
 from cloudgraft.dock.protocol.dialect import Tombstones
 from cloudgraft.sdk.errors import RateLimitedError
 from tests.conditions import until

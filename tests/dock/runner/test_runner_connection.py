@@ -17,7 +17,7 @@ from cloudgraft.certs.authority import create_bundle
 from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Tls
 from cloudgraft.dock.runner.backoff import Backoff
-from cloudgraft.dock.runner.unacknowledged import Keeper, Worth
+from cloudgraft.dock.runner.state import ResultPriority, UnacknowledgedResults
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.wire.pb import dock_pb2 as pb
@@ -262,21 +262,29 @@ def _result(number: int, text: str = "") -> pb.Result:
 
 
 def test_machines_are_the_last_that_is_forgotten() -> None:
-    keeper = Keeper(most=3, most_bytes=10_000)
-    for number, worth in enumerate([Worth.CREATED, Worth.DELETED, Worth.NOT_CREATED, Worth.CREATED, Worth.CREATED]):
-        keeper.keep(_result(number), worth)
-    assert [kept.id for kept in keeper.waiting()] == [0, 3, 4]
-    keeper.keep(_result(5), Worth.DELETED)
-    assert [kept.id for kept in keeper.waiting()] == [0, 3, 4]
+    unacknowledged = UnacknowledgedResults(most=3, most_bytes=10_000)
+    for number, priority in enumerate(
+        [
+            ResultPriority.CREATED,
+            ResultPriority.DELETED,
+            ResultPriority.NOT_CREATED,
+            ResultPriority.CREATED,
+            ResultPriority.CREATED,
+        ]
+    ):
+        unacknowledged.keep(_result(number), priority)
+    assert [kept.id for kept in unacknowledged.waiting()] == [0, 3, 4]
+    unacknowledged.keep(_result(5), ResultPriority.DELETED)
+    assert [kept.id for kept in unacknowledged.waiting()] == [0, 3, 4]
 
 
 def test_what_is_kept_is_bounded_in_bytes_too() -> None:
-    keeper = Keeper(most=100, most_bytes=1000)
+    unacknowledged = UnacknowledgedResults(most=100, most_bytes=1000)
     for number in range(10):
-        keeper.keep(_result(number, "x" * 300), Worth.CREATED)
-    assert [kept.id for kept in keeper.waiting()] == [7, 8, 9]
-    keeper.acknowledge([8, 99])
-    assert [kept.id for kept in keeper.waiting()] == [7, 9]
+        unacknowledged.keep(_result(number, "x" * 300), ResultPriority.CREATED)
+    assert [kept.id for kept in unacknowledged.waiting()] == [7, 8, 9]
+    unacknowledged.acknowledge([8, 99])
+    assert [kept.id for kept in unacknowledged.waiting()] == [7, 9]
 
 
 async def test_a_late_delete_is_told_again_too() -> None:

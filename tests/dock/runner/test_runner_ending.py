@@ -14,7 +14,7 @@ import pytest
 from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.protocol.messages import Verb
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, run, run_until_told
-from cloudgraft.dock.runner.dial import Dialled, dial
+from cloudgraft.dock.runner.connection import Dialled, dial
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import PreconditionError

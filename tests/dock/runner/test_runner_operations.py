@@ -13,7 +13,7 @@ from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.protocol.messages import Result, Verb
 from cloudgraft.dock.runner import MachineError, RunnerOptions, Tls
 from cloudgraft.dock.runner.classes import Classes
-from cloudgraft.dock.runner.work import Job, Workshop
+from cloudgraft.dock.runner.work import Job, OperationRunner
 from cloudgraft.sdk import (
     BlockingDriver,
     CloudgraftError,
@@ -196,19 +196,19 @@ async def test_cancel_ends_a_read_and_leaves_a_create_to_its_end() -> None:
 
 async def test_what_is_cancelled_before_its_first_step_is_answered_and_blocks_nothing() -> None:
     driver = GatedDriver()
-    workshop = Workshop(driver, Classes(None), places=1)
+    operations = OperationRunner(driver, Classes(None), places=1)
     told: list[Code] = []
 
     def done(_: Job, result: Result) -> None:
         told.append(result.status.code)
 
-    workshop.begin(Job(id=1, hub_id="h", operation=create("m-1"), on_done=done))
-    workshop.cancel("h", 1)
-    await workshop.idle(5.0)
-    workshop.begin(Job(id=2, hub_id="h", operation=create("m-1"), on_done=done))
-    await workshop.idle(5.0)
+    operations.begin(Job(id=1, hub_id="h", operation=create("m-1"), on_done=done))
+    operations.cancel("h", 1)
+    await operations.idle(5.0)
+    operations.begin(Job(id=2, hub_id="h", operation=create("m-1"), on_done=done))
+    await operations.idle(5.0)
     assert told == [Code.CANCELLED, Code.OK]
-    assert (driver.begun, len(workshop)) == (["m-1"], 0)
+    assert (driver.begun, len(operations)) == (["m-1"], 0)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from botocore.parsers import ResponseParserError
 from bench.ec2_pages import PAGE, Ec2Pages
 from cloudgraft.drivers.ec2.driver import Ec2Driver
 from cloudgraft.drivers.ec2.instances import FIELDS
-from cloudgraft.drivers.ec2.lean import LeanLoader, LeanParsers
 from cloudgraft.drivers.ec2.options import Ec2Options
+from cloudgraft.drivers.ec2.session import LeanLoader, LeanParsers
 from cloudgraft.sdk.driver import Machine, MachineState
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.ec2.account import AssumeRole
 from cloudgraft.drivers.ec2.driver import Ec2Driver
-from cloudgraft.drivers.ec2.options import Ec2Options
+from cloudgraft.drivers.ec2.options import AssumeRole, Ec2Options
 from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, PreconditionError, UnsupportedError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.ec2.account import AccountOptions
+from cloudgraft.drivers.ec2.options import AccountOptions
 from cloudgraft.drivers.ec2.session import Clients
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions
 from cloudgraft.providers.ec2_asg.provider import Ec2AsgProvider

@@ -18,8 +18,8 @@ from cloudgraft.config.document import Document
 from cloudgraft.config.explain import keys_of
 from cloudgraft.drivers.http import driver as module
 from cloudgraft.drivers.http.driver import HttpDriver
+from cloudgraft.drivers.http.errors import OTHER, TABLE, Row, refusal
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.drivers.http.refusals import OTHER, TABLE, Row, refusal
 from cloudgraft.sdk.driver import Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import (
     CloudgraftError,

@@ -19,11 +19,10 @@ from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
 from cloudgraft.conformance.report import Status
 from cloudgraft.drivers.common.machine_json import dump_json, machine_from_json, machine_to_json, spec_to_json
 from cloudgraft.drivers.http import contract
-from cloudgraft.drivers.http.description import describe, description_json
 from cloudgraft.drivers.http.driver import HttpDriver
+from cloudgraft.drivers.http.openapi import SCHEMAS, describe, description_json
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.drivers.http.receiver import receiver_source, write_receiver
-from cloudgraft.drivers.http.schemas import SCHEMAS
 from cloudgraft.sdk.driver import Driver, MachineSpec
 from cloudgraft.sdk.errors import AlreadyExistsError, AuthenticationError, error_table
 from tests.drivers.http.json_schema import Described

@@ -17,13 +17,13 @@ from libcloud import security
 from libcloud.compute.providers import DRIVERS
 from libcloud.compute.types import Provider as LibcloudProvider
 
+from cloudgraft.drivers.common.label_text import from_words, words
 from cloudgraft.drivers.libcloud import wire as wires
-from cloudgraft.drivers.libcloud.adapters import ADAPTERS
+from cloudgraft.drivers.libcloud.adapter import ADAPTERS
 from cloudgraft.drivers.libcloud.driver import LibcloudDriver
 from cloudgraft.drivers.libcloud.google import Gce
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.providers import PROVIDERS, Served
-from cloudgraft.drivers.libcloud.tags import from_words, words
 from cloudgraft.drivers.libcloud.wire import Wire
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.sdk.errors import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cloudgraft.drivers.libvirt.known_marks import KnownMarks
-from cloudgraft.drivers.libvirt.marks import Marks
+from cloudgraft.drivers.libvirt.domains import KnownMarks, Marks
 
 RUNNING, SHUT_OFF, NOT_KNOWN = 1, 5, 0
 MARKS = Marks(name="one", pool="default", since=datetime(2026, 1, 1, tzinfo=UTC), tags={"cloudgraft-name": "one"})

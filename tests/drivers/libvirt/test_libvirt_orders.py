@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.common.turns import Turns
-from cloudgraft.drivers.libvirt.admission import check_room
+from cloudgraft.drivers.common.locks import NamedLocks
+from cloudgraft.drivers.libvirt.domains import Marks, uuid_of
 from cloudgraft.drivers.libvirt.errors import ERRORS, error_of
-from cloudgraft.drivers.libvirt.marks import Marks, uuid_of
 from cloudgraft.drivers.libvirt.options import DomainType, LibvirtOptions, Network, ShapeOptions
-from cloudgraft.drivers.libvirt.order import Order, order_of, wish_of
-from cloudgraft.drivers.libvirt.volume_xml import Image, Offer
+from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, wish_of
+from cloudgraft.drivers.libvirt.xml_documents import Image, Offer
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -213,7 +212,7 @@ def test_what_is_missing_on_the_host_names_the_option() -> None:
 
 
 def test_calls_about_one_machine_wait_for_each_other_and_not_for_ever() -> None:
-    turns = Turns(timedelta(milliseconds=50))
+    turns = NamedLocks(timedelta(milliseconds=50))
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:

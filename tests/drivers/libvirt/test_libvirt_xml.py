@@ -9,8 +9,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cloudgraft.drivers.libvirt.domain_xml import Plan, disk_volume, domain_xml, seed_volume
-from cloudgraft.drivers.libvirt.marks import NAMESPACE, Marks, may_be_ours, provider_id, uuid_of
+from cloudgraft.drivers.libvirt.domains import (
+    NAMESPACE,
+    Marks,
+    has_run,
+    is_being_made,
+    machine_of,
+    may_be_ours,
+    provider_id,
+    uuid_of,
+)
 from cloudgraft.drivers.libvirt.options import (
     Boot,
     DomainType,
@@ -20,8 +28,16 @@ from cloudgraft.drivers.libvirt.options import (
     SeedBus,
     ShapeOptions,
 )
-from cloudgraft.drivers.libvirt.states import has_run, is_being_made, machine_of
-from cloudgraft.drivers.libvirt.volume_xml import Image, new_volume, read_image, read_offer
+from cloudgraft.drivers.libvirt.xml_documents import (
+    Image,
+    Plan,
+    disk_volume,
+    domain_xml,
+    new_volume,
+    read_image,
+    read_offer,
+    seed_volume,
+)
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 
 NAME = "lab-a1b2c3d4e5-pool-0a1b2c3d-abcdefgh"

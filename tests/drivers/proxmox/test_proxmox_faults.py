@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
-from cloudgraft.drivers.proxmox.marks import vmid_of
+from cloudgraft.drivers.proxmox.inventory import vmid_of
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (
     AuthenticationError,

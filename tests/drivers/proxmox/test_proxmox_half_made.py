@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
-from cloudgraft.drivers.proxmox.marks import from_description, vmid_of
+from cloudgraft.drivers.proxmox.inventory import from_description, vmid_of
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import DeadlineError
 from clouds.servers.proxmox_fake import FakeProxmox, Fault, Kind

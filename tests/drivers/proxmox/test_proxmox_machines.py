@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
-from cloudgraft.drivers.proxmox.marks import Marks, from_description, from_tags, uuid_of, vmid_of
+from cloudgraft.drivers.proxmox.inventory import Marks, from_description, from_tags, uuid_of, vmid_of
 from cloudgraft.drivers.proxmox.options import ProviderIdForm
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (

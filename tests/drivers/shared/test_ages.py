@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgraft.drivers.common.ages import age_of, is_younger
+from cloudgraft.drivers.common.listing import age_of, is_younger
 from cloudgraft.drivers.hetzner.servers import machine_of
-from cloudgraft.drivers.hosts.showing import age
-from cloudgraft.drivers.libvirt.marks import Marks
-from cloudgraft.drivers.libvirt.states import is_being_made
+from cloudgraft.drivers.hosts.switch import age
+from cloudgraft.drivers.libvirt.domains import Marks, is_being_made
 from cloudgraft.sdk.driver import MachineState
 
 HOUR = timedelta(hours=1)

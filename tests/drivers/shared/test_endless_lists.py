@@ -15,8 +15,8 @@ import pytest
 import requests
 from pyVmomi import vim
 
-from cloudgraft.drivers.common import requests_limits, urllib3_limits
-from cloudgraft.drivers.common.requests_limits import limit_answers
+from cloudgraft.drivers.common import requests_calls, urllib3_calls
+from cloudgraft.drivers.common.requests_calls import limit_answers
 from cloudgraft.drivers.hetzner import servers as hetzner
 from cloudgraft.drivers.libcloud import bearer, cloudsigma
 from cloudgraft.drivers.openstack import lookups as openstack
@@ -142,7 +142,7 @@ def test_an_sdk_reads_no_more_for_a_list_that_was_given_up() -> None:
 def largest(monkeypatch: pytest.MonkeyPatch) -> int:
     """A largest answer that a test has in no time."""
     size = 1 << 20
-    for module in (urllib3_limits, requests_limits):
+    for module in (urllib3_calls, requests_calls):
         monkeypatch.setattr(module, "LARGEST_ANSWER", size)
     return size
 

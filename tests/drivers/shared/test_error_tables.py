@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known, error_of_status, retry_after
-from cloudgraft.drivers.common.requests_failures import error_of_request
+from cloudgraft.drivers.common.requests_calls import error_of_request
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     ConflictError,

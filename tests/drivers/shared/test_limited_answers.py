@@ -8,8 +8,7 @@ import threading
 import pytest
 import requests
 
-from cloudgraft.drivers.common.requests_failures import error_of_request
-from cloudgraft.drivers.common.requests_limits import limit_answers
+from cloudgraft.drivers.common.requests_calls import error_of_request, limit_answers
 from cloudgraft.sdk.errors import DeadlineError
 from tests.drivers.slow_server import HEAD, slow_server
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from cloudgraft.drivers.recent_deletions import RecentDeletions
+from cloudgraft.drivers.common.listing import RecentDeletions
 from cloudgraft.sdk.driver import Machine, MachineState
 
 ONE = Machine(name="m-1", machine_id="1", state=MachineState.RUNNING, reason="so the cloud says", failure="deadline")

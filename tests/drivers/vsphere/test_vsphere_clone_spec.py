@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.vsphere.api import vim
-from cloudgraft.drivers.vsphere.clone_spec import clone_spec
 from cloudgraft.drivers.vsphere.inventory import Network, Template, is_usable, plain_backing
-from cloudgraft.drivers.vsphere.marks import check_name, instance_uuid, marks_in
+from cloudgraft.drivers.vsphere.machines import (
+    USER_DATA_LIMIT,
+    check_name,
+    clone_spec,
+    instance_uuid,
+    is_same,
+    machine_of,
+    marks_in,
+)
 from cloudgraft.drivers.vsphere.options import MachineSettings, Size
-from cloudgraft.drivers.vsphere.reading import is_same, machine_of
-from cloudgraft.drivers.vsphere.seed import USER_DATA_LIMIT
+from cloudgraft.drivers.vsphere.pyvmomi import vim
 from cloudgraft.sdk.driver import MachineSpec, MachineState
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.vsphere.api import vim, vmodl
 from cloudgraft.drivers.vsphere.clones import Clones
 from cloudgraft.drivers.vsphere.driver import VsphereDriver
 from cloudgraft.drivers.vsphere.inventory import Template
 from cloudgraft.drivers.vsphere.options import ShapeOptions, VsphereOptions
+from cloudgraft.drivers.vsphere.pyvmomi import vim, vmodl
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import OutOfStockError
 

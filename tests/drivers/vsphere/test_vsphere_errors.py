@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.vsphere.api import vim, vmodl
 from cloudgraft.drivers.vsphere.driver import VsphereDriver
 from cloudgraft.drivers.vsphere.errors import ERRORS, error_of_fault
 from cloudgraft.drivers.vsphere.options import ShapeOptions, VsphereOptions
+from cloudgraft.drivers.vsphere.pyvmomi import vim, vmodl
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -155,7 +155,7 @@ def test_the_password_is_in_no_repr(tmp_path: Path) -> None:
 
 
 def test_certificates_are_checked_unless_told_otherwise(tmp_path: Path) -> None:
-    from cloudgraft.drivers.vsphere.transport import tls_context
+    from cloudgraft.drivers.vsphere.pyvmomi import tls_context
 
     strict = driver(tmp_path, 9, insecure=False)._options
     assert tls_context(strict).verify_mode is ssl.CERT_REQUIRED

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.vsphere.options import MachineSettings, ShapeOptions, Size, VsphereOptions
-from cloudgraft.drivers.vsphere.shapes import shapes_of, size_of
+from cloudgraft.drivers.vsphere.options import MachineSettings, ShapeOptions, Size, VsphereOptions, shapes_of, size_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 

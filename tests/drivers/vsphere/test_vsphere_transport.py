@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cloudgraft.drivers.vsphere import transport
-from cloudgraft.drivers.vsphere.api import StubAdapter
+from cloudgraft.drivers.vsphere import pyvmomi
+from cloudgraft.drivers.vsphere.pyvmomi import StubAdapter
 from tests.drivers.slow_server import HEAD, slow_server
 from tests.drivers.vsphere.test_vsphere_options import options
 
@@ -21,7 +21,7 @@ def test_an_answer_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     with slow_server(HEAD) as url:
         plain = http.client.HTTPConnection(urlsplit(url).netloc)
         monkeypatch.setattr(StubAdapter, "GetConnection", lambda _: plain)
-        connection = transport.Transport(given, ssl.create_default_context()).GetConnection()
+        connection = pyvmomi.Transport(given, ssl.create_default_context()).GetConnection()
         connection.request("POST", "/sdk", b"x")
         with pytest.raises(TimeoutError):
             connection.getresponse().read()

@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from cloudgraft.conformance.calls import Answer
 from cloudgraft.conformance.check import NotJudged, Violation, check
-from cloudgraft.conformance.probe import Answer
 from cloudgraft.conformance.releases import AGES, CrashError, Release
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.errors import InvalidArgumentError, StatusCode

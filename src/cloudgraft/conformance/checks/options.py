@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudgraft.conformance.check import Violation, check
 from cloudgraft.conformance.releases import AGES, CrashError, Options, Release
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import StatusCode

@@ -6,9 +6,8 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from cloudgraft.conformance.calls import Listed
+from cloudgraft.conformance.calls import Answer, Listed
 from cloudgraft.conformance.check import Need, NotJudged, Violation, check
-from cloudgraft.conformance.probe import Answer
 from cloudgraft.conformance.stage import Stage, fake
 from cloudgraft.sdk.errors import StatusCode
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.driver.run import judge_driver
 from cloudgraft.conformance.driver.settings import DriverSettings, Trouble
-from cloudgraft.conformance.rules.drivers import DRIVER_RULES
 
 if TYPE_CHECKING:
     from cloudgraft.conformance.driver.suite import DriverConformance

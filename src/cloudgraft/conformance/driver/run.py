@@ -10,12 +10,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from cloudgraft.conformance.check import NotJudged, Violation
-from cloudgraft.conformance.driver.check import DriverCheck
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
-from cloudgraft.conformance.driver.house import House
-from cloudgraft.conformance.driver.marks import Marks
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
-from cloudgraft.conformance.driver.stage import DriverStage
+from cloudgraft.conformance.driver.stage import DriverCheck, DriverStage
+from cloudgraft.conformance.driver.under_test import DriverUnderTest, Marks
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.sdk.errors import (
     AuthenticationError,
@@ -60,22 +58,22 @@ async def judge_driver(
     report; after a cancellation it is in the log, and in a note of the exception.
     """
     chosen = _chosen(only)
-    house = House(make_driver, settings or DriverSettings(), Marks())
+    under_test = DriverUnderTest(make_driver, settings or DriverSettings(), Marks())
     results: dict[str, Result] = {}
     started = datetime.now(UTC)
     try:
         for check in chosen:
-            results[check.name] = await _judge(check, house, results)
+            results[check.name] = await _judge(check, under_test, results)
             if progress is not None:
                 progress(results[check.name])
     except BaseException as error:
-        for name in await house.sweep():
+        for name in await under_test.sweep():
             log.warning("left behind: %s", name)
             error.add_note(f"left behind: {name}")
         raise
-    left = await house.sweep()
+    left = await under_test.sweep()
     return Report(
-        server=house.name, release="", started=started, results=tuple(results.values()), left_behind=tuple(left)
+        server=under_test.name, release="", started=started, results=tuple(results.values()), left_behind=tuple(left)
     )
 
 
@@ -94,23 +92,23 @@ def _chosen(only: Collection[str]) -> Sequence[DriverCheck]:
     return [check for check in DRIVER_CHECKS if check.name in needed]
 
 
-async def _judge(check: DriverCheck, house: House, results: Mapping[str, Result]) -> Result:
+async def _judge(check: DriverCheck, under_test: DriverUnderTest, results: Mapping[str, Result]) -> Result:
     began = time.monotonic()
     exchanges: list[Exchange] = []
     blocked = [name for name in check.after if name in results and results[name].status in _BLOCKS]
     if blocked:
         status, message = Status.BLOCKED, f"follows from {', '.join(blocked)}"
     else:
-        status, message = await _run(check, house, exchanges)
-        await house.tidy()
+        status, message = await _run(check, under_test, exchanges)
+        await under_test.tidy()
     return Result(
         check=check.name,
         title=check.title,
         rules=check.rules,
         level=check.level,
         status=status,
-        message=_masked(message, house.settings.secrets),
-        exchanges=tuple(_masked_call(call, house.settings.secrets) for call in exchanges),
+        message=_masked(message, under_test.settings.secrets),
+        exchanges=tuple(_masked_call(call, under_test.settings.secrets) for call in exchanges),
         seconds=time.monotonic() - began,
     )
 
@@ -128,12 +126,12 @@ def _masked_call(call: Exchange, secrets: Sequence[str]) -> Exchange:
     )
 
 
-async def _run(check: DriverCheck, house: House, exchanges: list[Exchange]) -> tuple[Status, str]:
+async def _run(check: DriverCheck, under_test: DriverUnderTest, exchanges: list[Exchange]) -> tuple[Status, str]:
     """Makes a check; a driver that it may have harmed is not used again."""
     is_harmed = True
     try:
         async with AsyncExitStack() as stack:
-            stage = DriverStage(house, await house.driver(exchanges), exchanges, stack)
+            stage = DriverStage(under_test, await under_test.driver(exchanges), exchanges, stack)
             await check.run(stage)
             is_harmed = stage.is_harmed
     except NotJudged as reason:
@@ -152,6 +150,6 @@ async def _run(check: DriverCheck, house: House, exchanges: list[Exchange]) -> t
         return Status.ERROR, f"{type(error).__name__}: {error}"
     finally:
         if is_harmed:
-            await house.tidy()
-            await house.retire()
+            await under_test.tidy()
+            await under_test.retire()
     return Status.PASSED, ""

@@ -1,23 +1,29 @@
-"""What a check of a driver works with: machines to make, lists to read, other drivers, and words for what is wrong."""
+"""Say what a check of a driver is, and what it works with."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 from cloudgraft.conformance.check import NotJudged, Violation
-from cloudgraft.conformance.driver.calls import Calls, known
-from cloudgraft.conformance.driver.house import House, certain_after, shut
-from cloudgraft.conformance.driver.marks import Marks
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
+from cloudgraft.conformance.driver.under_test import Calls, DriverUnderTest, Marks, certain_after, known, shut
 from cloudgraft.conformance.report import Exchange
+from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, OutOfStockError, QuotaExceededError, Retry
 
-__all__ = ["DriverStage", "expect"]
+__all__ = ["DriverCheck", "DriverStage", "driver_check", "expect"]
+
+
+# -- stage -------------------------------------------------------------------------------------------------------------
+# What a check of a driver works with: machines to make, lists to read, other drivers, and words for what is wrong.
+
 
 _STEP = 0.05  # seconds between two looks; ten times as much for a cloud whose list is late
 _FULL = (QuotaExceededError, OutOfStockError)
@@ -32,19 +38,21 @@ def expect(fact: object, message: str) -> None:
 class DriverStage:
     """Of one check: one driver that is started, and whatever else the check asks for."""
 
-    def __init__(self, house: House, calls: Calls, exchanges: list[Exchange], stack: AsyncExitStack) -> None:
+    def __init__(
+        self, under_test: DriverUnderTest, calls: Calls, exchanges: list[Exchange], stack: AsyncExitStack
+    ) -> None:
         """``stack`` ends with the check."""
         self.calls = calls
         self.exchanges = exchanges
         self.is_harmed = False  # True: the driver is not used for another check
-        self.dice = random.Random(house.settings.seed)  # noqa: S311 - moments, not secrets
-        self._house = house
+        self.dice = random.Random(under_test.settings.seed)  # noqa: S311 - moments, not secrets
+        self._under_test = under_test
         self._stack = stack
 
     @property
     def settings(self) -> DriverSettings:
         """What the author said."""
-        return self._house.settings
+        return self._under_test.settings
 
     @property
     def traits(self) -> DriverTraits:
@@ -54,12 +62,12 @@ class DriverStage:
     @property
     def raw(self) -> AnyDriver | None:
         """The author's own object."""
-        return self._house.raw
+        return self._under_test.raw
 
     @property
     def marks(self) -> Marks:
         """The names and tags of this run."""
-        return self._house.marks
+        return self._under_test.marks
 
     @property
     def delay(self) -> float:
@@ -87,26 +95,26 @@ class DriverStage:
             try:
                 return await self.create_once(asked, calls)
             except CloudgraftError as error:
-                is_ours = isinstance(error, _FULL) and self._house.last_delete > 0
+                is_ours = isinstance(error, _FULL) and self._under_test.last_delete > 0
                 if time.monotonic() >= give_up_at or not (is_ours or error.retry is Retry.YES):
                     raise
                 await asyncio.sleep(error.retry_after or 10 * _STEP)
 
     async def create_once(self, spec: MachineSpec, calls: Calls | None = None) -> Machine:
         """One call; what it answers is remembered, to be deleted."""
-        self._house.open_creates += 1
-        self._house.last_create = time.monotonic()
+        self._under_test.open_creates += 1
+        self._under_test.last_create = time.monotonic()
         try:
             machine = await (calls or self.calls).create(spec)
         except CloudgraftError as error:
-            self._house.open_creates -= error.retry is not Retry.SETTLE_FIRST
+            self._under_test.open_creates -= error.retry is not Retry.SETTLE_FIRST
             raise
         finally:
-            self._house.last_create = time.monotonic()
-        self._house.open_creates -= 1
+            self._under_test.last_create = time.monotonic()
+        self._under_test.open_creates -= 1
         if not isinstance(machine, Machine) or not isinstance(machine.machine_id, str) or not machine.machine_id:
             raise Violation(f"create() answered with {machine!r} instead of a Machine that has a machine_id")
-        self._house.made[machine.machine_id] = machine
+        self._under_test.made[machine.machine_id] = machine
         return machine
 
     async def delete(self, machine: Machine, calls: Calls | None = None) -> None:
@@ -122,7 +130,7 @@ class DriverStage:
                     raise
                 await asyncio.sleep(error.retry_after or 10 * _STEP)
                 continue
-            self._house.last_delete = time.monotonic()
+            self._under_test.last_delete = time.monotonic()
             return
 
     # -- lists ---------------------------------------------------------------------------------------------------------
@@ -182,13 +190,13 @@ class DriverStage:
 
     async def another(self) -> Calls:
         """A second driver, started, closed with the check."""
-        calls = await self._house.fresh(self.exchanges)
+        calls = await self._under_test.fresh(self.exchanges)
         self._stack.push_async_callback(shut, calls)
         return calls
 
     def unstarted(self, driver: AnyDriver | None = None) -> Calls:
         """A second driver, or this one, as it was made; closed with the check."""
-        calls = self._house.unstarted(self.exchanges, driver)
+        calls = self._under_test.unstarted(self.exchanges, driver)
         self._stack.push_async_callback(shut, calls)
         return calls
 
@@ -210,3 +218,36 @@ def lost_tags(machine: Machine, tags: Mapping[str, str]) -> str:
         f"{key} is {shown.get(key)!r} instead of {value!r}" for key, value in tags.items() if shown.get(key) != value
     ]
     return "; ".join(wrong)
+
+
+# -- How a check of a driver is written: as those of servers are, on a stage of its own --------------------------------
+
+
+_BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverCheck:
+    """One thing that is looked at, and the rules that it is about."""
+
+    name: str
+    title: str
+    rules: tuple[str, ...]
+    level: Level
+    run: Callable[[DriverStage], Awaitable[None]]
+    after: tuple[str, ...] = ()
+    """Checks that must have passed, else this one would only repeat their failure."""
+
+
+def driver_check(
+    *rules: str, after: Sequence[str] = ()
+) -> Callable[[Callable[[DriverStage], Awaitable[None]]], DriverCheck]:
+    """Makes a :class:`DriverCheck` of a function; its level is the highest of its rules."""
+    level = min((DRIVER_RULES[rule].level for rule in rules), key=_BY_WEIGHT.index)
+
+    def make(run: Callable[[DriverStage], Awaitable[None]]) -> DriverCheck:
+        title = " ".join((run.__doc__ or "").strip().partition("\n\n")[0].split())
+        name = getattr(run, "__name__", "")
+        return DriverCheck(name=name, title=title, rules=rules, level=level, run=run, after=tuple(after))
+
+    return make

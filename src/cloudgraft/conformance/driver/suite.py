@@ -17,11 +17,11 @@ from typing import ClassVar
 import pytest
 
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.driver.run import judge_driver
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings, Trouble
 from cloudgraft.conformance.report import Result, Status
-from cloudgraft.conformance.rules.drivers import DRIVER_RULES
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk.driver import Driver
 
 __all__ = ["DriverConformance", "explained"]

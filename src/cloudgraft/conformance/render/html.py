@@ -8,8 +8,7 @@ from typing import Final
 
 from cloudgraft.conformance.render.words import advice, as_called, clean, headline, rules_of, verdict
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
-from cloudgraft.conformance.rules import RULES
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import RULES, Level
 
 __all__ = ["to_html"]
 

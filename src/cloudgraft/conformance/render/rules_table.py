@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cloudgraft.conformance.check import Check
-from cloudgraft.conformance.rules import RULES
-from cloudgraft.conformance.rules.rule import Level, Rule
+from cloudgraft.conformance.rules import RULES, Level, Rule
 
 __all__ = ["Row", "rows", "to_json", "to_markdown", "view"]
 

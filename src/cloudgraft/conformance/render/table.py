@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cloudgraft.conformance.render.words import advice, as_called, clean, headline, is_violation, rules_of, verdict
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
-from cloudgraft.conformance.rules.rule import Level
+from cloudgraft.conformance.rules import Level
 
 __all__ = ["progress_line", "view"]
 

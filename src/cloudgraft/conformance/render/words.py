@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.report import Report, Result, Status
-from cloudgraft.conformance.rules import RULES
-from cloudgraft.conformance.rules.drivers import DRIVER_RULES
-from cloudgraft.conformance.rules.rule import Level, Rule
+from cloudgraft.conformance.rules import RULES, Level, Rule
 
 __all__ = ["advice", "as_called", "clean", "headline", "is_violation", "rules_of", "verdict"]
 

@@ -4,8 +4,7 @@ It keeps to the rules of the real one wherever our code could notice; :class:`Ku
 time, each on a port of its own.
 """
 
-from cloudgraft.demo.fake_kubernetes.calls import Request
-from cloudgraft.demo.fake_kubernetes.refusals import Json, RefusedError
+from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError, Request
 from cloudgraft.demo.fake_kubernetes.resources import Resource, Resources
 from cloudgraft.demo.fake_kubernetes.server import TOKEN, KubeApi
 from cloudgraft.demo.fake_kubernetes.store import Store

@@ -1,11 +1,15 @@
-"""Calls that were made, and answers that are given instead of the right ones."""
+"""One call to the server: what was asked, the server's refusals, and faults that a test wants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Fault", "Request"]
+__all__ = ["Fault", "Json", "RefusedError", "Request", "missing"]
+
+
+# -- Calls that were made, and answers that are given instead of the right ones ----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -45,3 +49,30 @@ class Fault:
     body: bytes
     headers: dict[str, str]
     times: int
+
+
+# -- What the server says no with --------------------------------------------------------------------------------------
+
+
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """An answer other than success, as the API's own ``Status``."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "code": code,
+            "reason": reason,
+            "message": message,
+        }
+
+
+def missing(resource: str, name: str) -> RefusedError:
+    """There is no object of that name."""
+    return RefusedError(404, "NotFound", f'{resource} "{name}" not found')

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cloudgraft.demo.fake_kubernetes.refusals import Json, RefusedError, missing
+from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError, missing
+from cloudgraft.demo.fake_kubernetes.objects import check_change, named, prepare, prepare_secret, stamp
 from cloudgraft.demo.fake_kubernetes.resources import Resource, Resources
-from cloudgraft.demo.fake_kubernetes.rules import check_change, named, prepare, prepare_secret, stamp
 
 __all__ = ["Event", "Key", "Store"]
 

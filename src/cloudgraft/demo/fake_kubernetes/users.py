@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgraft.demo.fake_kubernetes.refusals import Json
+from cloudgraft.demo.fake_kubernetes.calls import Json
 
 if TYPE_CHECKING:
     from cloudgraft.demo.fake_kubernetes.store import Store

@@ -4,10 +4,9 @@ They work on :mod:`cloudgraft.demo.fake_kubernetes` and on a real API server, wh
 Liqo's own chart did not. ``python -m cloudgraft.demo.fake_liqo`` runs them as a process of their own.
 """
 
-from cloudgraft.demo.fake_liqo.crds import definitions, install, settle
+from cloudgraft.demo.fake_liqo.crds import definitions, guard_names, install, settle
 from cloudgraft.demo.fake_liqo.fake import FakeLiqo, Member, playing
 from cloudgraft.demo.fake_liqo.script import STEPS, Rules, Script
-from cloudgraft.demo.fake_liqo.webhooks import guard_names
 
 __all__ = [
     "STEPS",

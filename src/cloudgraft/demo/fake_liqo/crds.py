@@ -1,8 +1,4 @@
-"""Definitions of Liqo's kinds, small ones of our own, and what else a cluster with Liqo has.
-
-They take every field, and have Liqo's names, scopes and status subresources: enough for a real API server to serve
-these kinds where Liqo's chart cannot be had.
-"""
+"""What a cluster with Liqo has: definitions of Liqo's kinds, and what its webhooks refuse."""
 
 from __future__ import annotations
 
@@ -12,14 +8,29 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from cloudgraft.demo.fake_kubernetes import Json, KubeApi, RefusedError
 from cloudgraft.demo.fake_kubernetes.resources import LIQO as KINDS
 from cloudgraft.demo.fake_kubernetes.resources import Resource
-from cloudgraft.demo.fake_liqo.words import CLUSTER_ROLES, CONFIG_MAPS, DEFINITIONS, LIQO, NAMESPACES, NETWORKS
+from cloudgraft.demo.fake_liqo.words import (
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    DEFINITIONS,
+    LIQO,
+    NAMESPACES,
+    NETWORKS,
+    REPLICATED,
+)
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.objects import CustomObject, Kind, PatchStyle, custom_kind
 from cloudgraft.sdk.errors import AlreadyExistsError, NotFoundError
 
-__all__ = ["definition", "definitions", "install", "settle"]
+__all__ = ["definition", "definitions", "guard_names", "install", "settle"]
+
+
+# -- Definitions of Liqo's kinds, small ones of our own, and what else a cluster with Liqo has -------------------------
+# They take every field, and have Liqo's names, scopes and status subresources: enough for a real API server to serve
+# these kinds where Liqo's chart cannot be had.
+
 
 _PATIENCE: Final = 30.0
 _OPEN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -104,3 +115,21 @@ async def _ensure(
 ) -> None:
     with suppress(AlreadyExistsError):
         await client.create(kind, manifest, namespace=namespace)
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+# What Liqo's webhooks refuse, for the small API server: a real one has no place for it in a process of ours.
+
+
+def guard_names(api: KubeApi) -> None:
+    """Refuses a slice whose name another one has, in whatever namespace: it is to be the name of a node."""
+
+    def admit(resource: Resource, _namespace: str, manifest: Json) -> None:
+        name = manifest["metadata"].get("name", "")
+        if resource.kind != "ResourceSlice" or (manifest["metadata"].get("labels") or {}).get(REPLICATED) == "true":
+            return
+        if any(each["metadata"]["name"] == name for each in api.store.items(resource.name)):
+            said = f'admission webhook "resourceslice.validate.liqo.io" denied the request: {name} is taken'
+            raise RefusedError(403, "Forbidden", said)
+
+    api.admission.append(admit)

@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from cloudgraft.demo.fake_liqo.cluster import Cluster
-from cloudgraft.demo.fake_liqo.foreign import ForeignClusters
-from cloudgraft.demo.fake_liqo.network import NETWORK_KINDS, Network
-from cloudgraft.demo.fake_liqo.pace import Pace
-from cloudgraft.demo.fake_liqo.provider import PROVIDER_KINDS, Grants
+from cloudgraft.demo.fake_liqo.peers import NETWORK_KINDS, ForeignClusters, Network
 from cloudgraft.demo.fake_liqo.replicator import Replicator
-from cloudgraft.demo.fake_liqo.requests import SliceRequests
-from cloudgraft.demo.fake_liqo.script import Script
+from cloudgraft.demo.fake_liqo.script import Pace, Script
+from cloudgraft.demo.fake_liqo.slices import PROVIDER_KINDS, Grants, SliceRequests
 from cloudgraft.demo.fake_liqo.virtual_nodes import VirtualNodes
 from cloudgraft.demo.fake_liqo.words import (
     FOREIGN_CLUSTERS,

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from cloudgraft.demo.fake_liqo.cluster import Cluster
-from cloudgraft.demo.fake_liqo.requests import local_slices
 from cloudgraft.demo.fake_liqo.script import Script
+from cloudgraft.demo.fake_liqo.slices import local_slices
 from cloudgraft.demo.fake_liqo.words import (
     DESTINATION,
     FINALIZER,

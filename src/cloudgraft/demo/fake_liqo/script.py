@@ -1,21 +1,24 @@
-"""What the fake is told to do: delays, refusals, smaller grants, peers that are dead.
-
-The same words work from three sides: a :class:`Script` in this process, a JSON file, and a ConfigMap ``fakeliqo`` in
-the namespace ``liqo`` of the consumer with the JSON under ``script.json``:
-
-    {"default": {"delays": {"ready": 2}}, "clusters": {"cluster-a": {"dead": true}}, "slices": {"x": {"deny": "Full"}}}
-"""
+"""What the fake is told to do and when: delays, refusals, smaller grants, peers that are dead."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["STEPS", "Rules", "Script"]
+__all__ = ["STEPS", "Pace", "Rules", "Script"]
+
+
+# -- What the fake is told to do: delays, refusals, smaller grants, peers that are dead --------------------------------
+# The same words work from three sides: a :class:`Script` in this process, a JSON file, and a ConfigMap ``fakeliqo`` in
+# the namespace ``liqo`` of the consumer with the JSON under ``script.json``:
+#
+#   {"default": {"delays": {"ready": 2}}, "clusters": {"cluster-a": {"dead": true}}, "slices": {"x": {"deny": "Full"}}}
+
 
 STEPS: Final = (
     "request",  # the consumer completes the slice
@@ -119,3 +122,34 @@ def _check(said: object) -> None:
         raise InvalidArgumentError(f"the fake Liqo has no rule {key!r}; it has {', '.join(_KEYS)}")
     for step in said.get("delays", {}).keys() - set(STEPS):
         raise InvalidArgumentError(f"the fake Liqo has no step {step!r}; it has {', '.join(STEPS)}")
+
+
+# -- When something that is possible is done: delays, counted from when it became possible -----------------------------
+
+
+class Pace:
+    """Counts delays. What is not asked about in a whole turn is forgotten."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[Hashable, float] = {}
+        self._asked: dict[Hashable, float] = {}
+        self._next = float("inf")
+
+    def begin(self) -> None:
+        """Another turn."""
+        self._since, self._asked = self._asked, {}
+        self._next = float("inf")
+
+    def due(self, key: Hashable, seconds: float) -> bool:
+        """Whether it has been possible for that long."""
+        now = self._clock()
+        since = self._asked[key] = self._asked.get(key, self._since.get(key, now))
+        if now - since >= seconds:
+            return True
+        self._next = min(self._next, since + seconds)
+        return False
+
+    def wait(self, longest: float) -> float:
+        """Seconds until the next thing is due."""
+        return max(0.0, min(longest, self._next - self._clock()))

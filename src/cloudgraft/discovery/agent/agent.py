@@ -20,9 +20,9 @@ from typing import Final, Protocol
 
 from cloudgraft._version import __version__
 from cloudgraft.discovery.agent.measure import Measurement, Rules, measure
+from cloudgraft.discovery.checks import hide_kubeconfig
 from cloudgraft.discovery.model import Cluster, ClusterSpec, Heartbeat, PriceList
 from cloudgraft.discovery.search.prices import seconds_of
-from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.kube.objects import CONFIG_MAPS, NODES, POD_LOADS, ConfigMapObject, Kind
 from cloudgraft.kube.watched import Source, Watched
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, NotFoundError, PreconditionError, Retry

@@ -1,22 +1,30 @@
-"""Discovery as an HTTPS application."""
+"""Builds discovery's HTTPS application, and runs its periodic work."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from cloudgraft._version import __version__
-from cloudgraft.discovery.api.clusters import cluster_routes
-from cloudgraft.discovery.api.legacy import legacy_routes
+from cloudgraft.discovery.api.clusters import cluster_routes, legacy_routes
 from cloudgraft.discovery.api.market import market_routes
-from cloudgraft.discovery.api.ports import Core
+from cloudgraft.discovery.model import ClusterState, Core
+from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.web.app import make_app
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import Gatekeeper
 
-__all__ = ["discovery_app"]
+__all__ = ["Expiring", "PeriodicWork", "discovery_app", "discovery_gauges"]
+
+
+# -- The application ---------------------------------------------------------------------------------------------------
+
 
 _ABOUT = (
     "Which remote clusters share resources, how much, at what price: clusters, offers and reservations. "
@@ -51,3 +59,59 @@ def discovery_app(
         ready=ready,
         metrics=metrics if metrics is not None else CollectorRegistry(),
     )
+
+
+# -- Periodic work: removes expired reservations, and counts for the metrics -------------------------------------------
+
+
+_LOG = logging.getLogger("cloudgraft.discovery")
+_EVERY: Final = 15.0
+
+
+def discovery_gauges(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:
+    """What the metrics tell: clusters, and reservations."""
+    clusters = Gauge(
+        "cloudgraft_discovery_clusters", "Clusters that are known, by state.", ["state"], registry=registry
+    )
+    reservations = Gauge(
+        "cloudgraft_discovery_reservations", "Reservations that are alive, by state.", ["state"], registry=registry
+    )
+    return clusters, reservations
+
+
+class Expiring(Core, Protocol):
+    """A core whose expired reservations can be removed."""
+
+    async def expire(self) -> int:
+        """Removes what was not confirmed in time: how many."""
+
+
+class PeriodicWork:
+    """Works for one core until cancelled. Trouble is told once, and tried again."""
+
+    def __init__(self, core: Expiring, registry: CollectorRegistry, *, every: float = _EVERY) -> None:
+        self._core = core
+        self._every = every
+        self._trouble = False
+        self._clusters, self._reservations = discovery_gauges(registry)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.once()
+                self._trouble = False
+            except CloudgraftError as error:
+                _LOG.log(logging.DEBUG if self._trouble else logging.WARNING, "cannot clean up: %s", error.message)
+                self._trouble = True
+            await asyncio.sleep(self._every)
+
+    async def once(self) -> None:
+        """Forgets and counts."""
+        await self._core.expire()
+        states = Counter(cluster.state for cluster in await self._core.clusters())
+        for state in ClusterState:
+            self._clusters.labels(state=state.value).set(states[state])
+        held = Counter(one.state.value for one in await self._core.reservations(""))
+        for name in ("held", "confirmed"):
+            self._reservations.labels(state=name).set(held[name])

@@ -1,4 +1,4 @@
-"""The register over HTTP: clusters, heartbeats, prices and credentials."""
+"""Routes of the register: clusters, heartbeats, prices and credentials."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
-from cloudgraft.discovery.api.ports import Core
 from cloudgraft.discovery.api.schemas import (
     ClusterBody,
+    ClusterId,
     ClusterPage,
     ClusterView,
     CredentialsBody,
     CredentialsView,
     HeartbeatBody,
+    LegacyCluster,
     PricesBody,
     PricesView,
+    amounts_out,
 )
-from cloudgraft.discovery.api.schemas_fields import ClusterId
-from cloudgraft.discovery.model import ClusterState, PriceList
+from cloudgraft.discovery.checks import hide_kubeconfig
+from cloudgraft.discovery.model import Cluster, ClusterState, Core, NetworkMode, PriceList
 from cloudgraft.discovery.search.selector import Selector
-from cloudgraft.discovery.secret_lines import hide_kubeconfig
 from cloudgraft.sdk.errors import ConflictError, NotFoundError, PermissionDeniedError
 from cloudgraft.web.authentication import allowed, audited, unaudited
 from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import etag_of, page, revision_of
 from cloudgraft.web.problems import EditedMeanwhileError
 
-__all__ = ["Cursor", "cluster_routes"]
+__all__ = ["Cursor", "cluster_routes", "legacy_routes"]
+
 
 Id = Annotated[ClusterId, Path()]
 Cursor = Annotated[str, Query(pattern=r"^[A-Za-z0-9_\-]{0,400}$", description="Of the page before.")]
@@ -184,3 +186,40 @@ async def _is_known(core: Core, id_: str) -> bool:
 def _priced(core: Core, prices: Sequence[PriceList], response: Response) -> PricesBody:
     response.headers["ETag"] = etag_of(core.price_revision(prices))
     return PricesBody(items=[PricesView.of(one) for one in prices])
+
+
+# -- ``GET /v1/list`` as in the first proof of concept, for old programs. Off by default -------------------------------
+
+
+def legacy_routes(core: Core) -> APIRouter:
+    """The one old route. Unlike the original, an empty list is ``[]``, and only a node manager gets kubeconfigs."""
+    router = APIRouter(prefix="/v1", tags=["legacy"])
+
+    @router.get("/list", operation_id="legacyList")
+    async def legacy_list(caller: Reader, request: Request, response: Response) -> list[LegacyCluster]:
+        """All clusters that can be asked now."""
+        with_secrets = caller.role == "node-manager"
+        if with_secrets:
+            audited(request)
+            response.headers["Cache-Control"] = "no-store"
+        ready = [cluster for cluster in await core.clusters() if cluster.state is ClusterState.READY]
+        return [_legacy(one, await _kubeconfig(core, one) if with_secrets else "") for one in ready]
+
+    return router
+
+
+async def _kubeconfig(core: Core, cluster: Cluster) -> str:
+    try:
+        return await core.credentials(cluster.spec.id)
+    except NotFoundError:
+        return ""
+
+
+def _legacy(cluster: Cluster, kubeconfig: str) -> LegacyCluster:
+    return LegacyCluster(
+        name=cluster.spec.id,
+        kubeconfig=kubeconfig,
+        resources=amounts_out(cluster.free),
+        labels=dict(cluster.spec.labels),
+        has_nat=cluster.spec.network.mode is NetworkMode.CONSUMER_GATEWAY,
+    )

@@ -10,8 +10,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from cloudgraft.discovery.api.clusters import Cursor
-from cloudgraft.discovery.api.ports import Core
-from cloudgraft.discovery.api.schemas_fields import amounts_in
+from cloudgraft.discovery.api.schemas import amounts_in
 from cloudgraft.discovery.api.schemas_market import (
     OfferView,
     ReservationBody,
@@ -20,6 +19,7 @@ from cloudgraft.discovery.api.schemas_market import (
     SearchBody,
     SearchResult,
 )
+from cloudgraft.discovery.model import Core
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from cloudgraft.web.authentication import allowed, unaudited
 from cloudgraft.web.identity import ANY_ROLE, Caller

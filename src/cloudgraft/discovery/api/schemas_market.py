@@ -7,14 +7,14 @@ from typing import Annotated, Self
 
 from pydantic import Field, StrictBool, StrictStr, StringConstraints
 
-from cloudgraft.discovery.api.schemas import NetworkView
-from cloudgraft.discovery.api.schemas_fields import (
+from cloudgraft.discovery.api.schemas import (
     CLOSED,
     Amounts,
     ClusterId,
     Currency,
     Message,
     Money,
+    NetworkView,
     Timestamp,
     View,
     Whole,

@@ -1,15 +1,22 @@
-"""What is known of one cluster at a moment. Pure."""
+"""Holds what is known of each cluster at a moment, and all of it column by column for searches. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 from cloudgraft.discovery.model import ClusterState, PriceList
 from cloudgraft.discovery.search.prices import asking_at
 from cloudgraft.discovery.search.reservations import Nanos, Record, Stock, state_of, stock_of
+from cloudgraft.discovery.search.selector import Selector
 
-__all__ = ["Candidate", "candidate_of"]
+__all__ = ["Candidate", "Columns", "candidate_of"]
+
+
+# -- One cluster at a moment -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +59,102 @@ def candidate_of(record: Record, now: float, stale_after: float) -> Candidate:
         since=now,
         until=min(stock.until, asking.until, *(edge for edge in edges if edge > now)),
     )
+
+
+# -- All clusters by column: what is free of one resource is one array of floats ---------------------------------------
+# Ten thousand clusters are ten thousand objects all over the memory, and to fetch a figure from each costs more than to
+# do sums with it. Floats are rough: what is decided by less than they can tell is looked at exactly, by the candidate.
+
+
+_MOST: Final = 64  # columns; who searches may name any resource and any selector
+
+Figure = Callable[[Candidate], float]
+
+
+class Columns:
+    """Candidates by place, and columns of their figures: made when first asked for, then kept up to date."""
+
+    def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
+        self.candidates = list(candidates)
+        self.currencies = [one.currency for one in self.candidates]
+        self._columns: dict[tuple[str, str], tuple[Figure, array[float]]] = {}
+
+    def put(self, place: int, one: Candidate) -> None:
+        """Sets the candidate of a place; the place after the last makes it longer."""
+        span = slice(place, place + 1)
+        self.candidates[span] = [one]
+        self.currencies[span] = [one.currency]
+        for figure, column in self._columns.values():
+            column[span] = array("d", [figure(one)])
+
+    def remove(self, place: int) -> Candidate | None:
+        """Takes one out. The last one comes to its place, and is returned, unless it was the last."""
+        last = len(self.candidates) - 1
+        moved = self.candidates[last] if place != last else None
+        if moved is not None:
+            self.put(place, moved)
+        del self.candidates[last], self.currencies[last]
+        for _, column in self._columns.values():
+            del column[last]
+        return moved
+
+    @property
+    def is_open(self) -> array[float]:
+        """1 for those that are ready and have room for another node."""
+        return self._column("open", "", lambda _: lambda one: float(one.is_open))
+
+    def fits(self, selector: str) -> array[float]:
+        """1 for those whose labels fit."""
+        return self._column("fits", selector, _fits)
+
+    def left(self, resource: str) -> array[float]:
+        """What can be had of a resource; below 0 where there is none of it."""
+        return self._column("left", resource, lambda name: lambda one: one.available.get(name, -1))
+
+    def shared(self, resource: str) -> array[float]:
+        """What is shared of it in all; infinite where that is nothing, so that no share of it is left."""
+        return self._column("shared", resource, lambda name: lambda one: _or_inf(one.stock.shared, name))
+
+    def unit(self, resource: str) -> array[float]:
+        """What a unit of it costs; 0 where there is no price."""
+        return self._column("unit", resource, _unit)
+
+    @property
+    def per_node(self) -> array[float]:
+        """What a node costs, whatever it has."""
+        return self._column("node", "", lambda _: lambda one: float(one.prices.fixed_per_node) if one.prices else 0)
+
+    @property
+    def peering_fee(self) -> array[float]:
+        """What peering costs, once."""
+        return self._column("fee", "", lambda _: lambda one: float(one.prices.peering_fee) if one.prices else 0)
+
+    def warm(self) -> None:
+        """Makes what nearly every search asks for, so that the first one does not wait for it."""
+        for resource in ("cpu", "memory", "pods"):
+            for column in (self.left, self.shared, self.unit):
+                column(resource)
+        _ = self.is_open, self.per_node, self.peering_fee
+
+    def _column(self, kind: str, name: str, figure_of: Callable[[str], Figure]) -> array[float]:
+        found = self._columns.get((kind, name))
+        if found is None:
+            if len(self._columns) >= _MOST:
+                self._columns.clear()
+            figure = figure_of(name)
+            found = self._columns[kind, name] = figure, array("d", map(figure, self.candidates))
+        return found[1]
+
+
+def _fits(selector: str) -> Figure:
+    wanted = Selector.parse(selector)
+    return lambda one: float(wanted.matches(one.labels))
+
+
+def _unit(resource: str) -> Figure:
+    return lambda one: float(one.prices.unit.get(resource, 0)) if one.prices else 0
+
+
+def _or_inf(shared: Mapping[str, int], name: str) -> float:
+    whole = shared.get(name, 0)
+    return whole if whole > 0 else inf

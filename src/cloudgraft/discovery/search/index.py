@@ -8,13 +8,12 @@ from itertools import chain
 from math import inf
 
 from cloudgraft.discovery.model import Cluster, Heartbeat, Reservation
-from cloudgraft.discovery.search.candidates import Candidate, candidate_of
-from cloudgraft.discovery.search.columns import Columns
+from cloudgraft.discovery.search.candidates import Candidate, Columns, candidate_of
 from cloudgraft.discovery.search.reservations import Record, cluster_of, living
 from cloudgraft.discovery.store.database import EVERYTHING
 from cloudgraft.discovery.store.statements import Delta
 
-__all__ = ["Picture"]
+__all__ = ["ClusterIndex"]
 
 
 class _Entry:
@@ -44,7 +43,7 @@ class _Entry:
         return self.cluster
 
 
-class Picture:
+class ClusterIndex:
     """Follows the database by deltas. For one thread.
 
     What a search needs of a cluster is worked out when the cluster changes, not when somebody searches: each change
@@ -59,7 +58,7 @@ class Picture:
         self._since, self._until = -inf, inf  # between which the columns are right
 
     def apply(self, delta: Delta, now: float) -> None:
-        """Takes in what has changed. What is older than the picture is passed over: it is in it already."""
+        """Takes in what has changed. What is older than the index is passed over: it is in it already."""
         if delta.is_whole:
             self._entries, self._columns = {}, Columns()
         elif delta.seq < self.seq:

@@ -26,7 +26,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class Store:
-    """The database. What is written comes back with all that has changed since a number, so that a picture can follow.
+    """The database. What is written comes back with all that has changed since a number, so that an index can follow.
 
     A caller that is cancelled does not stop a write that has begun; the next look shows what came of it.
     """

@@ -1,4 +1,4 @@
-"""Machine classes and Secrets as their authors write them: objects in Kubernetes' form, from whatever source."""
+"""Machine classes and Secrets as objects in Kubernetes' form, from any source, and the redaction of their values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import base64
 import binascii
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.secrecy import hide, unhide
 
 __all__ = [
     "GARDENER",
@@ -19,6 +21,7 @@ __all__ = [
     "Declared",
     "SecretData",
     "SecretId",
+    "SecretRedaction",
     "Snapshot",
     "class_of",
     "named",
@@ -26,6 +29,7 @@ __all__ = [
     "secret_ids",
     "shown",
 ]
+
 
 ClassId = tuple[Key, str]
 SecretId = tuple[str, str]  # namespace and name
@@ -193,3 +197,46 @@ def _text(content: Mapping[str, object], key: str) -> str:
     if not isinstance(value, str):
         raise InvalidArgumentError(f"{key} is not text: put it into quotes")
     return value
+
+
+# -- Redaction: a secret's values appear in no log line until no operation can use them any more -----------------------
+
+
+_KEPT_FOR: Final = 3600.0  # seconds; an operation that began with the old one has long ended
+
+
+class SecretRedaction:
+    """What is hidden at present (see :mod:`cloudgraft.sdk.secrecy`)."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._new: list[SecretData] = []
+        self._retired: deque[tuple[float, SecretData]] = deque()
+
+    def begin(self, data: SecretData) -> None:
+        """Has a secret's values hidden by the next :meth:`apply`, as they are and as Kubernetes writes them."""
+        self._new.append(data)
+
+    def end(self, data: SecretData) -> None:
+        """Shows them again, but not yet: operations that are under way have them."""
+        self._retired.append((self._clock() + _KEPT_FOR, data))
+
+    def apply(self) -> None:
+        """Hides what is new, and shows again what has had its time. All at once: each call sorts all secrets."""
+        hide(*(form for data in self._new for form in _forms(data)))
+        self._new.clear()
+        ended: list[SecretData] = []
+        while self._retired and self._retired[0][0] <= self._clock():
+            ended.append(self._retired.popleft()[1])
+        if ended:
+            unhide(*(form for data in ended for form in _forms(data)))
+
+
+def _forms(data: SecretData) -> Iterator[str]:
+    for value in data.values():
+        text = value.decode("utf-8", "backslashreplace")
+        yield text
+        yield text.strip()
+        yield base64.b64encode(value).decode()
+        if "-----BEGIN" in text:  # a message may quote a line of a key
+            yield from (line for line in text.splitlines() if line and not line.startswith("-----"))

@@ -1,18 +1,136 @@
-"""Machine classes and Secrets in the files of a directory, such as a mounted ConfigMap."""
+"""Reads machine classes and Secrets from the configuration and from files. No message repeats their content."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from cloudgraft.config.document import read_yaml
+from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.section import hide_secrets
-from cloudgraft.dock.classes.declared import Declared, SecretData, SecretId, Snapshot, class_of, named, secret_data
-from cloudgraft.dock.classes.reading import FileStamp, listed, objects_in
+from cloudgraft.config.sections.dock import DockClass
+from cloudgraft.dock.classes.declared import (
+    Declared,
+    SecretData,
+    SecretId,
+    Snapshot,
+    class_of,
+    named,
+    secret_data,
+    shown,
+)
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["DirectoryReader"]
+__all__ = ["ConfiguredReader", "DirectoryReader", "FileStamp", "listed", "objects_in", "read_small", "stamp_of"]
+
+
+# -- Files of objects and of secrets; messages never repeat their content ----------------------------------------------
+
+
+FileStamp = tuple[int, int, int]
+_MOST_BYTES: Final = 1 << 20
+_MOST_FILES: Final = 2000
+_BETWEEN: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+
+
+def stamp_of(path: Path) -> FileStamp | None:
+    """Something that changes when a file does, links followed; None for what is no plain file.
+
+    The inode too: a replacement by rename, or of the link above it, may keep time and size.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def listed(directory: Path, suffixes: frozenset[str] = frozenset()) -> dict[str, FileStamp]:
+    """The files of a directory by name, without hidden ones. Raises OSError, InvalidArgumentError."""
+    found: dict[str, FileStamp] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or (suffixes and Path(entry.name).suffix not in suffixes):
+                continue
+            stamp = stamp_of(Path(entry.path))
+            if stamp is not None:
+                found[entry.name] = stamp
+            if len(found) > _MOST_FILES:
+                raise InvalidArgumentError(f"there are more than {_MOST_FILES} files in {directory}")
+    return dict(sorted(found.items()))
+
+
+def read_small(path: Path) -> bytes:
+    """A file's content. Raises InvalidArgumentError when it cannot be read or is far too large."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > _MOST_BYTES:
+        raise InvalidArgumentError(f"{path}: is larger than {_MOST_BYTES >> 20} MiB")
+    return content
+
+
+def objects_in(path: Path) -> Iterator[Mapping[str, object]]:
+    """The objects of a YAML or JSON file, those of lists one by one. Raises InvalidArgumentError."""
+    try:
+        text = read_small(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(f"{path}: is not UTF-8") from None
+    for content in [_from_json(text, path)] if path.suffix == ".json" else _from_yaml(text, path):
+        yield from _flat(content, path)
+
+
+def _flat(content: object, path: Path) -> Iterator[Mapping[str, object]]:
+    if not isinstance(content, Mapping):
+        raise InvalidArgumentError(f"{path}: must hold objects, with kind, apiVersion and metadata")
+    items = content.get("items")
+    if content.get("kind") == "List" and isinstance(items, list):
+        for item in items:
+            yield from _flat(item, path)
+    else:
+        yield content
+
+
+def _from_json(text: str, path: Path) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidArgumentError(f"{path}:{error.lineno}:{error.colno}: not valid JSON") from None
+    except RecursionError:
+        raise InvalidArgumentError(f"{path}: is nested too deep") from None
+
+
+def _from_yaml(text: str, path: Path) -> Iterator[object]:
+    begin = 0
+    for end in [*(match.start() for match in _BETWEEN.finditer(text)), len(text)]:
+        part = _BETWEEN.sub("   ", text[begin:end], count=1)
+        try:
+            document = read_yaml("\n" * text.count("\n", 0, begin) + part, str(path))  # so that lines are the file's
+        except ConfigError as error:
+            raise InvalidArgumentError(_told(error.problems[0])) from None
+        if document.problems:
+            raise InvalidArgumentError(_told(document.problems[0]))
+        if document.root.value is not None:
+            yield document.root.value
+        begin = end
+
+
+def _told(problem: Problem) -> str:
+    """Without YAML's own words, which may quote a value."""
+    message = "not valid YAML" if problem.message.startswith(("not valid YAML", "the tag")) else problem.message
+    return f"{problem.file}:{problem.line}:{problem.column}: {message}"
+
+
+# -- Files of a directory, such as a mounted ConfigMap -----------------------------------------------------------------
+
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
@@ -104,3 +222,120 @@ def _secret_id(content: Mapping[str, object]) -> SecretId:
         raise InvalidArgumentError("a Secret has no metadata.name")
     namespace = metadata.get("namespace") or ""
     return str(namespace), named(metadata)
+
+
+# -- Classes of the configuration, with secrets in files, directories or the environment -------------------------------
+
+
+_Stamps = Mapping[str, FileStamp | None]
+
+
+class ConfiguredReader:
+    """Tells the classes of a configuration, and reads their secrets again when those have changed.
+
+    A secret that cannot be read any more stays as it was.
+    """
+
+    def __init__(self, classes: Mapping[str, DockClass], environment: Mapping[str, str] = os.environ) -> None:
+        self._classes = classes
+        self._environment = environment
+        self._seen: dict[str, _Stamps] = {}
+        self._data: dict[str, SecretData] = {}
+        self._problems: dict[str, str] = {}
+        self._is_read = False
+
+    def read(self) -> Snapshot | None:
+        """All classes; None when nothing has changed. Blocks."""
+        changed = [name for name, entry in self._classes.items() if self._is_changed(name, entry)]
+        if self._is_read and not changed:
+            return None
+        for name in changed:
+            self._read_secret(name, self._classes[name])
+        self._is_read = True
+        classes = []
+        problems = list(self._problems.values())
+        for name, entry in self._classes.items():
+            try:
+                classes.append(self._declared(name, entry))
+            except InvalidArgumentError as error:
+                problems.append(f"dock.classes.{name}: {error.message}")
+        return Snapshot(classes=tuple(classes), problems=tuple(problems))
+
+    def _declared(self, name: str, entry: DockClass) -> Declared:
+        has_secret = entry.secret_file or entry.secret_dir or entry.secret_env is not None
+        content: dict[str, object] = {
+            "apiVersion": entry.api_version,
+            "kind": entry.kind,
+            "metadata": {"name": name},
+            "providerSpec": entry.provider_spec,
+            "nodeTemplate": entry.node_template,
+            **({"secretRef": {"name": name}} if has_secret else {}),
+        }
+        declared = class_of(content, lambda _: self._data.get(name))
+        return replace(declared, missing=self._problems.get(name, "")) if declared.missing else declared
+
+    def _is_changed(self, name: str, entry: DockClass) -> bool:
+        now = _stamps(entry)
+        if self._seen.get(name) == now:
+            return False
+        self._seen[name] = now
+        return True
+
+    def _read_secret(self, name: str, entry: DockClass) -> None:
+        try:
+            data = self._secret(entry)
+            if _stamps(entry) != self._seen[name]:  # half old, half new: the next time
+                self._seen.pop(name)
+                return
+        except InvalidArgumentError as error:
+            kept = "; what was there stays" if name in self._data else ""
+            self._problems[name] = f"the secret of dock.classes.{name}: {error.message}{kept}"
+            return
+        self._problems.pop(name, None)
+        self._data[name] = data
+
+    def _secret(self, entry: DockClass) -> SecretData:
+        if entry.secret_file is not None:
+            return _from_file(entry.secret_file)
+        if entry.secret_dir is not None:
+            directory = entry.secret_dir
+            return {name: read_small(directory / name) for name in _files(directory)}
+        return _from_environment(entry.secret_env or {}, self._environment)
+
+
+def _from_file(path: Path) -> SecretData:
+    """A mapping of names to texts, or a whole Secret of Kubernetes."""
+    objects = list(objects_in(path))
+    if len(objects) != 1:
+        raise InvalidArgumentError(f"{path}: must hold one mapping of names to values")
+    content = objects[0]
+    try:
+        return secret_data(content if content.get("kind") == "Secret" else {"stringData": content})
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{path}: {error.message.removeprefix('stringData.')}") from None
+
+
+def _from_environment(variables: Mapping[str, str], environment: Mapping[str, str]) -> SecretData:
+    missing = [variable for variable in variables.values() if variable not in environment]
+    if missing:
+        raise InvalidArgumentError(f"the environment variable {shown(missing[0])} is not set")
+    return {name: os.fsencode(environment[variable]) for name, variable in variables.items()}
+
+
+def _files(directory: Path) -> dict[str, FileStamp]:
+    try:
+        return listed(directory)
+    except OSError as error:
+        raise InvalidArgumentError(f"{directory}: cannot be read: {error.strerror}") from None
+
+
+def _stamps(entry: DockClass) -> _Stamps:
+    """What changes when the secret does."""
+    if entry.secret_file is not None:
+        return {"": stamp_of(entry.secret_file)}
+    if entry.secret_dir is None:
+        return {}
+    try:
+        return listed(entry.secret_dir)
+    except (OSError, InvalidArgumentError):
+        return {"": None}

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cloudgraft.dock.classes.declared import ClassId, Declared, SecretData, SecretId, Snapshot, shown
-from cloudgraft.dock.classes.hiding import Hiding
+from cloudgraft.dock.classes.declared import ClassId, Declared, SecretData, SecretId, SecretRedaction, Snapshot, shown
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 
@@ -58,7 +57,7 @@ class MachineClasses:
         self._entries: dict[ClassId, _Entry] = {}
         self._removed: dict[ClassId, None] = {}  # of those, oldest first
         self._revision = int(time.time()) - _EPOCH if first_revision is None else first_revision - 1
-        self._hiding = Hiding(clock)
+        self._hiding = SecretRedaction(clock)
         self._callbacks: list[OnChanged] = []
         self._told: frozenset[str] = frozenset()
 

@@ -11,18 +11,15 @@ from typing import Final
 
 import grpc
 
-from cloudgraft.dock.hub.admission import Reception
-from cloudgraft.dock.hub.class_requests import Fetching
-from cloudgraft.dock.hub.limits import Limits
-from cloudgraft.dock.hub.registry import Registry
-from cloudgraft.dock.hub.service import DockService
+from cloudgraft.dock.hub.admission import Admission, Registry
+from cloudgraft.dock.hub.service import ClassRequests, DockService
 from cloudgraft.dock.hub.session import EngineContext, Session, State
-from cloudgraft.dock.hub.settings import DriverReport, HubSettings
+from cloudgraft.dock.hub.settings import DriverReport, HubSettings, Limits
 from cloudgraft.dock.ports import Access, ClassStore
 from cloudgraft.dock.protocol.dialect import Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation
-from cloudgraft.dock.protocol.v0 import SpeechV0
-from cloudgraft.dock.protocol.v1 import SpeechV1
+from cloudgraft.dock.protocol.v0 import DialectV0
+from cloudgraft.dock.protocol.v1 import DialectV1
 from cloudgraft.sdk.errors import PermissionDeniedError, UnavailableError
 
 __all__ = ["DriverReport", "Hub", "HubSettings"]
@@ -61,7 +58,7 @@ class Hub:
         surroundings = EngineContext(
             settings=self._settings, clock=self._clock, left=self._left, late=self._late, malformed=self._malformed
         )
-        reception = Reception(
+        admission = Admission(
             access=self._access,
             surroundings=surroundings,
             registry=self._registry,
@@ -71,8 +68,8 @@ class Hub:
             closing=lambda: self._closing,
             limits=Limits(self._settings, self._clock),
         )
-        fetching = Fetching(access=self._access, classes=classes, sessions=lambda: list(self._sessions))
-        return DockService(reception, fetching, SpeechV0(), SpeechV1())
+        class_requests = ClassRequests(access=self._access, classes=classes, sessions=lambda: list(self._sessions))
+        return DockService(admission, class_requests, DialectV0(), DialectV1())
 
     # -- for those who need machines -----------------------------------------------------------------------------------
 
@@ -194,4 +191,4 @@ class Hub:
     def _tell_changed(self, key: Key, classes: Sequence[str], secrets: Sequence[str]) -> None:
         session = self._registry.get(key)
         if session is not None:
-            session.telling.changed(classes, secrets)
+            session.notifications.changed(classes, secrets)

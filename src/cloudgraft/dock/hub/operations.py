@@ -1,20 +1,76 @@
-"""Operations that somebody waits for, on one connection: which are certain not to have been sent, and which are not."""
+"""Tracks the operations of one connection: which were never sent, which may have been, and when each times out."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import Final
 
-from cloudgraft.dock.hub.deadlines import Deadlines
 from cloudgraft.dock.hub.outbox import Outbox
 from cloudgraft.dock.protocol.codes import Code, error_of
-from cloudgraft.dock.protocol.dialect import Reply, Speech, Tombstones, free_number
+from cloudgraft.dock.protocol.dialect import Dialect, Reply, Tombstones, free_number
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Operation, Result
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, UnavailableError
 
-__all__ = ["Wait", "Waiting", "judged"]
+__all__ = ["Deadlines", "Wait", "Waiting", "judged"]
+
+
+# -- Deadlines of many operations with one timer: most are answered in time, at no cost --------------------------------
+
+
+_TIDY_AT: Final = 1000  # entries, of which most may be over
+
+
+class Deadlines:
+    """Calls back at the time of each number that is still pending by then. Of the others it keeps nothing for long."""
+
+    def __init__(self, pending: Container[int], due: Callable[[int, float], None]) -> None:
+        """``due`` is called with the number and with the time that :meth:`add` gave for it."""
+        self._pending = pending
+        self._due = due
+        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
+        self._heap: list[tuple[float, int]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._tidy_at = _TIDY_AT
+
+    def add(self, number: int, seconds: float) -> float:
+        """From now on, so many seconds; gives the time of the loop at which it is due."""
+        when = self._loop.time() + seconds
+        heapq.heappush(self._heap, (when, number))
+        if self._timer is None or when < self._timer.when():
+            self._set_timer(when)
+        if len(self._heap) > self._tidy_at:
+            self._heap = [entry for entry in self._heap if entry[1] in self._pending]
+            heapq.heapify(self._heap)
+            self._tidy_at = max(_TIDY_AT, 2 * len(self._heap))
+        return when
+
+    def close(self) -> None:
+        """No more."""
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._heap and (self._heap[0][0] <= now or self._heap[0][1] not in self._pending):
+            when, number = heapq.heappop(self._heap)
+            if when <= now and number in self._pending:
+                self._due(number, when)
+        if self._heap:
+            self._set_timer(self._heap[0][0])
+
+
+# -- Pending operations ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +90,7 @@ class Waiting:
     def __init__(
         self,
         info: DriverInfo,
-        speech: Speech,
+        dialect: Dialect,
         outbox: Outbox,
         tombstones: Tombstones,
         late: Callable[[], None],
@@ -42,8 +98,8 @@ class Waiting:
         """``late`` is called when a result came at the same moment as its caller went."""
         self._info = info
         self._most = info.max_in_flight
-        self._speech = speech
-        self._numbers = speech.numbers()
+        self._dialect = dialect
+        self._numbers = dialect.numbers()
         self._outbox = outbox
         self._tombstones = tombstones
         self._late = late
@@ -77,7 +133,7 @@ class Waiting:
 
     def _encoded(self, number: int, operation: Operation) -> bytes:
         try:
-            return self._speech.operation(number, operation, self._info)
+            return self._dialect.operation(number, operation, self._info)
         except ValueError as error:  # half a character, or a number that is too large for the wire
             raise InvalidArgumentError(
                 f"this {operation.verb.value} cannot be written as a message ({type(error).__name__})"
@@ -107,7 +163,7 @@ class Waiting:
             return
         self._bury(wait)
         if wait.sent:
-            words = self._speech.cancel(wait.number)
+            words = self._dialect.cancel(wait.number)
             self._outbox.say(lambda: words)
 
     def _bury(self, wait: Wait) -> None:

@@ -1,30 +1,130 @@
-"""The hub's calls over gRPC: v1, and v0 under both of its names. Bytes in and out, so that nothing fails unseen."""
+"""Serves the hub's calls over gRPC: v1, and v0 under both of its names. Bytes in and out, so that no error is lost."""
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.dock.hub.admission import Reception
-from cloudgraft.dock.hub.class_requests import Fetching, secret_json
+from cloudgraft.dock.hub.admission import Admission
+from cloudgraft.dock.hub.session import Session
 from cloudgraft.dock.hub.settings import HubSettings
-from cloudgraft.dock.ports import Context
+from cloudgraft.dock.ports import Access, ClassStore, Context
 from cloudgraft.dock.protocol.conversion_v1 import class_to_pb, secret_to_pb
-from cloudgraft.dock.protocol.dialect import Speech
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
+from cloudgraft.dock.protocol.dialect import Dialect
+from cloudgraft.dock.protocol.messages import MachineClass, Secret
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import ListenerLimits, abort
 from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 
-__all__ = ["DockService", "listener_limits", "server_options"]
+__all__ = ["ClassRequests", "DockService", "listener_limits", "secret_json", "server_options"]
+
+
+# -- Requests for machine classes and secrets: a driver sees only those of its own kind --------------------------------
+# Names are data: they are looked up, never put together to a path. What a caller may not have is answered like what
+# does not exist.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRequests:
+    """Answers drivers that are connected. Their connection tells their kind, for a request does not name it."""
+
+    access: Access
+    classes: ClassStore
+    sessions: Callable[[], Sequence[Session]]
+
+    def check(self, context: Context) -> None:
+        """Raises AuthenticationError for a caller that the dock does not know."""
+        if self.access.identify(context) is None:
+            raise AuthenticationError("the dock does not know this driver: it needs a certificate or a token")
+
+    def machine_class(self, context: Context, name: str) -> MachineClass:
+        """The class of that name, of the caller's own kind; raises NotFoundError."""
+        for session in self._callers(context):
+            found = self._class(session, name)
+            if found is not None:
+                session.note_class(name)
+                return found
+        raise _nothing("machine class")
+
+    def secret_of(self, context: Context, machine_class: str) -> Secret:
+        """The secret that a class of the caller's own kind names; raises NotFoundError."""
+        for session in self._callers(context):
+            found = self._class(session, machine_class)
+            secret = self.classes.secret(found) if found is not None else None
+            if secret is not None:
+                return secret
+        raise _nothing("secret")
+
+    def secret_named(self, context: Context, name: str, namespace: str) -> Secret:
+        """The secret of that name, if a class with which the caller works names it; raises NotFoundError.
+
+        A class may name two. Each name gives the values of both: a driver of 2018 knows of one, and asks only for that.
+        """
+        for session in self._callers(context):
+            for known in reversed(session.classes):
+                found = self._class(session, known)
+                if found is None or not name or name not in (found.secret, found.also_named):
+                    continue
+                secret = self.classes.secret(found)
+                if secret is not None and namespace in {"", secret.namespace, found.namespace}:
+                    return replace(secret, name=name)
+        raise _nothing("secret")
+
+    def _callers(self, context: Context) -> Iterator[Session]:
+        """The caller's own connections: first those that come the same way as this call."""
+        identity = self.access.identify(context)
+        if identity is None:
+            raise AuthenticationError("the dock does not know this driver: it needs a certificate or a token")
+        own = [each for each in self.sessions() if each.identity == identity.name and identity.may(each.key)]
+        peer = context.peer()
+        return iter(sorted(own, key=lambda session: session.peer != peer))
+
+    def _class(self, session: Session, name: str) -> MachineClass | None:
+        try:
+            found = self.classes.get(name, session.key)
+        except NotFoundError:
+            return None
+        return found if found.key == session.key else None
+
+
+def _nothing(what: str) -> NotFoundError:
+    # Without the name: it is the caller's own text, and may be anything.
+    return NotFoundError(f"there is no such {what} for drivers of this kind that are connected")
+
+
+def secret_json(secret: Secret) -> str:
+    """A secret as Kubernetes writes it, which is what drivers of v0 read."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {"name": secret.name, "namespace": secret.namespace, "resourceVersion": str(secret.revision)},
+            "data": {name: base64.b64encode(value).decode() for name, value in secret.data.items()},
+        }
+    )
+
+
+# -- The service -------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -59,11 +159,13 @@ def server_options(settings: HubSettings) -> tuple[tuple[str, int], ...]:
 class DockService:
     """What a gRPC server takes for one hub."""
 
-    def __init__(self, reception: Reception, fetching: Fetching, speech_v0: Speech, speech_v1: Speech) -> None:
-        self._reception = reception
-        self._fetching = fetching
-        self._v0 = speech_v0
-        self._v1 = speech_v1
+    def __init__(
+        self, admission: Admission, class_requests: ClassRequests, dialect_v0: Dialect, dialect_v1: Dialect
+    ) -> None:
+        self._admission = admission
+        self._class_requests = class_requests
+        self._v0 = dialect_v0
+        self._v1 = dialect_v1
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
         """One for each service name."""
@@ -80,10 +182,10 @@ class DockService:
         services = ((V1_SERVICE, methods_v1), *((name, methods_v0) for name in V0_SERVICES))
         return [grpc.method_handlers_generic_handler(name, methods) for name, methods in services]
 
-    def _stream(self, speech: Speech) -> grpc.RpcMethodHandler[Any, Any]:
+    def _stream(self, dialect: Dialect) -> grpc.RpcMethodHandler[Any, Any]:
         async def serve(_requests: object, context: Context) -> None:
             try:
-                await self._reception.serve(context, speech)
+                await self._admission.serve(context, dialect)
             except grpc.aio.BaseError:
                 raise
             except Exception as error:
@@ -93,21 +195,23 @@ class DockService:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     def _class_v1(self, request: v1.GetMachineClassRequest, context: Context) -> Message:
-        return class_to_pb(self._fetching.machine_class(context, request.name))
+        return class_to_pb(self._class_requests.machine_class(context, request.name))
 
     def _secret_v1(self, request: v1.GetSecretRequest, context: Context) -> Message:
-        return secret_to_pb(self._fetching.secret_of(context, request.machine_class))
+        return secret_to_pb(self._class_requests.secret_of(context, request.machine_class))
 
     def _class_v0(self, request: v0.MachineClassMeta, context: Context) -> Message:
-        return v0.MachineClass(data=self._fetching.machine_class(context, request.name).json)
+        return v0.MachineClass(data=self._class_requests.machine_class(context, request.name).json)
 
     def _secret_v0(self, request: v0.SecretMeta, context: Context) -> Message:
-        return v0.Secret(data=secret_json(self._fetching.secret_named(context, request.secretName, request.nameSpace)))
+        return v0.Secret(
+            data=secret_json(self._class_requests.secret_named(context, request.secretName, request.nameSpace))
+        )
 
     def _unary(self, request: type[M], answer: Callable[[M, Context], Message]) -> grpc.RpcMethodHandler[Any, Any]:
         async def respond(_messages: Any, context: Context) -> bytes:
             try:
-                self._fetching.check(context)  # first: who may not call is refused before a body is read
+                self._class_requests.check(context)  # first: who may not call is refused before a body is read
                 data = await only_message(context)
                 return _answered(request, answer, data, context).SerializeToString()
             except CloudgraftError as error:

@@ -18,13 +18,11 @@ from typing import Final
 
 import grpc.aio
 
-from cloudgraft.dock.hub.limits import Bucket
-from cloudgraft.dock.hub.notifications import Telling
 from cloudgraft.dock.hub.operations import Waiting, judged
-from cloudgraft.dock.hub.outbox import Outbox
-from cloudgraft.dock.hub.settings import DriverReport, HubSettings
+from cloudgraft.dock.hub.outbox import Notifications, Outbox
+from cloudgraft.dock.hub.settings import Bucket, DriverReport, HubSettings
 from cloudgraft.dock.ports import Context
-from cloudgraft.dock.protocol.dialect import Bye, Malformed, Reply, Speech, Tombstones
+from cloudgraft.dock.protocol.dialect import Bye, Dialect, Malformed, Reply, Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 
@@ -62,7 +60,7 @@ class Session:
         self,
         *,
         context: Context,
-        speech: Speech,
+        dialect: Dialect,
         info: DriverInfo,
         identity: str,
         tombstones: Tombstones,
@@ -77,7 +75,7 @@ class Session:
         self.state = State.HANDSHAKE
         self.ending: CloudgraftError | None = None  # why the hub has ended it; None: the driver did
         self.classes: dict[str, None] = {}  # names of the latest classes that it was asked to work with
-        self._speech = speech
+        self._dialect = dialect
         self._settings = settings
         self._events = surroundings
         self._clock = clock
@@ -86,9 +84,9 @@ class Session:
         self._writing_since: float | None = None
         self._outbox = Outbox(limit=settings.outbox, limit_bytes=settings.outbox_bytes)
         self._tombstones = tombstones
-        self._waiting = Waiting(info, speech, self._outbox, tombstones, lambda: surroundings.late(self))
+        self._waiting = Waiting(info, dialect, self._outbox, tombstones, lambda: surroundings.late(self))
         self._unasked = Bucket(settings.unasked, settings.unasked_per_second, clock)
-        self.telling = Telling(speech, self._outbox)
+        self.notifications = Notifications(dialect, self._outbox)
         self._pings: set[asyncio.Future[None]] = set()
         self._closed = asyncio.Event()
         self._malformed = self._succeeded = self._failed = 0
@@ -104,8 +102,8 @@ class Session:
     def begin(self, late: Sequence[Reply]) -> None:
         """From now on it takes operations. ``late`` are results that came with its first word."""
         self.state = State.READY
-        self.telling.welcome(self.session_id, self._settings.heartbeat, self._settings.max_message_bytes)
-        self.telling.acknowledge([reply.number for reply in late])
+        self.notifications.welcome(self.session_id, self._settings.heartbeat, self._settings.max_message_bytes)
+        self.notifications.acknowledge([reply.number for reply in late])
         if any([reply.foreign or self._tombstones.take(self.key, reply.number) for reply in late]):  # noqa: C419 - all
             self._tell_late()
 
@@ -133,7 +131,7 @@ class Session:
     def drain(self, grace: float) -> None:
         """Takes no new operations; those in flight may end. Those that were never sent fail now."""
         if self.state is State.READY:
-            self.telling.drain(grace)
+            self.notifications.drain(grace)
             self._leave("the hub is closing")
 
     def _leave(self, why: str) -> None:
@@ -169,7 +167,7 @@ class Session:
             self._waiting.abandon(wait)
             raise
         try:
-            result = self._speech.result(reply, operation)
+            result = self._dialect.result(reply, operation)
             if not isinstance(result, Result):
                 result = await result
         except InternalError as error:
@@ -194,7 +192,7 @@ class Session:
         """
         if self._closed.is_set() or self.context.done():
             return False
-        if not self._speech.beats:
+        if not self._dialect.beats:
             return True
         ping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pings.add(ping)
@@ -219,9 +217,9 @@ class Session:
         limit = self._settings.silence - spare
         if self._writing_since is not None and now - self._writing_since > limit:
             self.end("the driver does not read", UnavailableError("the driver does not read what the hub sends"))
-        elif self._speech.beats and now - self._heard_at > limit:
+        elif self._dialect.beats and now - self._heard_at > limit:
             self.end("the driver is silent", UnavailableError("the driver sent no heartbeat"))
-        elif self._speech.beats and now - self._beat_at >= self._settings.heartbeat - spare:
+        elif self._dialect.beats and now - self._beat_at >= self._settings.heartbeat - spare:
             self._beat()
 
     def excuse(self, seconds: float) -> None:
@@ -232,7 +230,7 @@ class Session:
 
     def _beat(self) -> None:
         self._beat_at = self._clock()
-        self.telling.beat()
+        self.notifications.beat()
 
     # -- reading and writing -------------------------------------------------------------------------------------------
 
@@ -269,7 +267,7 @@ class Session:
     def _take(self, data: bytes) -> bool:
         """Whether it was something that was asked for."""
         heard = (
-            self._speech.hear(data) if len(data) <= self._settings.max_message_bytes else Malformed("it is too long")
+            self._dialect.hear(data) if len(data) <= self._settings.max_message_bytes else Malformed("it is too long")
         )
         if isinstance(heard, Reply):
             return self._take_reply(heard)
@@ -284,7 +282,7 @@ class Session:
 
     def _take_reply(self, reply: Reply) -> bool:
         """Whether somebody waited for it. One for which nobody waits any more is not lost: the listeners look again."""
-        self.telling.acknowledge_one(reply.number)
+        self.notifications.acknowledge_one(reply.number)
         if self._waiting.settle(reply):
             return True
         if reply.foreign or self._tombstones.take(self.key, reply.number):

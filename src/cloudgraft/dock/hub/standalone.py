@@ -15,7 +15,7 @@ from cloudgraft.dock.access import admit_engine, known_engine
 from cloudgraft.dock.ports import Context, EngineAccess
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.dock.remote_slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY
-from cloudgraft.dock.slot import Berth, Calls, Classes, HubBerth
+from cloudgraft.dock.slot import Calls, Classes, DriverSlot, HubSlot
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.server.driver_calls import DriverCalls
@@ -44,33 +44,33 @@ class EngineService(DriverCalls):
         kind, api_version, name = (_plain(said, one) for one in (KIND_KEY, API_VERSION_KEY, CLASS_KEY))
         key = Key(kind=kind, api_version=api_version)
         admit_engine(self._access, context, key)
-        return _Aimed(HubBerth(self._hub, self._classes, key, name), _within(context))
+        return _Aimed(HubSlot(self._hub, self._classes, key, name), _within(context))
 
 
 class _Aimed:
     """One call's driver, and how long its caller waits."""
 
-    def __init__(self, berth: Berth, within: timedelta) -> None:
-        self._berth = berth
+    def __init__(self, slot: DriverSlot, within: timedelta) -> None:
+        self._slot = slot
         self._within = within
 
     async def describe(self) -> DriverTraits | None:
-        return await self._berth.traits()
+        return await self._slot.traits()
 
     async def create(self, spec: MachineSpec) -> Machine:
-        return await self._berth.create(spec, self._within)
+        return await self._slot.create(spec, self._within)
 
     async def delete(self, machine: Machine) -> None:
-        await self._berth.delete(machine, self._within)
+        await self._slot.delete(machine, self._within)
 
     async def list(self) -> Sequence[Machine]:
-        return await self._berth.list(self._within)
+        return await self._slot.list(self._within)
 
     async def shapes(self) -> Sequence[Shape]:
-        return await self._berth.shapes(self._within)
+        return await self._slot.shapes(self._within)
 
     async def prices(self) -> Sequence[Price]:
-        return await self._berth.prices(self._within)
+        return await self._slot.prices(self._within)
 
 
 def _plain(said: dict[str, str], name: str) -> str:

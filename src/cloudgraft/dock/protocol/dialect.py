@@ -17,11 +17,11 @@ __all__ = [
     "LONGEST_TEXT",
     "Beat",
     "Bye",
+    "Dialect",
     "Heard",
     "Introduction",
     "Malformed",
     "Reply",
-    "Speech",
     "Tombstones",
     "checked_key",
     "shortened",
@@ -71,7 +71,7 @@ class Introduction:
     late: Sequence[Reply] = ()  # results of an earlier connection
 
 
-class Speech(ABC):
+class Dialect(ABC):
     """One version of the protocol. What it has no words for is None. It knows no driver: one serves all."""
 
     protocol: ClassVar[str]

@@ -18,11 +18,11 @@ from cloudgraft.dock.protocol.codes import Code, decode, error_of
 from cloudgraft.dock.protocol.dialect import (
     LONGEST_TEXT,
     Bye,
+    Dialect,
     Heard,
     Introduction,
     Malformed,
     Reply,
-    Speech,
     checked_key,
     shortened,
 )
@@ -32,7 +32,7 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
 
-__all__ = ["PROTOCOL", "SpeechV0"]
+__all__ = ["PROTOCOL", "DialectV0"]
 
 PROTOCOL: Final = "v0"
 REGISTER: Final = "register"
@@ -43,7 +43,7 @@ _LIST, _ERROR = pb.DriverSide.listResp.LIST_FIELD_NUMBER, pb.DriverSide.listResp
 _ANSWERS: Final = {Verb.CREATE: "createresponse", Verb.DELETE: "deleteresponse", Verb.LIST: "listresponse"}
 
 
-class SpeechV0(Speech):
+class DialectV0(Dialect):
     """Server first; no heartbeat, no cancel, no acknowledgement: silence says nothing here."""
 
     protocol = PROTOCOL

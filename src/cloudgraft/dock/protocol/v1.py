@@ -13,14 +13,14 @@ from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.protocol.codes import code_of
 from cloudgraft.dock.protocol.conversion_v1 import PROTOCOL, info_from_pb, put_operation, result_from_pb
-from cloudgraft.dock.protocol.dialect import Beat, Bye, Heard, Introduction, Malformed, Reply, Speech
+from cloudgraft.dock.protocol.dialect import Beat, Bye, Dialect, Heard, Introduction, Malformed, Reply
 from cloudgraft.dock.protocol.messages import DriverInfo, Operation, Result, Verb
 from cloudgraft.dock.protocol.streaming_decode import LARGE, cut_out, fields
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire.dock import duration_to_pb
 from cloudgraft.wire.pb import dock_pb2 as pb
 
-__all__ = ["SpeechV1"]
+__all__ = ["DialectV1"]
 
 _OPTIONAL: Final = frozenset({Verb.SHAPES, Verb.PRICES})
 _LONGEST_HELLO: Final = 5 << 18  # bytes: the results that a driver keeps, one MiB, and what it says of itself
@@ -31,7 +31,7 @@ _RESULT: Final = pb.DriverMessage.RESULT_FIELD_NUMBER
 _LONG_ANSWERS: Final = (pb.Result.LIST_FIELD_NUMBER, pb.Result.SHAPES_FIELD_NUMBER, pb.Result.PRICES_FIELD_NUMBER)
 
 
-class SpeechV1(Speech):
+class DialectV1(Dialect):
     """The words of one hub's life: numbers of operations are used once in it, whatever the connection."""
 
     protocol = PROTOCOL

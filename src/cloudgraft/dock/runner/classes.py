@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from cloudgraft.dock.classes.declared import SecretData
-from cloudgraft.dock.classes.hiding import Hiding
+from cloudgraft.dock.classes.declared import SecretData, SecretRedaction
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
-from cloudgraft.dock.runner.docked import Use
-from cloudgraft.dock.runner.status import MachineError, status_of
+from cloudgraft.dock.runner.adapter import MachineError, Use, status_of
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -66,7 +64,7 @@ class Classes:
         self.hub_id = ""  # of the hub's life that the last operation is of: another one counts revisions anew
         self._use = use
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._hiding = Hiding(time.monotonic)
+        self._hiding = SecretRedaction(time.monotonic)
 
     def at_hand(self, operation: Operation) -> tuple[bool, MachineClass | None]:
         """Whether the operation can begin at once, and its class; None: it needs none."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
-from cloudgraft.dock.runner.docked import current_class
+from cloudgraft.dock.runner.adapter import current_class
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import InternalError, NotFoundError

@@ -10,15 +10,13 @@ from typing import Final
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from cloudgraft.dock.runner.adapter import Docked
 from cloudgraft.dock.runner.backoff import Backoff
-from cloudgraft.dock.runner.dial import Dialled, End, dial
-from cloudgraft.dock.runner.docked import Docked
-from cloudgraft.dock.runner.failures import why
+from cloudgraft.dock.runner.connection import Dialled, End, dial, why
 from cloudgraft.dock.runner.options import RunnerOptions, Speech
-from cloudgraft.dock.runner.provider_ids import ByProviderId
-from cloudgraft.dock.runner.session_v0 import SessionV0
+from cloudgraft.dock.runner.session_v0 import ByProviderId, SessionV0
 from cloudgraft.dock.runner.session_v1 import SessionV1
-from cloudgraft.dock.runner.state import Crew, Session
+from cloudgraft.dock.runner.state import RunnerState, Session
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver
@@ -46,7 +44,7 @@ class DockRunner:
             docked.driver = ByProviderId(docked.driver)
         self.options = options
         self._docked = docked
-        self._crew = Crew(docked, options)
+        self._state = RunnerState(docked, options)
         self._backoff = Backoff(
             first=settings.first_wait, longest=settings.longest_wait, stable_after=settings.stable_after
         )
@@ -56,27 +54,27 @@ class DockRunner:
     @property
     def is_connected(self) -> bool:
         """Whether a hub has welcomed us, and is there."""
-        return self._crew.connected.is_set()
+        return self._state.connected.is_set()
 
     @property
     def connections(self) -> int:
         """How often a hub has welcomed us."""
-        return self._crew.connections
+        return self._state.connections
 
     @property
     def session_id(self) -> str:
         """The hub's name for the connection; empty without one, and in v0."""
-        return self._crew.session_id
+        return self._state.session_id
 
     @property
     def in_flight(self) -> int:
         """How many operations run."""
-        return len(self._crew.workshop)
+        return len(self._state.operations)
 
     @property
     def unacknowledged(self) -> int:
         """How many results no hub has acknowledged yet."""
-        return len(self._crew.keeper)
+        return len(self._state.unacknowledged)
 
     async def start(self) -> None:
         """Starts the driver, and begins to connect. A hub that is away is waited for."""
@@ -87,7 +85,7 @@ class DockRunner:
 
     async def wait_connected(self) -> None:
         """Until a hub has welcomed us."""
-        await self._crew.connected.wait()
+        await self._state.connected.wait()
 
     async def stop(self, grace: float | None = None) -> None:
         """Takes nothing new, finishes what runs for at most ``grace`` seconds, takes leave, and lets go of everything.
@@ -97,15 +95,15 @@ class DockRunner:
         if self._is_stopped:
             return
         self._is_stopped = True
-        crew = self._crew
-        crew.workshop.refuse("the driver stops")
-        if crew.current is not None and self.is_connected:
-            crew.current.announce("the driver stops")
+        state = self._state
+        state.operations.refuse("the driver stops")
+        if state.current is not None and self.is_connected:
+            state.current.announce("the driver stops")
         try:
-            if not await crew.workshop.idle(self.options.settings.grace if grace is None else grace):
+            if not await state.operations.idle(self.options.settings.grace if grace is None else grace):
                 log.warning("%d operations are given up: the grace is over", self.in_flight)
-            if crew.current is not None and self.is_connected:
-                await crew.current.leave()
+            if state.current is not None and self.is_connected:
+                await state.current.leave()
         finally:
             await self._end()
 
@@ -114,8 +112,8 @@ class DockRunner:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await self._crew.workshop.close()
-        self._crew.classes.close()
+        await self._state.operations.close()
+        self._state.classes.close()
         closing = asyncio.create_task(contained(self._docked.driver.close()))
         try:
             await asyncio.wait({closing}, timeout=_CLOSE)  # not a timeout(): it would wait for what does not end
@@ -155,12 +153,12 @@ class DockRunner:
             log.error("unexpected: %s", redacted("".join(traceback.format_exception(error))))  # noqa: TRY400 - redacted
             end = End(reason=f"unexpected {type(error).__name__}: the log has the rest")
         finally:
-            lasted = self._crew.detach()
+            lasted = self._state.detach()
             if dialled is not None:
                 await dialled.close()
         return end, lasted
 
     async def _serve(self, dialled: Dialled) -> End:
         is_v1 = self.options.settings.speech is Speech.V1
-        session: Session = SessionV1(dialled, self._crew) if is_v1 else SessionV0(dialled, self._crew)
+        session: Session = SessionV1(dialled, self._state) if is_v1 else SessionV0(dialled, self._state)
         return await session.run()

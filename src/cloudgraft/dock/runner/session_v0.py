@@ -1,4 +1,4 @@
-"""One connection that speaks as in 2018: the hub speaks first, and nothing is told twice."""
+"""Runs one connection that speaks the protocol of 2018: the hub speaks first, and no result is sent twice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import binascii
 import json
 import logging
 import secrets
+from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, cast
@@ -16,20 +17,87 @@ from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.protocol.codes import Code, decode, encode, error_of
 from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.runner.adapter import status_of
 from cloudgraft.dock.runner.classes import class_from_json
-from cloudgraft.dock.runner.dial import Dialled, End, first_of
+from cloudgraft.dock.runner.connection import Dialled, End, Outbox, first_of
 from cloudgraft.dock.runner.options import Speech
-from cloudgraft.dock.runner.outbox import Outbox
-from cloudgraft.dock.runner.provider_ids import id_of
-from cloudgraft.dock.runner.state import Crew
-from cloudgraft.dock.runner.status import status_of
+from cloudgraft.dock.runner.state import RunnerState
 from cloudgraft.dock.runner.work import Job
-from cloudgraft.sdk.driver import Machine, MachineSpec
-from cloudgraft.sdk.errors import InternalError
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
+from cloudgraft.sdk.errors import InternalError, PreconditionError
 from cloudgraft.wire.dock import REGISTER, V0_SERVICES
+from cloudgraft.wire.driver import expect_all
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
 
-__all__ = ["SERVICES", "SessionV0"]
+__all__ = ["SERVICES", "ByProviderId", "SessionV0", "id_of"]
+
+
+# -- Lookup by providerID: v0 has only that id, a driver of the sdk has two --------------------------------------------
+
+
+_REMEMBERED: Final = 10_000  # machines
+
+
+def id_of(machine: Machine) -> str:
+    """The one id of v0."""
+    return machine.provider_id or machine.machine_id
+
+
+class ByProviderId(Driver):
+    """A driver whose delete takes a machine by its providerID."""
+
+    def __init__(self, inner: Driver) -> None:
+        self._inner = inner
+        self._known: OrderedDict[str, Machine] = OrderedDict()
+        self.traits = inner.traits
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """See :meth:`Driver.create`."""
+        machine = await self._inner.create(spec)
+        self._remember(machine)
+        return machine
+
+    async def list(self) -> Sequence[Machine]:
+        """See :meth:`Driver.list`."""
+        answer = await self._inner.list()
+        expect_all(answer)
+        machines = [*answer]  # it may be something that can be read only once
+        for machine in machines:
+            self._remember(machine)
+        return machines
+
+    async def delete(self, machine: Machine) -> None:
+        """By ``machine.machine_id``, which here is the providerID. One that a list does not show is gone, if it may."""
+        wanted = machine.machine_id
+        if wanted not in self._known:
+            await self.list()
+        found = self._known.get(wanted)
+        if found is not None:
+            await self._inner.delete(found)
+            self._known.pop(wanted, None)
+        elif not self.traits.complete_list or self.traits.list_delay:
+            raise PreconditionError(
+                f"{wanted!r} is not in the cloud's list, and in this cloud that does not prove that it is gone"
+            )
+
+    async def start(self) -> None:
+        """See :meth:`Driver.start`."""
+        await self._inner.start()
+        self.traits = self._inner.traits  # it may know more of its cloud now
+
+    async def close(self) -> None:
+        """See :meth:`Driver.close`."""
+        await self._inner.close()
+
+    def _remember(self, machine: Machine) -> None:
+        self._known[id_of(machine)] = machine
+        self._known[machine.machine_id] = machine
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+
+# -- The session -------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -45,10 +113,10 @@ class SessionV0:
 
     is_versioned = False
 
-    def __init__(self, dialled: Dialled, crew: Crew) -> None:
+    def __init__(self, dialled: Dialled, state: RunnerState) -> None:
         self._dialled = dialled
-        self._crew = crew
-        self._service = SERVICES[crew.options.settings.speech]
+        self._state = state
+        self._service = SERVICES[state.options.settings.speech]
         self._stream = dialled.stream(f"/{self._service}/{REGISTER}")
         self._outbox = Outbox(self._stream)
         self._hub_id = secrets.token_hex(8)  # the numbers of v0 begin anew with each connection
@@ -57,14 +125,14 @@ class SessionV0:
     async def run(self) -> End:
         """Stays until the connection is over; raises AioRpcError when gRPC ended it."""
         try:
-            async with asyncio.timeout(self._crew.options.settings.handshake):
+            async with asyncio.timeout(self._state.options.settings.handshake):
                 is_asked = await self._register()
         except TimeoutError:
             return End(reason="the hub did not ask who we are in time")
         if not is_asked:
             return End(reason="the hub ended the connection before it asked who we are")
-        self._crew.attach(self)
-        self._crew.welcomed("")
+        self._state.attach(self)
+        self._state.welcomed("")
         try:
             return await first_of(self._read(), self._outbox.write(), self._outbox.watch(_PATIENCE))
         finally:
@@ -88,7 +156,7 @@ class SessionV0:
         request = pb.MachineClassMeta(name=name, revision=1)
         found = await self._dialled.ask(f"/{self._service}/GetMachineClass", request, pb.MachineClass)
         _raise_text(found.error)
-        return class_from_json(found.data, name=name, key=self._crew.options.key, revision=1)
+        return class_from_json(found.data, name=name, key=self._state.options.key, revision=1)
 
     async def secret(self, machine_class: MachineClass) -> Secret | None:
         """See :class:`Source`."""
@@ -105,10 +173,10 @@ class SessionV0:
         if not isinstance(data, bytes):  # the end of the stream
             return False
         asked = pb.MCMside.FromString(data)
-        group, _, version = self._crew.options.api_version.partition("/")
+        group, _, version = self._state.options.api_version.partition("/")
         answer = pb.DriverSide(operationID=asked.operationID, operationType=asked.operationType or "register")
-        answer.registerResp.name = self._crew.options.settings.name or self._crew.docked.name
-        answer.registerResp.kind = self._crew.options.kind
+        answer.registerResp.name = self._state.options.settings.name or self._state.docked.name
+        answer.registerResp.kind = self._state.options.kind
         answer.registerResp.group = group
         answer.registerResp.version = version
         await self._stream.write(answer.SerializeToString())
@@ -134,12 +202,12 @@ class SessionV0:
         wanted = message.operationparams.machineID
 
         def done(job: Job, result: Result) -> None:
-            if self._crew.current is self:
+            if self._state.current is self:
                 self._outbox.put(_fitting(job, result, wanted))
 
         number = message.operationID
         job = Job(id=number, hub_id=self._hub_id, operation=operation, on_done=done, is_acknowledged=False)
-        self._crew.workshop.begin(job)
+        self._state.operations.begin(job)
 
 
 def _operation(message: pb.MCMside) -> Operation | None:

@@ -1,31 +1,87 @@
-"""One connection that speaks v1: hello, heartbeats both ways, operations, results that are kept until acknowledged."""
+"""Runs one connection that speaks v1: hello, heartbeats both ways, operations, and results kept until acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.protocol.codes import Code, code_from
-from cloudgraft.dock.protocol.conversion_v1 import hello_to_pb, secret_from_pb
-from cloudgraft.dock.protocol.messages import MachineClass, Result, Secret
+from cloudgraft.dock.protocol.conversion_v1 import (
+    PROTOCOL,
+    hello_to_pb,
+    operation_from_pb,
+    result_to_pb,
+    secret_from_pb,
+)
+from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.runner.adapter import Docked, status_of
 from cloudgraft.dock.runner.classes import class_from_json
-from cloudgraft.dock.runner.dial import LARGEST_MESSAGE, Dialled, End, first_of
-from cloudgraft.dock.runner.messages import asked, info_of, told
-from cloudgraft.dock.runner.outbox import Outbox
-from cloudgraft.dock.runner.state import Crew
-from cloudgraft.dock.runner.status import status_of
+from cloudgraft.dock.runner.connection import LARGEST_MESSAGE, Dialled, End, Outbox, first_of
+from cloudgraft.dock.runner.options import RunnerOptions
+from cloudgraft.dock.runner.state import ResultPriority, RunnerState
 from cloudgraft.dock.runner.work import Job
-from cloudgraft.sdk.errors import CloudgraftError, InternalError
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
 from cloudgraft.wire.dock import CONNECT, V1_SERVICE, duration_from_pb
 from cloudgraft.wire.driver import machine_from_pb
 from cloudgraft.wire.pb import dock_pb2 as pb
 
-__all__ = ["SessionV1"]
+__all__ = ["SessionV1", "asked", "info_of", "priority_of", "told"]
+
+
+# -- Messages of v1 on the driver's side -------------------------------------------------------------------------------
+
+
+_TIMEOUT: Final = timedelta(minutes=5)  # of an operation that says none
+
+
+def info_of(options: RunnerOptions, docked: Docked, instance_id: str) -> DriverInfo:
+    """Who we are."""
+    settings = options.settings
+    return DriverInfo(
+        key=options.key,
+        protocol=PROTOCOL,
+        name=settings.name or docked.name,
+        version=settings.version,
+        instance_id=instance_id,
+        max_in_flight=settings.max_in_flight,
+        capabilities=frozenset(docked.capabilities),
+        traits=docked.driver.traits,
+    )
+
+
+def asked(message: pb.Operation) -> Operation:
+    """What is to be done; raises InvalidArgumentError for what makes no sense."""
+    if message.list.page_token:
+        raise InvalidArgumentError("a list has one page here")
+    operation = operation_from_pb(message)
+    return operation if operation.timeout > timedelta(0) else replace(operation, timeout=_TIMEOUT)
+
+
+def told(job: Job, result: Result) -> tuple[pb.Result, ResultPriority | None]:
+    """The message to the hub, and the priority of keeping it; None for reads."""
+    try:
+        message = result_to_pb(job.id, job.hub_id, job.operation, result)
+    except Exception as error:  # noqa: BLE001 - an author's answer may be anything
+        result = Result(status=status_of(error))
+        message = result_to_pb(job.id, job.hub_id, job.operation, result)
+    return message, priority_of(job, result)
+
+
+def priority_of(job: Job, result: Result) -> ResultPriority | None:
+    """The priority of keeping the result; None for that of a read."""
+    if job.operation.verb is Verb.CREATE:
+        return ResultPriority.CREATED if result.status.code is Code.OK else ResultPriority.NOT_CREATED
+    return ResultPriority.DELETED if job.operation.verb is Verb.DELETE else None
+
+
+# -- The session -------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -39,9 +95,9 @@ class SessionV1:
 
     is_versioned = True
 
-    def __init__(self, dialled: Dialled, crew: Crew) -> None:
+    def __init__(self, dialled: Dialled, state: RunnerState) -> None:
         self._dialled = dialled
-        self._crew = crew
+        self._state = state
         self._stream = dialled.stream(f"/{V1_SERVICE}/{CONNECT}")
         self._outbox = Outbox(self._stream)
         self._heard = 0.0
@@ -54,7 +110,7 @@ class SessionV1:
     async def run(self) -> End:
         """Stays until the connection is over; raises AioRpcError when gRPC ended it."""
         try:
-            async with asyncio.timeout(self._crew.options.settings.handshake):
+            async with asyncio.timeout(self._state.options.settings.handshake):
                 answer = await self._shake_hands()
         except TimeoutError:
             return End(reason="the hub did not answer the hello in time")
@@ -90,7 +146,7 @@ class SessionV1:
         """See :class:`Source`."""
         path = f"/{V1_SERVICE}/GetMachineClass"
         found = await self._dialled.ask(path, pb.GetMachineClassRequest(name=name), pb.MachineClass)
-        return class_from_json(found.json, name=name, key=self._crew.options.key, revision=found.revision)
+        return class_from_json(found.json, name=name, key=self._state.options.key, revision=found.revision)
 
     async def secret(self, machine_class: MachineClass) -> Secret | None:
         """See :class:`Source`."""
@@ -101,13 +157,13 @@ class SessionV1:
         return replace(secret_from_pb(found, machine_class.secret), namespace=machine_class.namespace)
 
     async def _shake_hands(self) -> pb.HubMessage:
-        crew = self._crew
-        results = crew.keeper.waiting()
+        state = self._state
+        results = state.unacknowledged.waiting()
         for result in results:
             if result.WhichOneof("answer") == "create":
-                crew.workshop.made_late(machine_from_pb(result.create.machine))
-        greeting = hello_to_pb(info_of(crew.options, crew.docked, crew.instance_id), results)
-        crew.attach(self)  # from here on results go to this connection: none falls between two
+                state.operations.made_late(machine_from_pb(result.create.machine))
+        greeting = hello_to_pb(info_of(state.options, state.docked, state.instance_id), results)
+        state.attach(self)  # from here on results go to this connection: none falls between two
         await self._stream.write(pb.DriverMessage(hello=greeting).SerializeToString())
         data = await self._stream.read()
         if not isinstance(data, bytes):  # the end of the stream
@@ -118,7 +174,7 @@ class SessionV1:
         beat = min(max(_seconds(welcome.heartbeat) or _USUAL, _SHORTEST), _LONGEST)
         self._largest = min(welcome.max_message_bytes or LARGEST_MESSAGE, LARGEST_MESSAGE)
         self._heard = asyncio.get_running_loop().time()
-        self._crew.welcomed(welcome.session_id)
+        self._state.welcomed(welcome.session_id)
         try:
             return await first_of(
                 self._read(),
@@ -150,17 +206,17 @@ class SessionV1:
             case "operation":
                 self._begin(message.operation)
             case "cancel":
-                self._crew.workshop.cancel(self._hub_id, message.cancel.id)
+                self._state.operations.cancel(self._hub_id, message.cancel.id)
             case "acknowledge":
-                self._crew.keeper.acknowledge(message.acknowledge.ids)
+                self._state.unacknowledged.acknowledge(message.acknowledge.ids)
             case "changed":
-                self._crew.classes.forget(message.changed.machine_classes, message.changed.secrets)
+                self._state.classes.forget(message.changed.machine_classes, message.changed.secrets)
             case "drain" if not self._draining.done():
                 self._draining.set_result(_seconds(message.drain.grace))
 
     def _begin(self, message: pb.Operation) -> None:
-        self._hub_id = self._crew.classes.hub_id = message.hub_id
-        known = self._crew.keeper.find(message.hub_id, message.id)
+        self._hub_id = self._state.classes.hub_id = message.hub_id
+        known = self._state.unacknowledged.find(message.hub_id, message.id)
         if known is not None:
             self.deliver(known)
             return
@@ -169,15 +225,15 @@ class SessionV1:
         except CloudgraftError as error:
             self.deliver(_failed(message.id, message.hub_id, error))
             return
-        self._crew.workshop.begin(Job(id=message.id, hub_id=message.hub_id, operation=operation, on_done=self._done))
+        self._state.operations.begin(Job(id=message.id, hub_id=message.hub_id, operation=operation, on_done=self._done))
 
     def _done(self, job: Job, result: Result) -> None:
         """Wherever the connection is by now: what was changed is kept, and told to whoever is there."""
-        message, worth = told(job, result)
-        if worth is not None:
-            self._crew.keeper.keep(message, worth)
-        current = self._crew.current
-        if current is self or (worth is not None and isinstance(current, SessionV1)):
+        message, priority = told(job, result)
+        if priority is not None:
+            self._state.unacknowledged.keep(message, priority)
+        current = self._state.current
+        if current is self or (priority is not None and isinstance(current, SessionV1)):
             current.deliver(message)
 
     # -- being alive ---------------------------------------------------------------------------------------------------
@@ -201,7 +257,7 @@ class SessionV1:
     async def _drain(self) -> End:
         grace = await self._draining
         log.info("the hub goes away: what runs is finished first")
-        await self._crew.workshop.idle(grace)
+        await self._state.operations.idle(grace)
         self.announce("drained")
         await self.leave()
         return End(reason="the hub asked for it", was_drained=True)

@@ -1,22 +1,94 @@
-"""What outlives a connection: the driver, its operations, its results and the classes that it knows."""
+"""Holds what outlives a connection: operations, machine classes, and results that no hub has acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from cloudgraft.dock.runner.adapter import Docked
 from cloudgraft.dock.runner.classes import Classes, Source
-from cloudgraft.dock.runner.dial import End
-from cloudgraft.dock.runner.docked import Docked
+from cloudgraft.dock.runner.connection import End
 from cloudgraft.dock.runner.options import RunnerOptions
-from cloudgraft.dock.runner.unacknowledged import Keeper
-from cloudgraft.dock.runner.work import Workshop
+from cloudgraft.dock.runner.work import OperationRunner
+from cloudgraft.wire.pb import dock_pb2 as pb
 
-__all__ = ["Crew", "Session"]
+__all__ = ["ResultPriority", "RunnerState", "Session", "UnacknowledgedResults"]
+
+
+# -- Results that no hub has acknowledged: the next connection sends them again ----------------------------------------
+
 
 log = logging.getLogger("cloudgraft.dock")
+
+
+class ResultPriority(enum.IntEnum):
+    """Which results are dropped first when there are too many."""
+
+    DELETED = 0  # a list shows it as well
+    NOT_CREATED = 1
+    CREATED = 2  # a machine that costs money
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    result: pb.Result
+    priority: ResultPriority
+    size: int
+
+
+class UnacknowledgedResults:
+    """Keeps results of creates and deletes, in order, up to a number and a size.
+
+    Those of reads are not kept: an old list is worse than none.
+    """
+
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._kept: dict[tuple[str, int], _Kept] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, result: pb.Result, priority: ResultPriority) -> None:
+        """Until it is acknowledged, or until there are too many with a higher priority."""
+        self._drop((result.hub_id, result.id))
+        self._kept[result.hub_id, result.id] = _Kept(result, priority, size := result.ByteSize())
+        self._bytes += size
+        while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
+            least = min(self._kept, key=lambda one: self._kept[one].priority)  # of several, the oldest
+            log.warning("a result that no hub has acknowledged is given up: there are too many", extra={"id": least[1]})
+            self._drop(least)
+
+    def find(self, hub_id: str, number: int) -> pb.Result | None:
+        """The result of that operation, if it is kept."""
+        kept = self._kept.get((hub_id, number))
+        return None if kept is None else kept.result
+
+    def acknowledge(self, numbers: Iterable[int]) -> None:
+        """The hub has these. Of two hubs' lives with one number the older is meant: it was sent first."""
+        for number in numbers:
+            found = next((key for key in self._kept if key[1] == number), None)
+            if found is not None:
+                self._drop(found)
+
+    def waiting(self) -> Sequence[pb.Result]:
+        """All that are kept, the oldest first."""
+        return [kept.result for kept in self._kept.values()]
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._bytes -= kept.size
+
+
+# -- State that outlives a connection ----------------------------------------------------------------------------------
 
 
 class Session(Source, Protocol):
@@ -32,7 +104,7 @@ class Session(Source, Protocol):
         """Takes leave of the hub, after all that waits to be told."""
 
 
-class Crew:
+class RunnerState:
     """Everything that a connection works with, and which connection there is."""
 
     def __init__(self, docked: Docked, options: RunnerOptions) -> None:
@@ -40,9 +112,9 @@ class Crew:
         self.docked = docked
         self.options = options
         self.instance_id = settings.instance_id or secrets.token_hex(8)
-        self.keeper = Keeper(most=settings.kept_results, most_bytes=settings.kept_bytes)
+        self.unacknowledged = UnacknowledgedResults(most=settings.kept_results, most_bytes=settings.kept_bytes)
         self.classes = Classes(docked.use)
-        self.workshop = Workshop(docked.driver, self.classes, places=settings.max_in_flight)
+        self.operations = OperationRunner(docked.driver, self.classes, places=settings.max_in_flight)
         self.current: Session | None = None
         self.session_id = ""
         self.since: float | None = None  # by the event loop's clock; None: no hub has welcomed us
@@ -68,5 +140,5 @@ class Crew:
         self.current = self.classes.source = None
         self.session_id = ""
         self.connected.clear()
-        self.workshop.abandon()
+        self.operations.abandon()
         return 0.0 if since is None else asyncio.get_running_loop().time() - since

@@ -13,16 +13,15 @@ from typing import Final
 
 from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.protocol.messages import Answer, MachineClass, Operation, Result, Status, Verb
+from cloudgraft.dock.runner.adapter import CLASS_OF_THIS_CALL, MachineError, status_of
 from cloudgraft.dock.runner.classes import Classes
-from cloudgraft.dock.runner.docked import CLASS_OF_THIS_CALL
-from cloudgraft.dock.runner.status import MachineError, status_of
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, secret_values, unhide
 from cloudgraft.wire.driver import expect_all
 
-__all__ = ["Job", "Workshop"]
+__all__ = ["Job", "OperationRunner"]
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -58,7 +57,7 @@ class Job:
         return "" if machine is None else machine.name or machine.machine_id
 
 
-class Workshop:
+class OperationRunner:
     """Carries operations out.
 
     A create or delete that the driver has begun is carried to its end, whatever becomes of its caller: what is half

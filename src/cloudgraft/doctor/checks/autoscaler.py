@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from cloudgraft.doctor.catalog import found
-from cloudgraft.doctor.findings import Finding
+from cloudgraft.doctor.findings import Finding, found
 from cloudgraft.doctor.picture import Autoscaler, Mount, Picture
-from cloudgraft.doctor.release import NEWEST, OLDEST, Release
+from cloudgraft.doctor.releases import NEWEST, OLDEST, Release
 
 __all__ = ["check", "mount_of"]
 

@@ -1,4 +1,4 @@
-"""The autoscaler's flags: those it does not know, those without effect, and values that hurt."""
+"""Check the autoscaler's flags, its expanders, and the options of groups against its release."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from cloudgraft.doctor.catalog import found
-from cloudgraft.doctor.findings import Finding
-from cloudgraft.doctor.flags import KNOWN
-from cloudgraft.doctor.picture import Autoscaler, Picture
-from cloudgraft.doctor.release import NEWEST, OLDEST
+from cloudgraft.doctor.findings import Finding, found
+from cloudgraft.doctor.picture import Autoscaler, GroupSettings, Picture
+from cloudgraft.doctor.releases import KNOWN, NEWEST, OLDEST, Release
+from cloudgraft.documents import ForeignDocumentError, parse_yaml
 from cloudgraft.sdk.duration import format_duration
+from cloudgraft.sdk.types import AutoscalingOptions
 
-__all__ = ["check"]
+__all__ = ["check", "check_expanders", "check_options"]
+
+
+# -- The autoscaler's flags: those it does not know, those without effect, and values that hurt ------------------------
+
 
 _NODES: Final = re.compile(r"(-?\d+):(-?\d+):(.+)")
 _EAGER: Final = timedelta(minutes=1)
@@ -114,3 +118,125 @@ def _moved(autoscaler: Autoscaler) -> Iterator[Finding]:
         yield found("local-data-lost", where=where, what="--skip-nodes-with-local-storage=false")
     if flags.is_false("skip-nodes-with-system-pods"):
         yield found("system-pods-moved", where=where, what="--skip-nodes-with-system-pods=false")
+
+
+# -- How the autoscaler chooses among groups, and whether that can work ------------------------------------------------
+
+
+_MAP: Final = "cluster-autoscaler-priority-expander"
+_ANYTHING: Final = re.compile("")
+
+
+def check_expanders(picture: Picture) -> Iterator[Finding]:
+    """Each expander of each autoscaler's chain."""
+    for autoscaler in picture.autoscalers:
+        chain = autoscaler.flags.words("expander")
+        if "price" in chain:
+            yield from _price(autoscaler, picture)
+        if "grpc" in chain:
+            yield from _grpc(autoscaler)
+        if "priority" in chain:
+            yield from _priority(autoscaler, picture)
+
+
+def _price(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
+    """The running server knows its drivers' prices; the file only what is written there."""
+    if picture.server is not None:
+        unpriced = [group.id for group in picture.server.groups if not group.has_price and not group.left_out]
+    else:
+        unpriced = [group.id for group in picture.settings.groups if not group.has_price] if picture.settings else []
+    if unpriced:
+        unsure = "" if picture.server else " in the configuration file; its driver may know one"
+        what = f"without a price: {', '.join(unpriced)}{unsure}"
+        yield found("expander-price-without-prices", where=autoscaler.where, what=what)
+
+
+def _grpc(autoscaler: Autoscaler) -> Iterator[Finding]:
+    missing = [name for name in ("grpc-expander-url", "grpc-expander-cert") if not autoscaler.flags.text(name)]
+    if missing:
+        what = f"missing: {', '.join(f'--{name}' for name in missing)}"
+        yield found("expander-grpc-incomplete", where=autoscaler.where, what=what)
+    else:
+        what = f"{autoscaler.flags.text('grpc-expander-url')} chooses"
+        yield found("expander-grpc", where=autoscaler.where, what=what)
+
+
+def _priority(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
+    where = f"ConfigMap {autoscaler.config_namespace}/{_MAP}"
+    if autoscaler.priorities_trouble:
+        return  # it could not be read, which says nothing of it
+    if autoscaler.priorities is None:
+        yield found("expander-priority-no-configmap", where=where, what="there is none with the key priorities")
+        return
+    patterns = _patterns(autoscaler.priorities)
+    if patterns is None:
+        what = "it is not a mapping of numbers to lists of patterns"
+        yield found("expander-priority-no-configmap", where=where, what=what)
+        return
+    for id_ in picture.group_ids():
+        if not any(pattern.search(id_) for pattern in patterns):
+            fix = f'add to the key priorities: "10": ["^{re.escape(id_)}$"]'
+            what = f"group {id_} matches no pattern"
+            yield found("expander-priority-group-unmatched", where=where, what=what, fix=fix)
+
+
+def _patterns(text: str) -> list[re.Pattern[str]] | None:
+    """The patterns, as far as Go's and Python's are the same; None when the text makes no sense."""
+    try:
+        read = parse_yaml(text)
+        return [_pattern(pattern) for patterns in read.values() for pattern in patterns]
+    except (ForeignDocumentError, AttributeError, TypeError):
+        return None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """One that only Go understands may match anything: nothing is said of it."""
+    if "[[:" in text:
+        return _ANYTHING
+    try:
+        return re.compile(text)
+    except re.error:
+        return _ANYTHING
+
+
+# -- Options of groups against the release that is to be told: B1, B2, B3 and B6 ---------------------------------------
+
+
+def check_options(picture: Picture) -> Iterator[Finding]:
+    """Every group with options, for every autoscaler."""
+    settings = picture.settings
+    if settings is None:
+        return
+    for autoscaler in picture.autoscalers:
+        release = autoscaler.release
+        for group in settings.groups:
+            if release is None or group.options is None:
+                continue
+            where = f"group {group.id} in {settings.file}"
+            yield from _told(group, group.options, release, where, is_forced=settings.force_options)
+
+
+def _told(
+    group: GroupSettings, options: AutoscalingOptions, release: Release, where: str, *, is_forced: bool
+) -> Iterator[Finding]:
+    bug = _bug(options, release)
+    if bug is not None and is_forced:
+        what = f"server.forceOptions is true, and the autoscaler is {release}"
+        yield found(_HARM[bug], where=where, what=what)
+    elif bug is not None:
+        yield found("options-held-back", where=where, what=f"the autoscaler is {release}, which has {bug}")
+    if options.zero_or_max_node_scaling and group.max_size > 1 and release.is_of >= (1, 28):
+        yield found("zero-or-max-never-shrinks", where=where, what=f"zeroOrMaxNodeScaling, maxSize {group.max_size}")
+
+
+_HARM = {"B1": "options-delete-new-machines", "B2": "options-turn-off", "B3": "options-buy-twice"}
+
+
+def _bug(options: AutoscalingOptions, release: Release) -> str | None:
+    """Which bug keeps cloudgraft from sending them; see docs/explanation/releases.md."""
+    if release.is_of <= (1, 28):
+        return "B1"
+    if release < Release(1, 34, 2):  # on the wire they cannot be told from those that have the bug
+        says_both = options.ignore_daemon_sets_utilization is False and not options.zero_or_max_node_scaling
+        return None if says_both else "B2"
+    return "B3" if release.is_of >= (1, 35) else None

@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import Final
 
 from cloudgraft.certs.inspect import CertificateInfo, Purpose
-from cloudgraft.doctor.catalog import found
-from cloudgraft.doctor.findings import Finding
+from cloudgraft.doctor.findings import Finding, found
 from cloudgraft.doctor.picture import Certificate, CloudConfigSeen, Picture, Role, Settings
-from cloudgraft.doctor.release import Release
+from cloudgraft.doctor.releases import Release
 from cloudgraft.sdk.duration import format_duration
 
 __all__ = ["check"]

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgraft.doctor.gather.api_reader import ApiReader, open_reader
-from cloudgraft.doctor.gather.autoscalers import look_at_autoscalers
-from cloudgraft.doctor.gather.containers import autoscalers_of_others, likely_containers, using_externalgrpc
+from cloudgraft.doctor.gather.autoscalers import (
+    autoscalers_of_others,
+    likely_containers,
+    look_at_autoscalers,
+    using_externalgrpc,
+)
 from cloudgraft.doctor.picture import Autoscaler, Cluster, NodeCare
-from cloudgraft.doctor.release import Release
+from cloudgraft.doctor.releases import Release
 from cloudgraft.kube.objects import NODES, Node
 from cloudgraft.kube.rights import RIGHTS, Feature
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError

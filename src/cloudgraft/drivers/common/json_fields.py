@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final
 
-from cloudgraft.drivers.common.user_data import CUT
+from cloudgraft.drivers.common.secrets import CUT
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.secrecy import redacted
 

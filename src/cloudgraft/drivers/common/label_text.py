@@ -1,9 +1,4 @@
-"""Any text as a label of a cloud that takes few characters, and back again, byte for byte.
-
-Marks must come back as they were (D9), and a group may have any id. What a label can hold is kept as it is. Everything
-else is written with a marker in front: ``x--`` with single bytes as ``_2f``, which a person can still read, or ``b--``
-in base32, which is shorter for other scripts. What fits in neither way is refused; nothing is ever cut.
-"""
+"""Any text as a label or a tag of a cloud that takes few characters, and back again, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,12 +6,20 @@ import base64
 import binascii
 import re
 import string
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["GOOGLE", "HETZNER", "LabelText"]
+__all__ = ["GOOGLE", "HETZNER", "LabelText", "from_pairs", "from_words", "pairs", "words"]
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+# Marks must come back as they were (D9), and a group may have any id. What a label can hold is kept as it is.
+# Everything else is written with a marker in front: ``x--`` with single bytes as ``_2f``, which a person can still
+# read, or ``b--`` in base32, which is shorter for other scripts. What fits in neither way is refused; nothing is ever
+# cut.
 
 _ESCAPED: Final = "x--"
 _BASE32: Final = "b--"
@@ -94,3 +97,53 @@ def _decoded(label: str) -> str | None:
 
 HETZNER: Final = LabelText(letters=string.ascii_letters, others=".")
 GOOGLE: Final = LabelText(letters=string.ascii_lowercase)  # labels of Google's clouds: no capitals, no dots
+
+
+# -- tags --------------------------------------------------------------------------------------------------------------
+# Our marks, in the tags of clouds that take few characters, or lists of words instead of pairs. Some of these clouds do
+# not tell capitals from small letters: what has others is written in small ones (``LabelText``).
+
+_PART: Final = re.compile(r"([a-z0-9-]+)(?:_(\d+))?:(.*)", re.DOTALL)
+
+
+def pairs(tags: Mapping[str, str], form: LabelText) -> dict[str, str]:
+    """For clouds whose tags have keys and values."""
+    return {key: form.encode(value, f"the tag {key}") for key, value in tags.items()}
+
+
+def from_pairs(tags: Mapping[str, str], form: LabelText) -> dict[str, str]:
+    """Back again."""
+    return {str(key): form.decode(str(value)) for key, value in tags.items()}
+
+
+def words(tags: Mapping[str, str], longest: int) -> list[str]:
+    """For clouds whose tags are words: ``key:value``, and in parts ``key_1:…``, ``key_2:…`` when that is too long."""
+    found = []
+    for key, value in tags.items():
+        if not re.fullmatch(r"[a-z0-9-]+", key):
+            raise InvalidArgumentError(
+                f"the tag {key} cannot be kept by this cloud: small letters, digits, dashes only"
+            )
+        text = _FORM.encode(value, f"the tag {key}")
+        room = longest - len(key) - 4
+        if len(key) + 1 + len(text) <= longest:
+            found.append(f"{key}:{text}")
+        else:
+            found += [f"{key}_{1 + at // room}:{text[at : at + room]}" for at in range(0, len(text), room)]
+    return found
+
+
+def from_words(tags: Iterable[str]) -> dict[str, str]:
+    """Back again. What others have tagged is left out, and so is what lost a part."""
+    parts: dict[str, dict[int, str]] = {}
+    for tag in tags:
+        if found := _PART.fullmatch(str(tag)):
+            parts.setdefault(found[1], {})[int(found[2] or 1)] = found[3]
+    return {
+        key: _FORM.decode("".join(text for _, text in sorted(texts.items())))
+        for key, texts in parts.items()
+        if sorted(texts) == list(range(1, len(texts) + 1))
+    }
+
+
+_FORM: Final = LabelText(letters=string.ascii_lowercase, longest=240)

@@ -1,17 +1,23 @@
-"""Instance types as shapes, and what an hour of them costs."""
+"""What EC2 offers: instance types as shapes, their prices, and what must be known of subnets and images."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgraft.drivers.ec2.session import Client, pages
+from cloudgraft.drivers.ec2.session import Client, Clients, pages, read
+from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.sdk.driver import Price, Shape
+from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["read_shapes", "read_spot_prices"]
+__all__ = ["Places", "read_shapes", "read_spot_prices"]
+
+
+# -- instance types and prices -----------------------------------------------------------------------------------------
 
 _ASKED: Final = 100  # instance types that one request may name
 _ARCHITECTURES: Final[Mapping[str, str]] = {"x86_64": "amd64", "arm64": "arm64", "i386": "386"}  # as Kubernetes says
@@ -64,3 +70,72 @@ def read_spot_prices(client: Client, names: Sequence[str]) -> dict[str, Price]:
 def _parts(names: Sequence[str]) -> Iterator[list[str]]:
     unique = list(dict.fromkeys(names))
     return (unique[start : start + _ASKED] for start in range(0, len(unique), _ASKED))
+
+
+# -- subnets and images ------------------------------------------------------------------------------------------------
+# What must be known of subnets and images before an instance can be ordered; asked once, and remembered.
+
+
+class Places:
+    """Subnets and their zones, images and their root devices. Neither ever changes."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._lock = threading.Lock()
+        self._zones: dict[str, str] = {}
+        self._devices: dict[str, str] = {}
+
+    def subnets(self, settings: MachineSettings) -> Sequence[str]:
+        """Those of the group's zone, to be tried in this order; [""] when EC2 is to choose.
+
+        In another zone the same client token would make a second instance: so they must all be in one.
+        """
+        given = list(dict.fromkeys(settings.subnets))
+        if len(given) < 2:
+            return given or [""]
+        zones = self._zones_of(given)
+        if settings.zone:
+            given = [subnet for subnet in given if zones[subnet] == settings.zone]
+            if not given:
+                raise InvalidArgumentError(f"none of machine.subnets is in {settings.zone}: {_told(zones)}")
+        elif len(set(zones.values())) > 1:
+            raise InvalidArgumentError(
+                f"machine.subnets are in several zones: {_told(zones)}. A group has one zone: set machine.zone, or "
+                "`zones` of the group for one group in each"
+            )
+        return given
+
+    def root_device(self, settings: MachineSettings) -> str:
+        """What the image calls its root volume; empty when that is not needed."""
+        volume, image = settings.root_volume, settings.image
+        if volume is None or volume.device:
+            return ""
+        with self._lock:
+            if image in self._devices:
+                return self._devices[image]
+        found = read(self._clients.client().describe_images, ImageIds=[image]).get("Images") or [{}]
+        device = str(found[0].get("RootDeviceName", ""))
+        if not device:
+            raise InvalidArgumentError(
+                f"the image {image} is not there, or has no root volume: look at machine.image, or set "
+                "machine.rootVolume.device"
+            )
+        with self._lock:
+            self._devices[image] = device
+        return device
+
+    def _zones_of(self, subnets: Sequence[str]) -> dict[str, str]:
+        with self._lock:
+            known = {subnet: self._zones[subnet] for subnet in subnets if subnet in self._zones}
+        if len(known) < len(subnets):
+            answer = read(self._clients.client().describe_subnets, SubnetIds=list(subnets))
+            known = {str(one["SubnetId"]): str(one["AvailabilityZone"]) for one in answer.get("Subnets", ())}
+            if missing := [subnet for subnet in subnets if subnet not in known]:
+                raise InvalidArgumentError(f"machine.subnets: {missing[0]} is not in this region")
+            with self._lock:
+                self._zones |= known
+        return {subnet: known[subnet] for subnet in subnets}
+
+
+def _told(zones: dict[str, str]) -> str:
+    return ", ".join(f"{subnet} in {zone}" for subnet, zone in zones.items())

@@ -14,15 +14,13 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.common.user_data import error_without
-from cloudgraft.drivers.ec2.catalog import read_shapes, read_spot_prices
+from cloudgraft.drivers.ec2.catalog import Places, read_shapes, read_spot_prices
 from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, told
-from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, machine_of
+from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, MACHINE_TAG, check_tags, machine_of
 from cloudgraft.drivers.ec2.launch import Request, check_spec, launch_request
-from cloudgraft.drivers.ec2.marks import MACHINE_TAG, check_tags
 from cloudgraft.drivers.ec2.options import Ec2Options
-from cloudgraft.drivers.ec2.places import Places
 from cloudgraft.drivers.ec2.session import Clients, pages
 from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.sdk.blocking import BlockingDriver

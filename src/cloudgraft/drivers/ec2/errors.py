@@ -30,8 +30,8 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
-from cloudgraft.drivers.common.urllib3_failures import root_cause, was_never_sent
-from cloudgraft.drivers.common.user_data import cut
+from cloudgraft.drivers.common.secrets import cut
+from cloudgraft.drivers.common.urllib3_calls import root_cause, was_never_sent
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cloudgraft.drivers.ec2.marks import NAME_TAG, check_tags
+from cloudgraft.drivers.ec2.instances import NAME_TAG, check_tags
 from cloudgraft.drivers.ec2.options import USER_DATA_LIMIT
 from cloudgraft.drivers.ec2.settings import MachineSettings, MetadataService
 from cloudgraft.sdk.driver import MachineSpec

@@ -1,9 +1,4 @@
-"""Clients of AWS's APIs, and the credentials that they sign with.
-
-A client may be used by several threads at once. It sends each request once: were a first one carried out and its answer
-lost, then the refusal of a second one would be taken for the truth about both. What only reads goes through
-:func:`read`, which asks a second time.
-"""
+"""Clients of AWS's APIs: the credentials that they sign with, their timeouts, and what botocore need not do."""
 
 from __future__ import annotations
 
@@ -11,12 +6,15 @@ import functools
 import random
 import threading
 import time
+import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import boto3
 import botocore.session
+from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
 from botocore.credentials import (
     AssumeRoleCredentialFetcher,
@@ -28,17 +26,123 @@ from botocore.credentials import (
 )
 from botocore.exceptions import ClientError, ConnectionClosedError
 from botocore.loaders import create_loader
-from botocore.parsers import ResponseParserError
+from botocore.parsers import EC2QueryParser, ResponseParserError, ResponseParserFactory
+from botocore.utils import parse_timestamp
 
-from cloudgraft.drivers.common.secret_files import SecretFile
-from cloudgraft.drivers.ec2.account import AccountOptions
+from cloudgraft.drivers.common.secrets import SecretFile
+from cloudgraft.drivers.common.urllib3_calls import LimitedResponse
 from cloudgraft.drivers.ec2.instances import FIELDS
-from cloudgraft.drivers.ec2.lean import LeanLoader, LeanParsers
-from cloudgraft.drivers.ec2.limits import limited
+from cloudgraft.drivers.ec2.options import AccountOptions
 from cloudgraft.sdk.errors import AuthenticationError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = ["Client", "Clients", "HiddenLoans", "pages", "read"]
+__all__ = ["Client", "Clients", "HiddenLoans", "LeanLoader", "LeanParsers", "limited", "pages", "read"]
+
+
+# -- timeouts ----------------------------------------------------------------------------------------------------------
+# Clients of AWS's APIs whose timeout is for all of an answer: see :mod:`cloudgraft.drivers.common.urllib3_calls`.
+
+
+class _Connection(AWSHTTPConnection):  # type: ignore[misc]  # botocore has no types
+    response_class = LimitedResponse
+
+
+class _SecureConnection(AWSHTTPSConnection):  # type: ignore[misc]  # likewise
+    response_class = LimitedResponse
+
+
+class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]  # likewise
+    ConnectionCls = _Connection
+
+
+class _SecurePool(AWSHTTPSConnectionPool):  # type: ignore[misc]  # likewise
+    ConnectionCls = _SecureConnection
+
+
+def limited(client: Any) -> Any:
+    """The client, which has made no call yet; its read timeout is for the whole of an answer from now on."""
+    session = client._endpoint.http_session  # noqa: SLF001 - there is no public way to its connections
+    pools = getattr(session, "_pool_classes_by_scheme", None)  # its managers share it, also those of proxies
+    if not isinstance(pools, dict):
+        raise PreconditionError("this release of botocore is not known: its answers cannot be given a limit")
+    pools.update({"http": _Pool, "https": _SecurePool})
+    return client
+
+
+# -- what botocore need not do -----------------------------------------------------------------------------------------
+# botocore without the work that nobody here needs: it is most of the time that a list of thousands takes. By itself it
+# turns each of some forty fields of an instance into objects, with all that is in them, of which few are read here; and
+# it reads each time with a parser that takes times in any form. It also reads all the XML of an answer in one go, which
+# lets no other thread run meanwhile: for a thousand instances that is more than a tenth of a second.
+
+_EC2: Final = ("ec2", "service-2")
+_PIECE: Final = 1 << 15  # bytes of XML, which take about a millisecond
+
+
+class LeanLoader:
+    """In the place of botocore's loader of descriptions of APIs: in EC2's, these shapes have these members only."""
+
+    def __init__(self, loader: Any, members: Mapping[str, Collection[str]]) -> None:
+        self._loader = loader
+        self._members = members
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
+        """The description of one API."""
+        model = self._loader.load_service_model(service_name, type_name, api_version)
+        if (service_name, type_name) != _EC2:
+            return model
+        shapes = dict(model["shapes"])  # the loader keeps what it has read, and gives it to others too
+        for name, kept in self._members.items():
+            members = {key: value for key, value in shapes[name]["members"].items() if key in kept}
+            shapes[name] = {**shapes[name], "members": members}
+        return {**model, "shapes": shapes}
+
+
+class LeanParsers(ResponseParserFactory):  # type: ignore[misc]  # botocore has no types
+    """In the place of botocore's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_parser_defaults(timestamp_parser=_read_time)
+
+    def create_parser(self, protocol_name: str) -> Any:
+        """For the answers of one kind of API."""
+        return (
+            _InPieces(timestamp_parser=_read_time) if protocol_name == "ec2" else super().create_parser(protocol_name)
+        )
+
+
+class _InPieces(EC2QueryParser):  # type: ignore[misc]  # likewise
+    """Lets other threads have their turn between two pieces of the XML."""
+
+    def _parse_xml_string_to_dom(self, xml_string: bytes) -> Any:
+        parser = ET.XMLParser(encoding=self.DEFAULT_ENCODING)  # noqa: S314 - as botocore reads what AWS answers
+        try:
+            for start in range(0, len(xml_string), _PIECE):
+                parser.feed(xml_string[start : start + _PIECE])
+            return parser.close()
+        except ET.ParseError:
+            return super()._parse_xml_string_to_dom(xml_string)  # which raises what it raises
+
+
+def _read_time(value: Any) -> datetime:
+    """A time: as AWS writes it, or in any other form that botocore knows."""
+    if isinstance(value, str) and value.endswith("Z") and "T" in value:
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            pass  # then botocore says what is wrong with it
+    found: datetime = parse_timestamp(value)
+    return found
+
+
+# -- clients -----------------------------------------------------------------------------------------------------------
+# A client may be used by several threads at once. It sends each request once: were a first one carried out and its
+# answer lost, then the refusal of a second one would be taken for the truth about both. What only reads goes through
+# :func:`read`, which asks a second time.
 
 Client = Any  # botocore makes their classes while the program runs
 _PAUSE: Final = (0.2, 1.0)  # seconds before a second request

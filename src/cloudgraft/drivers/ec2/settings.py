@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from cloudgraft.drivers.ec2.marks import NAME_TAG, check_tags, is_reserved
+from cloudgraft.drivers.ec2.instances import NAME_TAG, check_tags, is_reserved
 from cloudgraft.sdk.flaws import Flaws
 
 __all__ = ["LaunchTemplate", "MachineSettings", "MetadataService", "RootVolume"]

@@ -20,10 +20,10 @@ from cloudgraft.drivers.common.machine_json import (
     shapes_from_json,
     spec_to_json,
 )
-from cloudgraft.drivers.common.user_data import error_without, without
+from cloudgraft.drivers.common.secrets import error_without, without
 from cloudgraft.drivers.exec.options import ExecOptions
+from cloudgraft.drivers.exec.results import check_success, failure_of, printable
 from cloudgraft.drivers.exec.runner import Call, Runner
-from cloudgraft.drivers.exec.told import check_success, failure_of, printable
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 

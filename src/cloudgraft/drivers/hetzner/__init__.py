@@ -1,5 +1,1 @@
 """Servers of Hetzner Cloud."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -15,9 +15,8 @@ from typing import Any, Final
 import requests
 from hcloud import APIException, Client
 
-from cloudgraft.drivers.common.requests_failures import error_of_request
-from cloudgraft.drivers.common.requests_limits import limit_answers
-from cloudgraft.drivers.common.secret_files import SecretFile
+from cloudgraft.drivers.common.requests_calls import error_of_request, limit_answers
+from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.hetzner.errors import error_of_answer
 from cloudgraft.drivers.hetzner.options import HetznerOptions
 from cloudgraft.sdk.errors import DeadlineError, InternalError, PreconditionError, UnavailableError

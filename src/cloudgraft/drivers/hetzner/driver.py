@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from cloudgraft.drivers.common.label_text import HETZNER
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.catalog import Names, prices_of, shapes_of
 from cloudgraft.drivers.hetzner.options import MARK, USER_DATA_LIMIT, HetznerOptions, MachineSettings

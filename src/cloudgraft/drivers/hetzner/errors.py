@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
-from cloudgraft.drivers.common.user_data import cut
+from cloudgraft.drivers.common.secrets import cut
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,

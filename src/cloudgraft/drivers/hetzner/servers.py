@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from cloudgraft.drivers.common.ages import is_younger
 from cloudgraft.drivers.common.label_text import HETZNER
+from cloudgraft.drivers.common.listing import is_younger
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.options import MARK
 from cloudgraft.sdk.driver import Machine, MachineState

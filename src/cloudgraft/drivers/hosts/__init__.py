@@ -1,5 +1,1 @@
 """Machines that are there anyway: to create one is to switch a free one on, and to delete it is to switch it off."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

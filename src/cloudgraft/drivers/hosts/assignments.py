@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgraft.drivers.common.json_fields import Fields
-from cloudgraft.drivers.hosts.host import Host
+from cloudgraft.drivers.hosts.inventory import Host
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 
 __all__ = ["Assignment", "Assignments", "Taken"]

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Generic
 
 from cloudgraft.drivers.hosts.assignments import Assignment, Assignments, Taken
-from cloudgraft.drivers.hosts.host import HostType
-from cloudgraft.drivers.hosts.inventory import Inventory
-from cloudgraft.drivers.hosts.showing import Refusal, Times, age, machine_of, none_free, shown
-from cloudgraft.drivers.hosts.switch import PowerState, Switch
+from cloudgraft.drivers.hosts.inventory import HostType, Inventory
+from cloudgraft.drivers.hosts.switch import PowerState, Refusal, Switch, Times, age, machine_of, none_free, shown
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import (
     CloudgraftError,

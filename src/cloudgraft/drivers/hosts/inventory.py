@@ -3,19 +3,67 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic
+from typing import Generic, Protocol, TypeVar
 
 import yaml
 
 from cloudgraft.drivers.common.json_fields import Fields
-from cloudgraft.drivers.hosts.host import HostType, refuse_twins
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaw, FlawedError, Flaws
 
-__all__ = ["Inventory", "Source"]
+__all__ = ["Host", "HostType", "Inventory", "Source", "refuse_bad_id", "refuse_twins"]
+
+
+# -- one machine -------------------------------------------------------------------------------------------------------
+
+
+class Host(Protocol):
+    """One machine of the list."""
+
+    @property
+    def id(self) -> str:
+        """Its own in the list."""
+
+    @property
+    def provider_id(self) -> str:
+        """What its node carries."""
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Under which its node may be known."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """By which a group selects."""
+
+    @property
+    def group(self) -> str:
+        """The only group that it serves; empty: any."""
+
+
+HostType = TypeVar("HostType", bound=Host)
+
+
+def refuse_bad_id(ident: str) -> None:
+    """One that cannot be shown in a message, or written into an account."""
+    if not ident or not ident.isprintable():
+        raise InvalidArgumentError("a machine needs an id, which is printable text")
+
+
+def refuse_twins(hosts: Sequence[Host]) -> None:
+    """Two entries for one machine, or two machines that would be one node."""
+    flaws = Flaws()
+    for what, values in (("id", [h.id for h in hosts]), ("providerID", [h.provider_id for h in hosts])):
+        for value in (value for value, count in Counter(values).items() if count > 1):
+            flaws.tell((), f"two machines have the {what} {value!r}; each must have its own")
+    flaws.raise_any()
+
+
+# -- the list ----------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger("cloudgraft.drivers")
 

@@ -12,13 +12,11 @@ from typing import Final
 
 import httpx2
 
-from cloudgraft.drivers.common.secret_files import SecretFile
+from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.http import contract
-from cloudgraft.drivers.http.connections import Connections
-from cloudgraft.drivers.http.failures import failure
+from cloudgraft.drivers.http.connections import Connections, Progress
+from cloudgraft.drivers.http.errors import SUCCESSES, failure, refusal
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.drivers.http.progress import Progress
-from cloudgraft.drivers.http.refusals import SUCCESSES, refusal
 from cloudgraft.net.stepped_http import TooManyHeadersError, limited_headers
 from cloudgraft.sdk.errors import (
     CloudgraftError,

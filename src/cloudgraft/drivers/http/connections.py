@@ -1,20 +1,90 @@
-"""Connections to one receiver, made anew when the files of TLS change."""
+"""Connections to one receiver: TLS that follows its files, and how far a call got."""
 
 from __future__ import annotations
 
+import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
+from cloudgraft.drivers.common.secrets import Stamp, stamp
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.drivers.http.tls import Tls
 from cloudgraft.net.stepped_http import SteppedTransport
+from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 
-__all__ = ["Connections"]
+__all__ = ["Connections", "Progress", "Tls"]
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+# Our side of TLS: the authority to trust and our own certificate, kept in step with their files.
+
+log: Final = logging.getLogger("cloudgraft.drivers.http")
+
+
+class Tls:
+    """What connections are made with. New files are used for new connections; those that are open go on."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        files = (options.ca_file, options.cert_file, options.key_file)
+        self._paths = tuple(path for path in files if path is not None)
+        self._seen: Stamp | None = None
+        self._context: ssl.SSLContext | None = None
+
+    def current(self) -> ssl.SSLContext:
+        """The same object until the files change.
+
+        Raises PreconditionError when the files cannot be used. Once they could, new ones that cannot are told of in
+        the log, and the old ones stay: half a rotation must not stop a cloud.
+        """
+        now = stamp(*self._paths)
+        if self._context is not None and now == self._seen:
+            return self._context
+        try:
+            self._context = self._load()
+        except CloudgraftError as error:
+            if self._context is None:
+                raise
+            log.warning("new TLS files cannot be used, the old ones stay", extra={"error": str(error)})
+        self._seen = now
+        return self._context
+
+    def _load(self) -> ssl.SSLContext:
+        context = self._trusting()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        cert, key = self._options.cert_file, self._options.key_file
+        if cert is not None and key is not None:
+            try:
+                context.load_cert_chain(cert, key, password=_no_passphrase)
+            except ssl.SSLError:
+                # Without its cause: nothing about the content of a key belongs into a message.
+                raise PreconditionError(
+                    f"certFile {cert} and keyFile {key} are not a PEM certificate and its key"
+                ) from None
+            except OSError as error:
+                raise PreconditionError(f"certFile {cert} or keyFile {key}: {error.strerror}") from None
+        return context
+
+    def _trusting(self) -> ssl.SSLContext:
+        ca = self._options.ca_file
+        try:
+            return ssl.create_default_context(cafile=ca)
+        except ssl.SSLError:
+            raise PreconditionError(f"caFile {ca} holds no PEM certificate") from None
+        except OSError as error:
+            raise PreconditionError(f"caFile {ca}: {error.strerror}") from None
+
+
+def _no_passphrase() -> str:
+    """Called for a key that has one. OpenSSL would ask for it on the terminal."""
+    raise PreconditionError("keyFile is protected by a passphrase: store it without one, mode 0600")
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
 
 _MOST: Final = 64  # at a time; the engine makes fewer calls
 _IDLE: Final = 4.0  # seconds; less than servers wait before they close a connection that is not used
@@ -76,3 +146,32 @@ class Connections:
             follow_redirects=False,
             timeout=httpx2.Timeout(seconds, connect=connect),
         )
+
+
+# -- how far a call got ------------------------------------------------------------------------------------------------
+# How far a call got: whether anything was sent, and whether a connection was left half made.
+
+
+class Progress:
+    """Of one attempt. Its :meth:`note` is the ``trace`` extension of a request, which tells every step."""
+
+    def __init__(self) -> None:
+        self.was_sent = False  # at least in part
+        self._half_made: Any = None  # a stream of the library's
+
+    async def note(self, step: str, info: Mapping[str, Any]) -> None:
+        """Called by the library, at the beginning and at the end of each step."""
+        match step.split("."):
+            case [_, "connect_tcp", "complete"]:
+                self._half_made = info["return_value"]
+            case [_, "start_tls", "complete"]:
+                self._half_made = None
+            case [_, "send_request_headers", "started"]:
+                self._half_made = None
+                self.was_sent = True
+
+    async def end(self) -> None:
+        """Closes what a call that was given up in the middle of the handshake leaves behind: the library does not."""
+        if self._half_made is not None:
+            stream, self._half_made = self._half_made, None
+            await stream.aclose()

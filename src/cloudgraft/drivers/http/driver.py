@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 from cloudgraft.drivers.common import machine_json
 from cloudgraft.drivers.common.json_fields import Fields
-from cloudgraft.drivers.common.user_data import error_without
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.http import contract
 from cloudgraft.drivers.http import options as schema
-from cloudgraft.drivers.http.refusals import GONE, NOT_OFFERED
+from cloudgraft.drivers.http.errors import GONE, NOT_OFFERED
 from cloudgraft.sdk.driver import Driver, Idempotency, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,

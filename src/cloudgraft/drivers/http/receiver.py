@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgraft.drivers.http.description import describe
+from cloudgraft.drivers.http.openapi import describe
 from cloudgraft.sdk.errors import AlreadyExistsError, InternalError, UnavailableError
 
 __all__ = ["receiver_source", "write_receiver"]

@@ -1,11 +1,8 @@
-"""What one cloud of libcloud's wants to be told, and how its answers are read. One subclass for each.
-
-Everything is passed by name and nothing is passed that the cloud's driver in libcloud does not know; what a cloud does
-not take is refused. An adapter is made once for a cloud and used by many threads; what it calls is of one thread.
-"""
+"""What one cloud of libcloud's wants to be told, and how its answers are read: one subclass for each."""
 
 from __future__ import annotations
 
+import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,14 +15,20 @@ import requests
 from libcloud.compute.base import Node, NodeImage, NodeLocation, NodeSize
 from libcloud.compute.types import NodeState
 
-from cloudgraft.drivers.common.secret_files import SecretFile
+from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["Adapter", "States", "host_of", "moment", "price_of", "query_of", "shape_of"]
+__all__ = ["ADAPTERS", "Adapter", "States", "adapter_of", "host_of", "moment", "price_of", "query_of", "shape_of"]
+
+
+# -- one cloud ---------------------------------------------------------------------------------------------------------
+# Everything is passed by name and nothing is passed that the cloud's driver in libcloud does not know; what a cloud
+# does not take is refused. An adapter is made once for a cloud and used by many threads; what it calls is of one
+# thread.
 
 _STATES: Final[Mapping[str, MachineState]] = {
     NodeState.RUNNING: MachineState.RUNNING,
@@ -232,3 +235,35 @@ def query_of(request: requests.PreparedRequest, key: str) -> Sequence[str]:
     """A parameter of a request, in its URL or in its body."""
     body = request.body if isinstance(request.body, str) else ""
     return parse_qs(f"{urlsplit(request.url or '').query}&{body}").get(key, [])
+
+
+# -- all clouds --------------------------------------------------------------------------------------------------------
+# The clouds that are served, by their names. An adapter's library is only imported when its cloud is used.
+
+ADAPTERS: Final = {
+    "EC2": "amazon:Ec2",
+    "EUCALYPTUS": "amazon:Eucalyptus",
+    "OUTSCALE": "outscale:Outscale",
+    "OUTSCALE_SAS": "amazon:OutscaleSas",
+    "OUTSCALE_INC": "amazon:OutscaleInc",
+    "OPENSTACK": "nova:Openstack",
+    "RACKSPACE": "nova:Rackspace",
+    "DIGITAL_OCEAN": "bearer:DigitalOcean",
+    "LINODE": "bearer:Linode",
+    "CLOUDSCALE": "bearer:Cloudscale",
+    "VULTR": "bearer:Vultr",
+    "BRIGHTBOX": "bearer:Brightbox",
+    "GCE": "google:Gce",
+    "CLOUDSTACK": "cloudstack:Cloudstack",
+    "IKOULA": "cloudstack:Ikoula",
+    "KUBEVIRT": "kubevirt:Kubevirt",
+    "AZURE_ARM": "azure:Azure",
+    "CLOUDSIGMA": "cloudsigma:Cloudsigma",
+}
+
+
+def adapter_of(options: LibcloudOptions) -> Adapter:
+    """The adapter for a cloud; raises InvalidArgumentError for options that it has no use for."""
+    module, _, name = ADAPTERS[options.provider].partition(":")
+    found: type[Adapter] = getattr(importlib.import_module(f"cloudgraft.drivers.libcloud.{module}"), name)
+    return found(options)

@@ -18,10 +18,9 @@ from typing import Any, ClassVar, Final, cast
 from libcloud.compute.base import Node
 from libcloud.compute.types import NodeState
 
-from cloudgraft.drivers.common.label_text import GOOGLE
+from cloudgraft.drivers.common.label_text import GOOGLE, from_pairs, from_words, pairs, words
 from cloudgraft.drivers.libcloud.adapter import Adapter, States, price_of, shape_of
 from cloudgraft.drivers.libcloud.options import MachineSettings
-from cloudgraft.drivers.libcloud.tags import from_pairs, from_words, pairs, words
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership, Price, Shape
 from cloudgraft.sdk.errors import ConflictError

@@ -22,8 +22,8 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from cloudgraft.drivers.common.ages import is_younger
-from cloudgraft.drivers.common.turns import Turns
+from cloudgraft.drivers.common.listing import is_younger
+from cloudgraft.drivers.common.locks import NamedLocks
 from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
 from cloudgraft.drivers.libcloud.errors import ERRORS, error_of, said
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
@@ -93,7 +93,7 @@ class Cloudsigma(Adapter):
         if options.region not in _common.API_ENDPOINTS_2_0:
             known = ", ".join(sorted(_common.API_ENDPOINTS_2_0))
             raise InvalidArgumentError(f"CLOUDSIGMA: libcloud knows no region {options.region!r}; there is: {known}")
-        self._turns = Turns(_LONGEST_TURN)
+        self._turns = NamedLocks(_LONGEST_TURN)
         self._lock = threading.Lock()
         self._ran: dict[str, float] = {}  # servers that were started, and when we knew of it
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from cloudgraft.drivers.libcloud.adapters import adapter_of
+from cloudgraft.drivers.common.listing import RecentDeletions
+from cloudgraft.drivers.libcloud.adapter import adapter_of
 from cloudgraft.drivers.libcloud.errors import error_of, without_user_data
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire
-from cloudgraft.drivers.recent_deletions import RecentDeletions
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (

@@ -18,8 +18,8 @@ import requests
 from libcloud.common.types import MalformedResponseError
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known, error_of_status, retry_after
-from cloudgraft.drivers.common.requests_failures import error_of_request
-from cloudgraft.drivers.common.user_data import error_without
+from cloudgraft.drivers.common.requests_calls import error_of_request
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.libcloud.wire import Exchange, Wire
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

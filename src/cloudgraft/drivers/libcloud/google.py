@@ -16,12 +16,11 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
-from cloudgraft.drivers.common.label_text import GOOGLE
-from cloudgraft.drivers.common.secret_files import SecretFile
+from cloudgraft.drivers.common.label_text import GOOGLE, from_pairs, pairs
+from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
 from cloudgraft.drivers.libcloud.errors import job_failure, said
 from cloudgraft.drivers.libcloud.options import MachineSettings
-from cloudgraft.drivers.libcloud.tags import from_pairs, pairs
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnavailableError

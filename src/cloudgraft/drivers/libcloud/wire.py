@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import requests
 
-from cloudgraft.drivers.common.requests_limits import LimitedAdapter
+from cloudgraft.drivers.common.requests_calls import LimitedAdapter
 
 __all__ = ["Exchange", "Wire", "wired"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import libvirt
 
-from cloudgraft.drivers.common.secret_files import SecretFile
+from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.libvirt.errors import error_of
 from cloudgraft.drivers.libvirt.options import LibvirtOptions
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableError

@@ -17,16 +17,22 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from cloudgraft.drivers.common.turns import Turns
-from cloudgraft.drivers.libvirt.admission import check_room
+from cloudgraft.drivers.common.locks import NamedLocks
 from cloudgraft.drivers.libvirt.connection import Connection
-from cloudgraft.drivers.libvirt.domain_xml import disk_volume, domain_xml, seed_volume
+from cloudgraft.drivers.libvirt.domains import (
+    KnownMarks,
+    Marks,
+    has_run,
+    is_active,
+    is_being_made,
+    machine_of,
+    may_be_ours,
+    uuid_of,
+)
 from cloudgraft.drivers.libvirt.host import Host, Seen
-from cloudgraft.drivers.libvirt.known_marks import KnownMarks
-from cloudgraft.drivers.libvirt.marks import Marks, may_be_ours, uuid_of
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, MachineSettings
-from cloudgraft.drivers.libvirt.order import Order, order_of, wish_of
-from cloudgraft.drivers.libvirt.states import has_run, is_active, is_being_made, machine_of
+from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, wish_of
+from cloudgraft.drivers.libvirt.xml_documents import disk_volume, domain_xml, seed_volume
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, Shape
 from cloudgraft.sdk.errors import (
@@ -57,8 +63,8 @@ class LibvirtDriver(BlockingDriver):
         self._connection = Connection(options)
         self._host = Host(options, self._connection)
         self._known = KnownMarks()
-        self._turns = Turns(_LONGEST_TURN)
-        self._admission = Turns(_LONGEST_TURN)  # from counting to the definition, which counts for the next one
+        self._turns = NamedLocks(_LONGEST_TURN)
+        self._admission = NamedLocks(_LONGEST_TURN)  # from counting to the definition, which counts for the next one
 
     def start(self) -> None:
         """Connects to nothing yet: a host that is away keeps no other cloud from starting."""

@@ -10,11 +10,11 @@ from typing import Any, Final
 import libvirt
 
 from cloudgraft.drivers.libvirt.connection import Connection, code_of, told
+from cloudgraft.drivers.libvirt.domains import NAMESPACE, Marks, may_be_ours
 from cloudgraft.drivers.libvirt.errors import GONE, NO_METADATA, NO_POOL, NO_VOLUME, NOT_NOW
-from cloudgraft.drivers.libvirt.marks import NAMESPACE, Marks, may_be_ours
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, Network
 from cloudgraft.drivers.libvirt.order import Order
-from cloudgraft.drivers.libvirt.volume_xml import Image, Offer, new_volume, read_image, read_offer
+from cloudgraft.drivers.libvirt.xml_documents import Image, Offer, new_volume, read_image, read_offer
 from cloudgraft.sdk.errors import UnavailableError
 
 __all__ = ["Host", "Seen"]

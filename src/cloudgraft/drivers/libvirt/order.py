@@ -1,15 +1,14 @@
-"""From what a group says to all that is needed to make one of its machines; nothing is made here."""
+"""All that is needed to make one machine, and whether its host has room for it; nothing is made here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.common.seed_iso import seed_iso
-from cloudgraft.drivers.libvirt.domain_xml import Plan
-from cloudgraft.drivers.libvirt.marks import Marks
+from cloudgraft.drivers.libvirt.domains import Marks, is_active, may_be_ours
 from cloudgraft.drivers.libvirt.options import (
     PLAIN_ARCH,
     Disk,
@@ -18,12 +17,18 @@ from cloudgraft.drivers.libvirt.options import (
     Network,
     ShapeOptions,
 )
-from cloudgraft.drivers.libvirt.volume_xml import OVERLAY_FORMAT, Image, Offer
+from cloudgraft.drivers.libvirt.xml_documents import OVERLAY_FORMAT, Image, Offer, Plan
 from cloudgraft.sdk.driver import MachineSpec
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError
 from cloudgraft.sdk.quantity import amount
 
-__all__ = ["Order", "Wish", "order_of", "wish_of"]
+if TYPE_CHECKING:  # it needs libvirt
+    from cloudgraft.drivers.libvirt.host import Seen
+
+__all__ = ["Order", "Wish", "check_room", "order_of", "wish_of"]
+
+
+# -- orders ------------------------------------------------------------------------------------------------------------
 
 
 class _Asked(Protocol):
@@ -111,3 +116,52 @@ def _size(wish: Wish, image: Image) -> int:
     if size < image.capacity:
         raise InvalidArgumentError(f"size: {wanted} is less than the image has, which is {image.capacity} bytes")
     return size
+
+
+# -- Whether a host has room for one more machine: asked before anything is made ---------------------------------------
+
+
+class _HostRoom(Protocol):
+    """What a host can tell."""
+
+    def domains(self) -> list[Seen]: ...
+
+    def memory(self) -> int: ...
+
+    def room(self) -> int: ...
+
+
+def check_room(host: _HostRoom, options: LibvirtOptions, memory: int) -> None:
+    """Raises OutOfStockError when a limit of the options would be passed by a machine with so much memory.
+
+    Domains of others count too while they run; ours also while they are being made.
+    """
+    if options.max_machines is not None or options.host_memory_reserve != "":
+        domains = host.domains()
+        _check_count(domains, options)
+        _check_memory(domains, host, options, memory)
+    if options.pool_reserve != "" and host.room() < amount(options.pool_reserve).value:
+        raise OutOfStockError(f"the storage pool {options.pool} has less room than poolReserve: {options.pool_reserve}")
+
+
+# -- room --------------------------------------------------------------------------------------------------------------
+# Whether a host has room for one more machine: asked before anything is made.
+
+
+def _check_count(domains: list[Seen], options: LibvirtOptions) -> None:
+    count = sum(may_be_ours(seen.id) for seen in domains)
+    if options.max_machines is not None and count >= options.max_machines:
+        raise OutOfStockError(f"the host has {count} machines of cloudgraft, and maxMachines is {options.max_machines}")
+
+
+def _check_memory(domains: list[Seen], host: _HostRoom, options: LibvirtOptions, memory: int) -> None:
+    if options.host_memory_reserve == "":
+        return
+    reserve = int(amount(options.host_memory_reserve).value)
+    given = sum(seen.memory for seen in domains if is_active(seen.state) or may_be_ours(seen.id))
+    total = host.memory()
+    if given + memory + reserve > total:
+        free = max(0, total - reserve - given) // 2**20
+        raise OutOfStockError(
+            f"the host has {free} MiB left for machines, beside hostMemoryReserve, and this one needs {memory // 2**20}"
+        )

@@ -13,8 +13,8 @@ import requests
 from keystoneauth1 import exceptions as keystone
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
-from cloudgraft.drivers.common.requests_failures import error_of_request
-from cloudgraft.drivers.common.user_data import cut
+from cloudgraft.drivers.common.requests_calls import error_of_request
+from cloudgraft.drivers.common.secrets import cut
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from cloudgraft.drivers.common.locks import NamedLocks
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.common.turns import Turns
-from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.proxmox.api import Api
-from cloudgraft.drivers.proxmox.machines import Machines
+from cloudgraft.drivers.proxmox.inventory import Marks, vmid_of
+from cloudgraft.drivers.proxmox.machines import Machines, Marking
 from cloudgraft.drivers.proxmox.making import Making, Order
-from cloudgraft.drivers.proxmox.marking import Marking
-from cloudgraft.drivers.proxmox.marks import Marks, vmid_of
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.drivers.proxmox.removal import Removal
 from cloudgraft.drivers.proxmox.settings import MachineSettings
@@ -48,7 +47,7 @@ class ProxmoxDriver(BlockingDriver):
         self._removal = Removal(self._api, options)
         self._marking = Marking(self._api, options)
         self._making = Making(self._api, options, self._removal)
-        self._turns = Turns(options.delete_timeout)
+        self._turns = NamedLocks(options.delete_timeout)
 
     def start(self) -> None:
         """Looks whether there is a secret."""

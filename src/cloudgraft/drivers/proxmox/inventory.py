@@ -1,20 +1,168 @@
-"""What there is in a cluster: machines, nodes and storages, all from one call.
-
-The list of machines and their tags and locks is as every node knows it at once. Names and states are what each node
-tells every few seconds: a new machine has neither yet, and one whose node is away loses both after some minutes.
-"""
+"""What there is in a cluster: machines with our marks, nodes and storages, all from one call."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import string
+import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
+from cloudgraft.drivers.common.label_text import LabelText
 from cloudgraft.drivers.proxmox.api import Api
-from cloudgraft.drivers.proxmox.marks import Marks, from_tags
-from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 
-__all__ = ["Guest", "Inventory", "Node", "Storage", "read_inventory"]
+__all__ = [
+    "GENERAL",
+    "VMID_MARK",
+    "Guest",
+    "Inventory",
+    "Marks",
+    "Node",
+    "Storage",
+    "from_description",
+    "from_tags",
+    "other_tags",
+    "read_inventory",
+    "uuid_of",
+    "vmid_of",
+    "without_marks",
+]
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+# How machines are told apart: their VMIDs, and our marks on them. A machine's VMID is made from its name, so that a
+# second create of the name meets the first machine: VMIDs are unique in a cluster. Marks are kept twice. A clone takes
+# no tags, but it takes a description, which so carries the marks from the first moment, as JSON after a line for
+# people. The last call of a create gives it the marks as tags too: only those are in the list of all machines. Tags are
+# small letters, digits and a few signs: ``KEY+VALUE``, see ``LabelText``.
+
+GENERAL: Final = "cloudgraft"  # the tag that every machine of ours has, for people
+_NAME: Final = "cloudgraft-name"
+_MADE: Final = "cloudgraft-made"  # when, in seconds since 1970; Proxmox does not tell it of a clone
+VMID_MARK: Final = "cloudgraft-vmid"  # of the machine itself: whoever clones it, or restores a backup, copies its marks
+_TEXT: Final = LabelText(letters=string.ascii_lowercase, others=".", longest=250)
+_BETWEEN: Final = "+"
+_JSON: Final = "cloudgraft: "  # how the line with the marks begins
+_UUIDS: Final = uuid.UUID("0c0c61dc-3d0c-5b5e-8f0d-6d2a8a1f2f7a")  # a name space of our own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Whose a machine is, and when it was made."""
+
+    tags: Mapping[str, str]
+    made: datetime | None
+    vmid: int | None = None  # of the machine that they were made for; None: they are from an older release
+
+    @classmethod
+    def new(cls, tags: Mapping[str, str], vmid: int) -> Marks:
+        """For a machine that is made now; raises InvalidArgumentError for what Proxmox cannot keep."""
+        for key in tags:
+            if key in (GENERAL, _MADE, VMID_MARK):
+                raise InvalidArgumentError(f"the mark {key!r} is the driver's own")
+        marks = cls(tags=dict(tags), made=datetime.fromtimestamp(int(time.time()), UTC), vmid=vmid)
+        marks.as_tags()
+        return marks
+
+    @property
+    def name(self) -> str:
+        """The machine's name by its marks; empty when they do not have it."""
+        return self.tags.get(_NAME, "")
+
+    def is_of(self, vmid: int) -> bool:
+        """Whether they may be this machine's own, and are not known to have come with a copy."""
+        return self.vmid is None or self.vmid == vmid
+
+    def is_made_for(self, vmid: int, first: int, last: int) -> bool:
+        """Whether they are this machine's own for certain. Those of an older release tell it by their name alone."""
+        return (vmid_of(self.name, first, last) if self.vmid is None else self.vmid) == vmid
+
+    def as_tags(self) -> str:
+        """As Proxmox's tags."""
+        pairs = dict(self.tags)
+        if self.made is not None:
+            pairs[_MADE] = str(int(self.made.timestamp()))
+        if self.vmid is not None:
+            pairs[VMID_MARK] = str(self.vmid)
+        tags = [
+            f"{_TEXT.encode(key, f'the key {key!r} of a mark')}{_BETWEEN}{_TEXT.encode(value, f'the mark {key!r}')}"
+            for key, value in pairs.items()
+        ]
+        return ";".join(sorted([GENERAL, *tags]))
+
+    def as_description(self) -> str:
+        """As a machine's notes."""
+        made = int(self.made.timestamp()) if self.made is not None else None
+        data = json.dumps({"marks": dict(self.tags), "made": made, "vmid": self.vmid}, sort_keys=True)
+        return f"Made and deleted by cloudgraft, which knows it by the next line.\n\n{_JSON}{data}"
+
+
+def from_tags(text: str) -> Marks | None:
+    """The marks of a machine in a list; None when it has none of ours."""
+    tags = text.replace(",", ";").split(";")
+    if GENERAL not in tags:
+        return None
+    pairs = {}
+    for tag in tags:
+        key, between, value = tag.partition(_BETWEEN)
+        if between:
+            pairs[_TEXT.decode(key)] = _TEXT.decode(value)
+    made, vmid = _time(pairs.pop(_MADE, None)), _number(pairs.pop(VMID_MARK, None))
+    return Marks(made=made, vmid=vmid, tags=pairs)
+
+
+def other_tags(text: str) -> list[str]:
+    """The tags of a machine that are not our marks."""
+    tags = [tag for tag in text.replace(",", ";").split(";") if tag]
+    return [tag for tag in tags if not _TEXT.decode(tag.partition(_BETWEEN)[0]).startswith(GENERAL)]
+
+
+def without_marks(text: str) -> str:
+    """A machine's notes without the line that has our marks."""
+    return "\n".join(line for line in text.split("\n") if not line.startswith(_JSON))
+
+
+def from_description(text: str) -> Marks | None:
+    """The marks in a machine's notes; None when they have none, or when somebody has made others of them."""
+    line = next((line for line in text.splitlines() if line.startswith(_JSON)), "")
+    try:
+        data = json.loads(line.removeprefix(_JSON))
+        tags = {str(key): str(value) for key, value in data["marks"].items()}
+        return Marks(tags=tags, made=_time(data["made"]), vmid=_number(data.get("vmid")))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def vmid_of(name: str, first: int, last: int) -> int:
+    """The one VMID that a machine of this name may have."""
+    digest = hashlib.sha256(name.encode("utf-8", "replace")).digest()
+    return first + int.from_bytes(digest[:16], "big") % (last - first + 1)
+
+
+def uuid_of(name: str) -> str:
+    """The UUID that a machine of this name is given, where its providerID is made of it."""
+    return str(uuid.uuid5(_UUIDS, name))
+
+
+def _number(text: object) -> int | None:
+    return int(str(text)) if str(text).isdecimal() else None
+
+
+def _time(seconds: object) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(int(str(seconds)), UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+# -- inventory ---------------------------------------------------------------------------------------------------------
+# The list of machines and their tags and locks is as every node knows it at once. Names and states are what each node
+# tells every few seconds: a new machine has neither yet, and one whose node is away loses both after some minutes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,29 +1,90 @@
-"""Machines in our words: from one list, and from the configurations of the few that are being made.
-
-A machine gets its tags last of all, and for its first seconds it has no name either. Whether such a one is ours is in
-its description, so it is looked at alone. What turned out to be another's is remembered with its name. Ours is left
-out for as long as a create may be at work on it, or be repeated: it would be taken as accepted, and nobody would finish
-it. After that it is listed as what it is: RUNNING if it runs, else FAILED, so that it is removed.
-"""
+"""Machines in our words: the list, whether it may be believed, and marks on a machine that is there already."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
-from cloudgraft.drivers.common.ages import is_younger
+from cloudgraft.drivers.common.listing import is_younger
 from cloudgraft.drivers.proxmox.api import Api
-from cloudgraft.drivers.proxmox.inventory import Guest, Inventory, read_inventory
-from cloudgraft.drivers.proxmox.marks import Marks, from_description, from_tags, uuid_of
+from cloudgraft.drivers.proxmox.inventory import (
+    Guest,
+    Inventory,
+    Marks,
+    from_description,
+    from_tags,
+    other_tags,
+    read_inventory,
+    uuid_of,
+    without_marks,
+)
 from cloudgraft.drivers.proxmox.options import ProviderIdForm, ProxmoxOptions
-from cloudgraft.drivers.proxmox.rights import Rights
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError, UnavailableError
 
-__all__ = ["Machines", "marks_of"]
+__all__ = ["Machines", "Marking", "Rights", "marks_of"]
+
+
+# -- rights ------------------------------------------------------------------------------------------------------------
+# Whether a list may be believed: Proxmox leaves out, without a word, what our user may not see. So a right that was
+# taken away looks like machines that are gone. Whenever a list has lost a machine, and when the first one has none, it
+# is asked what our user may see; only what it could have seen is gone.
+
+_SEE: Final = "VM.Audit"
+
+
+class Rights:
+    """Remembers which machines of ours there were."""
+
+    def __init__(self, api: Api, options: ProxmoxOptions) -> None:
+        self._api = api
+        self._options = options
+        self._lock = threading.Lock()
+        self._known: dict[int, str] | None = None  # the pools of machines by their VMIDs; None: nothing is known yet
+
+    def check(self, inventory: Inventory) -> None:
+        """Raises PermissionDeniedError when machines are missing that our user may not see any more."""
+        ours = {vmid: guest.pool for vmid, guest in inventory.guests.items() if guest.marks is not None}
+        with self._lock:
+            known = self._known
+        if known is None:
+            missing = {} if ours else {self._options.first_vmid: self._options.pool}
+        else:
+            missing = {vmid: pool for vmid, pool in known.items() if vmid not in inventory.guests}
+        if missing:
+            self._expect(missing)
+        with self._lock:
+            self._known = ours
+
+    def _expect(self, missing: Mapping[int, str]) -> None:
+        given = self._api.get("access/permissions", "list, what its user may see")
+        rights: Mapping[str, Any] = given if isinstance(given, dict) else {}
+        hidden = [vmid for vmid, pool in missing.items() if not _sees(rights, vmid, {pool, self._options.pool})]
+        if hidden:
+            where = f"/pool/{self._options.pool}" if self._options.pool else "/vms"
+            raise PermissionDeniedError(
+                f"list: the user {self._options.user} may not see VM {hidden[0]} any more, and so the list is not "
+                f"whole; give it, or its token, {_SEE} on {where}"
+            )
+
+
+def _sees(rights: Mapping[str, Any], vmid: int, pools: Iterable[str]) -> bool:
+    own = rights.get(f"/vms/{vmid}")  # there only if somebody has said something of it, or it exists
+    if isinstance(own, dict) and _SEE in own:
+        return True
+    in_pool = any(_SEE in (rights.get(f"/pool/{pool}") or ()) for pool in pools if pool)
+    general = bool((rights.get("/vms") or {}).get(_SEE))  # 0: it is for that path alone
+    return in_pool or (general and own is None)
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+# A machine gets its tags last of all, and for its first seconds it has no name either. Whether such a one is ours is in
+# its description, so it is looked at alone. What turned out to be another's is remembered with its name. Ours is left
+# out for as long as a create may be at work on it, or be repeated: it would be taken as accepted, and nobody would
+# finish it. After that it is listed as what it is: RUNNING if it runs, else FAILED, so that it is removed.
 
 _FIRST_START = timedelta(minutes=2)  # for which a new machine may be off, before it is seen to run
 _MARGIN = timedelta(seconds=10)  # by which clocks may differ
@@ -186,3 +247,43 @@ def marks_of(config: Mapping[str, Any], vmid: int, options: ProxmoxOptions) -> M
     possible = [marks for marks in both if marks is not None and marks.is_of(vmid)]
     certain = [marks for marks in possible if marks.is_made_for(vmid, options.first_vmid, options.last_vmid)]
     return next(iter((*certain, *possible)), None)
+
+
+# -- marking -----------------------------------------------------------------------------------------------------------
+# Puts our marks on a machine that is there already, and takes them off. They are kept as tags, which are in the list of
+# all machines. The VMID is among them, as it is for machines that we make, so that a clone of the machine is not taken
+# for it. Tags of others stay.
+
+
+class Marking:
+    """Marks machines."""
+
+    def __init__(self, api: Api, options: ProxmoxOptions) -> None:
+        self._api = api
+        self._options = options
+
+    def mark(self, vmid: int, name: str, tags: Mapping[str, str | None], what: str) -> None:
+        """Sets these marks, and removes those that are None. Raises NotFoundError when it is another by now."""
+        guest = read_inventory(self._api, what).guests.get(vmid)
+        if guest is None or guest.is_container or guest.is_template:
+            raise NotFoundError(f"{what}: there is no VM {vmid}")
+        path = f"nodes/{guest.node}/qemu/{vmid}/config"
+        config = self._api.get(path, what)
+        known = marks_of(config, vmid, self._options)
+        if name not in (str(config.get("name", "")), known.name if known is not None else ""):
+            raise NotFoundError(f"{what}: VM {vmid} is another machine by now")
+        wanted = {key: value for key, value in ({**known.tags, **tags} if known else tags).items() if value is not None}
+        marks = Marks(tags=wanted, made=known.made if known else None, vmid=vmid) if wanted else None
+        # The digest makes Proxmox refuse it if somebody has changed the machine since it was read.
+        self._api.put(path, what, digest=config["digest"], **_changes(config, marks))
+
+
+def _changes(config: Mapping[str, Any], marks: Marks | None) -> dict[str, object]:
+    others = other_tags(str(config.get("tags", "")))
+    if marks is not None:
+        return {"tags": ";".join([*others, marks.as_tags()])}
+    changes: dict[str, object] = {"tags": ";".join(others)} if others else {"delete": "tags"}
+    notes = str(config.get("description", ""))
+    if without_marks(notes) != notes:
+        changes["description"] = without_marks(notes)
+    return changes

@@ -21,16 +21,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgraft.drivers.common.seed_iso import seed_iso
-from cloudgraft.drivers.proxmox.api import Api
-from cloudgraft.drivers.proxmox.inventory import Guest, read_inventory
+from cloudgraft.drivers.proxmox.api import Api, Clock, Tasks
+from cloudgraft.drivers.proxmox.inventory import Guest, Marks, from_description, from_tags, read_inventory, uuid_of
 from cloudgraft.drivers.proxmox.machines import marks_of
-from cloudgraft.drivers.proxmox.marks import Marks, from_description, from_tags, uuid_of
 from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProviderIdForm, ProxmoxOptions, ShapeOptions
-from cloudgraft.drivers.proxmox.placement import Place, Placement
+from cloudgraft.drivers.proxmox.placement import Place, Placement, Templates, boot_disk, drives, size_of
 from cloudgraft.drivers.proxmox.removal import Removal, seed_volume
 from cloudgraft.drivers.proxmox.settings import MachineSettings
-from cloudgraft.drivers.proxmox.tasks import Clock, Tasks
-from cloudgraft.drivers.proxmox.templates import Templates, boot_disk, drives, size_of
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     CloudgraftError,

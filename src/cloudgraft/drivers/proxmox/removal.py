@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudgraft.drivers.proxmox.api import Api
-from cloudgraft.drivers.proxmox.inventory import read_inventory
+from cloudgraft.drivers.proxmox.api import Api, Clock, Tasks
+from cloudgraft.drivers.proxmox.inventory import VMID_MARK, from_tags, read_inventory
 from cloudgraft.drivers.proxmox.machines import marks_of
-from cloudgraft.drivers.proxmox.marks import VMID_MARK, from_tags
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
-from cloudgraft.drivers.proxmox.tasks import Clock, Tasks
-from cloudgraft.drivers.proxmox.templates import drives
+from cloudgraft.drivers.proxmox.placement import drives
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     ConflictError,

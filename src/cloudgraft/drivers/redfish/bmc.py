@@ -1,4 +1,4 @@
-"""One controller, through sushy. Everything here blocks; the library's untyped objects stay in this module and `media`.
+"""One controller, through sushy. Everything here blocks; the library's untyped objects stay in this module.
 
 sushy repeats requests by itself: whatever broke off, actions too, and what was answered with an error of the server. So
 it gets a session that makes each request once, and that raises our own errors, which it hands on; its other
@@ -7,9 +7,10 @@ repetitions are told to be none. Answers that say no are the library's own: it k
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -19,18 +20,17 @@ import requests
 import sushy
 from sushy.auth import BasicAuth, SessionAuth
 from sushy.connector import Connector
-from sushy.exceptions import InvalidParameterValueError, MissingActionError, SushyError
+from sushy.exceptions import InvalidParameterValueError, MissingActionError, MissingAttributeError, SushyError
 
 from cloudgraft.drivers.common.error_table import retry_after
-from cloudgraft.drivers.common.requests_failures import error_of_request
-from cloudgraft.drivers.common.requests_limits import limit_answers
-from cloudgraft.drivers.common.secret_files import SecretFile
+from cloudgraft.drivers.common.requests_calls import error_of_request, limit_answers
+from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.hosts.switch import PowerState
 from cloudgraft.drivers.redfish.errors import error_of
-from cloudgraft.drivers.redfish.media import eject_all, insert_all
 from cloudgraft.drivers.redfish.options import Auth, Boot, RedfishHost, RedfishOptions
 from cloudgraft.sdk.errors import (
     CloudgraftError,
+    ConflictError,
     DeadlineError,
     InternalError,
     InvalidArgumentError,
@@ -39,7 +39,67 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["Bmc", "Order", "Seen"]
+__all__ = ["Bmc", "Order", "Seen", "eject_all", "insert_all"]
+
+
+# -- virtual media -----------------------------------------------------------------------------------------------------
+# Virtual media of a system: images that its controller fetches, and shows to it as drives.
+
+_DISCS: Final = frozenset({"CD", "DVD"})
+_STICKS: Final = ("USBStick", "Floppy")  # a system finds the seed by its label on any of them
+
+
+def eject_all(system: Any, host: str) -> None:
+    """Takes out whatever is in, and looks that it is: the library is silent about a refusal."""
+    for drive in _drives(system):
+        if not drive.inserted:
+            continue
+        drive.eject_media()
+        drive.refresh(force=True)
+        if drive.inserted:
+            raise ConflictError(f"{host}: its controller does not eject {drive.identity}")
+
+
+def insert_all(system: Any, image: str, seed: str, host: str) -> None:
+    """Puts in the image, as a disc; and the seed, into another drive, as a disc or as a stick."""
+    drives = list(_drives(system))
+    discs = [drive for drive in drives if _types(drive) & _DISCS]
+    sticks = [drive for kind in _STICKS for drive in drives if kind in _types(drive) and drive not in discs]
+    places = [*discs, *dict.fromkeys(sticks)]
+    wanted = [url for url in (image, seed) if url]
+    if not discs or len(places) < len(wanted):
+        there = ", ".join(str(drive.identity) for drive in drives) or "none"
+        raise UnsupportedError(
+            f"{host}: its controller has too few virtual drives for {len(wanted)} images: {there}; see machine.image"
+        )
+    for drive, url in zip(places, wanted, strict=False):
+        drive.insert_media(url)
+
+
+def _drives(system: Any) -> Iterator[Any]:
+    """Those of the system, or, of older controllers, those of its managers."""
+    collection = None
+    with contextlib.suppress(MissingAttributeError):
+        collection = system.virtual_media
+    collections = [collection] if collection is not None else _of_managers(system)
+    for one in collections:
+        yield from one.get_members()
+
+
+def _of_managers(system: Any) -> Sequence[Any]:
+    found = []
+    with contextlib.suppress(MissingAttributeError):
+        for manager in system.managers:
+            with contextlib.suppress(MissingAttributeError):
+                found.append(manager.virtual_media)
+    return found
+
+
+def _types(drive: Any) -> set[str]:
+    return {kind.value for kind in drive.media_types or ()}
+
+
+# -- the controller ----------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 # It warns of every answer that says no, each time that a list is made. All of them are errors of ours, which tell it.

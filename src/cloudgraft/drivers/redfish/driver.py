@@ -22,11 +22,10 @@ from typing import Final
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.hosts.driver import HostsDriver
 from cloudgraft.drivers.hosts.inventory import Inventory
-from cloudgraft.drivers.hosts.showing import Times
+from cloudgraft.drivers.hosts.switch import Times
 from cloudgraft.drivers.redfish.bmc import Seen
-from cloudgraft.drivers.redfish.capacity import declared_shape, seen_shape
 from cloudgraft.drivers.redfish.options import MachineSettings, RedfishHost, RedfishOptions
-from cloudgraft.drivers.redfish.switch import Controllers
+from cloudgraft.drivers.redfish.switch import Controllers, declared_shape, seen_shape
 from cloudgraft.sdk.driver import MachineSpec, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 

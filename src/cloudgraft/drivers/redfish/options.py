@@ -11,8 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cloudgraft.drivers.common.json_fields import Fields
-from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
-from cloudgraft.drivers.hosts.inventory import Source
+from cloudgraft.drivers.hosts.inventory import Source, refuse_bad_id, refuse_twins
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws

@@ -3,24 +3,154 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.common.user_data import error_without
+from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.hosts.assignments import Assignment
-from cloudgraft.drivers.hosts.showing import age
-from cloudgraft.drivers.hosts.switch import PowerState
+from cloudgraft.drivers.hosts.switch import PowerState, age
 from cloudgraft.drivers.redfish.bmc import Bmc, Order, Seen
-from cloudgraft.drivers.redfish.capacity import shortfall
-from cloudgraft.drivers.redfish.options import LONGEST_CREATE, Auth, MachineSettings, RedfishHost, RedfishOptions
-from cloudgraft.drivers.redfish.seeds import Seeds
-from cloudgraft.sdk.driver import MachineSpec
-from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
+from cloudgraft.drivers.redfish.options import (
+    LONGEST_CREATE,
+    Auth,
+    MachineSettings,
+    RedfishHost,
+    RedfishOptions,
+    ShapeOptions,
+)
+from cloudgraft.sdk.driver import MachineSpec, Shape
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
+from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.threads import BlockingPool
 
-__all__ = ["Controllers"]
+__all__ = ["Controllers", "Seeds", "declared_shape", "seen_shape", "shortfall"]
+
+
+# -- capacity ----------------------------------------------------------------------------------------------------------
+# What hosts hold: as the options say, or as their controllers tell it.
+
+_PODS: Final = 110
+_SHOWN: Final = 5  # hosts that a message names
+_KIB: Final = 1 << 20  # of a GiB
+
+
+def shortfall(seen: Seen, wanted: Mapping[str, Quantity]) -> str:
+    """What a host has less of than its shape says; empty when nothing, or when its controller does not tell.
+
+    Memory is compared in whole GiB, as controllers round it.
+    """
+    cpus, memory = wanted["cpu"], wanted["memory"]
+    lacks = []
+    if seen.cpus is not None and Quantity(str(seen.cpus)) < cpus:
+        lacks.append(f"{seen.cpus} of {cpus} CPUs")
+    if seen.memory is not None and Quantity(f"{int(seen.memory) + 1}Gi") <= memory:
+        lacks.append(f"{seen.memory} GiB of {memory} memory")
+    return " and ".join(lacks)
+
+
+def declared_shape(name: str, options: ShapeOptions) -> Shape:
+    """One that the options describe."""
+    capacity = {"pods": Quantity(_PODS), **options.capacity()}
+    return Shape(name=name, capacity=capacity, labels={**_labels(name), **options.labels})
+
+
+def seen_shape(name: str, hosts: Mapping[str, Seen | str]) -> Shape:
+    """One of which only its hosts are known: by their ids, what their controllers tell, or why they do not.
+
+    One controller that is away changes nothing. Hosts that differ are no shape, and all of them silent neither.
+    """
+    known = {host: seen for host, seen in hosts.items() if isinstance(seen, Seen)}
+    kinds: dict[tuple[Decimal, Decimal], list[str]] = {}
+    for host, seen in known.items():
+        if seen.cpus is not None and seen.memory is not None:
+            kinds.setdefault((seen.cpus, seen.memory), []).append(host)
+    if len(kinds) != 1:
+        return Shape(name=name, capacity={}, labels=_labels(name), problem=_problem(name, kinds, hosts))
+    ((cpus, memory),) = kinds
+    capacity = {"cpu": Quantity(str(cpus)), "memory": Quantity(f"{int(memory * _KIB)}Ki"), "pods": Quantity(_PODS)}
+    return Shape(name=name, capacity=capacity, labels=_labels(name))
+
+
+def _problem(name: str, kinds: Mapping[tuple[Decimal, Decimal], Sequence[str]], hosts: Mapping[str, Seen | str]) -> str:
+    fix = f"say under shapes what {name} holds"
+    if kinds:
+        told = "; ".join(f"{_some(ids)}: {cpus} CPUs, {memory} GiB" for (cpus, memory), ids in kinds.items())
+        return f"the hosts of the shape {name} differ ({told}): give them shapes of their own, or {fix}"
+    why = next((seen for seen in hosts.values() if isinstance(seen, str)), "the controllers do not tell")
+    return f"what the hosts of the shape {name} hold is not known ({_some(list(hosts))}: {why}); {fix}"
+
+
+def _some(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return f"{', '.join(ids[:_SHOWN])}{more}"
+
+
+def _labels(name: str) -> Mapping[str, str]:
+    return {"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": name}
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+# Images with user data, in a directory that a web server of the user's publishes to the controllers. They hold secrets.
+# So nobody but the owner and the group of the directory may read them here, and their names cannot be guessed by
+# whoever reaches the web server. An image is removed when its machine is told to switch off.
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_TOKEN: Final = 16  # bytes of chance in a name
+_MODE: Final = 0o640  # its web server reads it by the group, which a directory with setgid hands on
+
+
+class Seeds:
+    """The directory. Its methods block."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self._directory = directory
+        self._url = url.rstrip("/")
+
+    def check(self) -> None:
+        """Raises PreconditionError when nothing can be put there."""
+        if not self._directory.is_dir() or not os.access(self._directory, os.W_OK | os.X_OK):
+            raise PreconditionError(f"seedDirectory: {self._directory} is no directory that can be written")
+
+    def expect_name(self, name: str) -> None:
+        """Raises InvalidArgumentError when no image can be named after the machine."""
+        if not _NAME.fullmatch(name):
+            raise InvalidArgumentError(f"the name {name!r} cannot be the name of a file")
+
+    def put(self, name: str, user_data: str) -> str:
+        """Writes the image for one machine, in the place of an older one, and tells where controllers find it."""
+        self.expect_name(name)
+        self.remove(name)
+        file = self._directory / f"{name}.{secrets.token_hex(_TOKEN)}.iso"
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(seed_iso(name=name, user_data=user_data))
+                os.fchmod(descriptor, _MODE)
+        except OSError as error:
+            raise PreconditionError(f"seedDirectory: cannot write to {self._directory}: {error.strerror}") from None
+        return f"{self._url}/{file.name}"
+
+    def remove(self, name: str) -> None:
+        """Removes all images of one machine; there may be none."""
+        if not _NAME.fullmatch(name):
+            return  # it never had one
+        pattern = f"{name}.{'[0-9a-f]' * (2 * _TOKEN)}.iso"
+        try:
+            for file in self._directory.glob(pattern):
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise PreconditionError(f"seedDirectory: cannot remove from {self._directory}: {error.strerror}") from None
+
+
+# -- controllers -------------------------------------------------------------------------------------------------------
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -28,12 +28,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cloudgraft.drivers.router.backend import Backend, Cloud
+from cloudgraft.drivers.router.backend import Backend, Cloud, check_alike, combined
 from cloudgraft.drivers.router.catalog import RouterCatalog
 from cloudgraft.drivers.router.failures import hinted, located, may_pass_on, refused_by_all
 from cloudgraft.drivers.router.options import BackendOptions, MachineSettings, RouterOptions
 from cloudgraft.drivers.router.share import SharedDriver
-from cloudgraft.drivers.router.traits import check_alike, combined
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, PartialList, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, Retry, UnavailableError
 

@@ -1,16 +1,151 @@
-"""A fixed list of machines that are switched by commands."""
+"""A fixed list of machines that commands switch on and off."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
+from cloudgraft.drivers.common.machine_json import dump_json
+from cloudgraft.drivers.exec.results import failure_of
+from cloudgraft.drivers.exec.runner import Call, Runner
+from cloudgraft.drivers.hosts.assignments import Assignment
 from cloudgraft.drivers.hosts.driver import HostsDriver
 from cloudgraft.drivers.hosts.inventory import Inventory
-from cloudgraft.drivers.hosts.showing import Times
+from cloudgraft.drivers.hosts.switch import PowerState, Times
 from cloudgraft.drivers.static.options import Host, MachineSettings, StaticOptions
-from cloudgraft.drivers.static.power import Power
+from cloudgraft.sdk.driver import MachineSpec
+from cloudgraft.sdk.errors import InternalError
 
-__all__ = ["StaticDriver"]
+__all__ = ["Power", "StaticDriver"]
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+_USER_DATA: Final = "CLOUDGRAFT_USER_DATA_FILE"
+
+
+class Power:
+    """Runs the commands of one list of machines."""
+
+    def __init__(self, options: StaticOptions) -> None:
+        self._commands = options.commands()
+        times = options.timeouts
+        self._timeouts = {
+            "powerOn": times.power_on,
+            "powerOff": times.power_off,
+            "powerState": times.power_state,
+        }
+        self._runner = Runner(options)
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is a command that tells the state."""
+        return "powerState" in self._commands
+
+    @property
+    def longest_on(self) -> timedelta:
+        """For which switching on may take at most."""
+        return self._timeouts["powerOn"]
+
+    def start(self) -> None:
+        """Looks whether the commands are there."""
+        for key, command in self._commands.items():
+            self._runner.check(key, command)
+        self._runner.open()
+
+    async def close(self) -> None:
+        """Ends the commands that run."""
+        await self._runner.close()
+
+    def notes(self, spec: MachineSpec) -> Mapping[str, str]:
+        """Nothing: the command powerOff knows what to do."""
+        del spec
+        return {}
+
+    async def on(self, host: Host, spec: MachineSpec, *, is_first: bool) -> None:
+        """Switches it on, for this name."""
+        del is_first  # to switch on what is on is nothing
+        variables = {"CLOUDGRAFT_NAME": spec.name, "CLOUDGRAFT_GROUP": spec.group}
+        await self._run("powerOn", host, variables, spec.user_data)
+
+    async def off(self, host: Host, assignment: Assignment) -> bool:
+        """Switches it off, each time that it is called."""
+        await self._run("powerOff", host, {"CLOUDGRAFT_NAME": assignment.name})
+        return True
+
+    async def clear(self, host: Host, assignment: Assignment) -> None:
+        """Nothing: the command powerOff has done all."""
+
+    async def free_state(self, host: Host) -> PowerState:
+        """As of any other."""
+        return await self.state(host)
+
+    async def state(self, host: Host) -> PowerState:
+        """Whether it is on: the last word of the command's first line, such as in ``Chassis Power is on``."""
+        stdout = await self._run("powerState", host, {})
+        lines = stdout.decode("utf-8", "replace").strip().splitlines()
+        word = lines[0].split()[-1].strip("\"'.").lower() if lines else ""
+        # Redfish knows PoweringOn and PoweringOff: what is on its way up is not free, what still goes down is not off.
+        if word in ("on", "poweringon", "poweringoff"):
+            return PowerState.ON
+        if word == "off":
+            return PowerState.OFF
+        said = lines[0][:80] if lines else ""
+        raise InternalError(f"powerState of {host.id} must print on or off as its last word; it printed {said!r}")
+
+    async def _run(self, key: str, host: Host, variables: Mapping[str, str], user_data: str = "") -> bytes:
+        files = {_USER_DATA: user_data} if key == "powerOn" else {}
+        call = Call(
+            command=self._commands[key],
+            timeout=self._timeouts[key],
+            changes=key != "powerState",
+            stdin=dump_json(_request(key, host, {**variables, _USER_DATA: user_data})),
+            variables={"CLOUDGRAFT_OPERATION": key, **_host_variables(host), **variables},
+            files=files,
+            secret_files={f"CLOUDGRAFT_VAR_{name.upper()}": file for name, file in host.var_files.items()},
+        )
+        finished = await self._runner.run(call)
+        error = failure_of(finished, f"{key} of {host.id}", changes=call.changes, secret=user_data)
+        if error is not None:
+            raise error
+        return finished.stdout
+
+
+def _request(key: str, host: Host, told: Mapping[str, str]) -> dict[str, object]:
+    """What is on stdin. Variables from files are not in it: they are in the environment only."""
+    entry = {
+        "id": host.id,
+        "providerID": host.provider_id,
+        "addresses": list(host.addresses),
+        "labels": dict(host.labels),
+        "vars": dict(host.vars),
+    }
+    request: dict[str, object] = {"version": 1, "operation": key, "host": entry}
+    if key != "powerState":
+        request["machine"] = {"name": told["CLOUDGRAFT_NAME"]}
+    if key == "powerOn":
+        request["machine"] = {
+            "name": told["CLOUDGRAFT_NAME"],
+            "group": told["CLOUDGRAFT_GROUP"],
+            "userData": told[_USER_DATA],
+        }
+    return request
+
+
+def _host_variables(host: Host) -> dict[str, str]:
+    return {
+        "CLOUDGRAFT_HOST_ID": host.id,
+        "CLOUDGRAFT_HOST_ADDRESS": host.addresses[0] if host.addresses else "",
+        "CLOUDGRAFT_HOST_ADDRESSES": json.dumps(list(host.addresses)),
+        "CLOUDGRAFT_PROVIDER_ID": host.provider_id,
+        **{f"CLOUDGRAFT_VAR_{name.upper()}": value for name, value in host.vars.items()},
+    }
+
+
+# -- the driver --------------------------------------------------------------------------------------------------------
 
 
 class StaticDriver(HostsDriver[Host]):

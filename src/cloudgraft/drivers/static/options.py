@@ -10,8 +10,7 @@ from pathlib import Path
 
 from cloudgraft.drivers.common.json_fields import Fields
 from cloudgraft.drivers.exec.options import Command, CommandOptions
-from cloudgraft.drivers.hosts.host import refuse_bad_id, refuse_twins
-from cloudgraft.drivers.hosts.inventory import Source
+from cloudgraft.drivers.hosts.inventory import Source, refuse_bad_id, refuse_twins
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.flaws import Flaws
 

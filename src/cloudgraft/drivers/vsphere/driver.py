@@ -17,21 +17,25 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.common.user_data import error_without
 from cloudgraft.drivers.vsphere import properties
-from cloudgraft.drivers.vsphere.api import Reference, vim
-from cloudgraft.drivers.vsphere.clone_spec import clone_spec
-from cloudgraft.drivers.vsphere.clones import Clone, Clones, clone_tasks, names_under_way
+from cloudgraft.drivers.vsphere.clones import Clone, Clones, TaskState, clone_tasks, names_under_way, wait
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.inventory import Inventory
-from cloudgraft.drivers.vsphere.marks import check_name, instance_uuid
-from cloudgraft.drivers.vsphere.options import MachineSettings, VsphereOptions
-from cloudgraft.drivers.vsphere.reading import PROPERTIES, is_same, machine_of
-from cloudgraft.drivers.vsphere.seed import USER_DATA_LIMIT, seed
+from cloudgraft.drivers.vsphere.machines import (
+    PROPERTIES,
+    USER_DATA_LIMIT,
+    check_name,
+    clone_spec,
+    instance_uuid,
+    is_same,
+    machine_of,
+    seed,
+)
+from cloudgraft.drivers.vsphere.options import MachineSettings, VsphereOptions, shapes_of, size_of
+from cloudgraft.drivers.vsphere.pyvmomi import Reference, vim
 from cloudgraft.drivers.vsphere.session import Session
-from cloudgraft.drivers.vsphere.shapes import shapes_of, size_of
-from cloudgraft.drivers.vsphere.tasks import TaskState, wait
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import (
     DriverTraits,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known
-from cloudgraft.drivers.vsphere.api import Data
+from cloudgraft.drivers.vsphere.pyvmomi import Data
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,

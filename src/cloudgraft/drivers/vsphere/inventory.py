@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from cloudgraft.drivers.vsphere import properties
-from cloudgraft.drivers.vsphere.api import Data, Reference, vim
 from cloudgraft.drivers.vsphere.options import MachineSettings, VsphereOptions
+from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim
 from cloudgraft.drivers.vsphere.session import Session
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PreconditionError
 

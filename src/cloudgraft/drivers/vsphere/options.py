@@ -10,11 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.sdk.driver import ProviderIdBy
+from cloudgraft.sdk.driver import ProviderIdBy, Shape
+from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
-from cloudgraft.sdk.quantity import amount, check_amounts
+from cloudgraft.sdk.quantity import Quantity, amount, check_amounts
 
-__all__ = ["MARKS", "MachineSettings", "ShapeOptions", "Size", "VsphereOptions"]
+__all__ = ["MARKS", "MachineSettings", "ShapeOptions", "Size", "VsphereOptions", "shapes_of", "size_of"]
+
 
 MARKS: Final = "cloudgraft."  # how the keys of our marks begin in a virtual machine's extraConfig
 _OURS: Final = (MARKS, "guestinfo.userdata", "guestinfo.metadata")
@@ -157,3 +159,28 @@ class MachineSettings:
             is_free = key and not key.lower().startswith(_OURS)
             flaws.expect(is_free, "extraConfig", f"{key!r} cannot be set, it is what cloudgraft sets itself")
         flaws.raise_any()
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+# Machine types: those of the options, since vSphere has none.
+
+
+def shapes_of(options: VsphereOptions) -> Sequence[Shape]:
+    """All of them."""
+    return [_shape(name, given) for name, given in options.shapes.items()]
+
+
+def size_of(options: VsphereOptions, shape: str) -> Size:
+    """Of one; raises InvalidArgumentError that names those that there are."""
+    given = options.shapes.get(shape)
+    if given is None:
+        raise InvalidArgumentError(f"there is no shape {shape!r}; the cloud's shapes are {', '.join(options.shapes)}")
+    return given.size()
+
+
+def _shape(name: str, given: ShapeOptions) -> Shape:
+    capacity = {"cpu": Quantity(given.cpu), "memory": Quantity(given.memory), "pods": Quantity(given.pods)}
+    if given.disk is not None:
+        capacity["ephemeral-storage"] = Quantity(given.disk)
+    capacity |= {key: Quantity(amount) for key, amount in given.extra.items()}
+    return Shape(name=name, capacity=capacity, labels={"node.kubernetes.io/instance-type": name, **given.labels})

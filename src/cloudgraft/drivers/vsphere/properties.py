@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgraft.drivers.vsphere.api import Data, Reference, vim, vmodl
 from cloudgraft.drivers.vsphere.errors import error_of_fault
+from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim, vmodl
 from cloudgraft.drivers.vsphere.session import Session
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.list_budget import bounded

@@ -11,11 +11,10 @@ from typing import Final, TypeVar
 from xml.parsers.expat import ExpatError
 
 from cloudgraft.drivers.common.error_table import error_of_status
-from cloudgraft.drivers.common.secret_files import SecretFile
-from cloudgraft.drivers.vsphere.api import Data, vim, vmodl
+from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.options import VsphereOptions
-from cloudgraft.drivers.vsphere.transport import NotConnectedError, Transport, tls_context
+from cloudgraft.drivers.vsphere.pyvmomi import Data, NotConnectedError, Transport, tls_context, vim, vmodl
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
 __all__ = ["Session"]

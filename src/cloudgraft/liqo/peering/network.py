@@ -1,4 +1,4 @@
-"""The network between two clusters, by plain objects at both sides: address ranges, keys, and a gateway each.
+"""Connects the networks of two clusters by plain objects at both sides: address ranges, keys, a gateway each.
 
 One side's gateway waits (the server), the other calls it (the client). The server is at the provider, unless that is
 behind NAT. Somebody else's gateway is as good as ours.
@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from cloudgraft.discovery.model import Network, NetworkMode
 from cloudgraft.kube.objects import CustomObject
+from cloudgraft.liqo import manifests
+from cloudgraft.liqo.ensure import ensure, ensure_any, steps
 from cloudgraft.liqo.failures import ClusterError
-from cloudgraft.liqo.objects import manifests
-from cloudgraft.liqo.objects.ensure import ensure, ensure_any, steps
-from cloudgraft.liqo.objects.kinds import (
+from cloudgraft.liqo.manifests import (
     CONFIGURATIONS,
     CONNECTIONS,
     GATEWAY_CLIENTS,
@@ -28,13 +30,26 @@ from cloudgraft.liqo.objects.kinds import (
     SECRETS,
     about,
 )
-from cloudgraft.liqo.objects.wireguard_keys import new_pair
 from cloudgraft.liqo.options import GatewayOptions
 
-if TYPE_CHECKING:  # an extra, and slow to import
+if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["NETWORK_KINDS", "Side", "connect_networks"]
+__all__ = ["NETWORK_KINDS", "Side", "connect_networks", "new_pair"]
+
+
+# -- WireGuard key pairs: 32 bytes each, in base64 ---------------------------------------------------------------------
+
+
+def new_pair() -> tuple[str, str]:
+    """A new private key, and the public one that goes with it."""
+    private = X25519PrivateKey.generate()
+    halves = (private.private_bytes_raw(), private.public_key().public_bytes_raw())
+    return base64.b64encode(halves[0]).decode(), base64.b64encode(halves[1]).decode()
+
+
+# -- The network -------------------------------------------------------------------------------------------------------
+
 
 # In the order in which they are taken away.
 NETWORK_KINDS = (GATEWAY_CLIENTS, GATEWAY_SERVERS, PUBLIC_KEYS, CONFIGURATIONS)

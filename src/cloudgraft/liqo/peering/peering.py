@@ -1,4 +1,4 @@
-"""Peering with a remote cluster, and its end, by plain objects at both sides.
+"""Peers with a remote cluster, and ends the peering, by plain objects at both sides.
 
 Every step looks first and makes what is missing, so that it can be stopped anywhere and begun again by anybody. The
 identity at the consumer is made last: where it is, the two are peered, and the provider is only asked whether it lives.
@@ -16,31 +16,35 @@ from typing import TYPE_CHECKING
 from cloudgraft.discovery.model import Market, NetworkMode
 from cloudgraft.kube.credentials import connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
-from cloudgraft.kube.objects import CustomObject
+from cloudgraft.kube.objects import CustomObject, PatchStyle
+from cloudgraft.liqo import manifests
+from cloudgraft.liqo.ensure import ensure, find, remove_ours, steps
 from cloudgraft.liqo.failures import ClusterError, at_cluster
-from cloudgraft.liqo.objects.ensure import find, remove_ours, steps
-from cloudgraft.liqo.objects.kinds import (
+from cloudgraft.liqo.manifests import (
     CONSUMER,
+    ENDED,
     NAMESPACES,
     ROLE_BINDINGS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SLICES,
     TENANTS,
+    TOKEN,
     VIRTUAL_NODE_OBJECTS,
     about,
+    identity_name,
     is_ours,
+    tenant_namespace,
 )
-from cloudgraft.liqo.objects.manifests import TOKEN, identity_name, tenant_namespace
-from cloudgraft.liqo.objects.peering_notes import is_noted, note, note_end
 from cloudgraft.liqo.options import LiqoOptions
-from cloudgraft.liqo.peering.foreign_cluster import forget_credentials, is_consumer
 from cloudgraft.liqo.peering.network import NETWORK_KINDS, Side, connect_networks
 from cloudgraft.liqo.peering.tenancy import (
     cluster_id_of,
     ensure_identity,
     ensure_namespace,
     find_identity,
+    forget_credentials,
+    is_consumer,
     let_in,
     peers_of,
 )
@@ -53,10 +57,42 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-if TYPE_CHECKING:  # an extra, and slow to import
+if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Peering"]
+__all__ = ["Peering", "is_noted", "note", "note_end"]
+
+
+# -- The note of a peering: created first, deleted last, in the namespace for the peer ---------------------------------
+# Nothing else can tell for as long: the identity comes last and goes first, and the namespace may be anybody's. It is a
+# Secret because these are what the account may make and remove there; who may make namespaces may not change them.
+
+
+async def note(client: KubeClient, peer: str, space: str) -> None:
+    """That from now on something of ours may be at either side."""
+    found = await ensure(client, SECRETS, manifests.note(peer), space)
+    if is_ours(found) and ENDED in found.labels:
+        patch = {"metadata": {"uid": found.uid, "labels": {ENDED: None}}}
+        await client.patch(SECRETS, found.name, patch, namespace=space, style=PatchStyle.MERGE)
+
+
+async def note_end(client: KubeClient, space: str) -> None:
+    """That nothing of ours is left, though the namespace stays, which may say that it was made for our sake."""
+    patch = {"metadata": {"labels": {ENDED: "true"}}}
+    try:
+        await client.patch(SECRETS, manifests.NOTE, patch, namespace=space, style=PatchStyle.MERGE)
+    except NotFoundError:  # somebody took the whole namespace away
+        return
+
+
+async def is_noted(client: KubeClient, space: str) -> bool | None:
+    """Whether a peering was begun from here and its end not finished; None where there is no note at all."""
+    found = await find(client, SECRETS, manifests.NOTE, space)
+    return None if found is None or not is_ours(found) else ENDED not in found.labels
+
+
+# -- Peering -----------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger("cloudgraft.liqo")
 

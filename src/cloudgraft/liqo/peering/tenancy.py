@@ -1,18 +1,22 @@
-"""Who is who: the clusters' ids, the namespaces for a peer, and what lets a consumer ask a provider for slices."""
+"""Knows who is who: cluster ids, namespaces for a peer, its ForeignCluster, and rights to request slices."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import logging
+import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cloudgraft.kube.objects import CustomObject, PatchStyle
 from cloudgraft.kube.rights import Right
+from cloudgraft.liqo import manifests
+from cloudgraft.liqo.ensure import ensure, ensure_any, find, steps
 from cloudgraft.liqo.failures import ClusterError
-from cloudgraft.liqo.objects import manifests
-from cloudgraft.liqo.objects.ensure import ensure, ensure_any, find, steps
-from cloudgraft.liqo.objects.kinds import (
+from cloudgraft.liqo.manifests import (
     CLUSTER_ID_MAPS,
+    FOREIGN_CLUSTERS,
     IDENTITY_TYPE,
     NAMESPACES,
     REMOTE,
@@ -25,15 +29,79 @@ from cloudgraft.liqo.objects.kinds import (
     about,
     is_ours,
 )
-from cloudgraft.liqo.peering.foreign_cluster import forget_credentials
 from cloudgraft.liqo.peering.network import Side
 from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError
 from cloudgraft.sdk.secrecy import hide
 
-if TYPE_CHECKING:  # an extra, and slow to import
+if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["cluster_id_of", "ensure_identity", "ensure_namespace", "find_identity", "let_in", "peers_of"]
+__all__ = [
+    "cluster_id_of",
+    "ensure_identity",
+    "ensure_namespace",
+    "find_identity",
+    "forget_credentials",
+    "is_consumer",
+    "let_in",
+    "peers_of",
+]
+
+
+# -- The ForeignCluster of a peer, which Liqo makes by itself ----------------------------------------------------------
+# Liqo asks the peer's API all the time whether it lives, with the credentials that it found when it began. A Secret
+# that goes, or changes, is nothing that makes it look again: with credentials that were revoked meanwhile the peer
+# would seem dead for ever, also when it is peered with anew, and no node of it would become ready. A label that
+# changes makes it look. (Seen with Liqo 1.2.0.)
+
+
+log = logging.getLogger("cloudgraft.liqo")
+_LOOK: Final = "cloudgraft/look"
+_CONSUMERS: Final = ("Consumer", "ConsumerAndProvider")  # as Liqo says it of a cluster that has a Tenant here
+_PATIENCE: Final = 10.0  # seconds; Liqo does it at once, unless it does not run
+
+
+async def forget_credentials(client: KubeClient, cluster: str) -> None:
+    """Has Liqo let go of the credentials that it knows a peer by; to be called while there is no identity for it.
+
+    When it does not, that is told, and all else goes on.
+    """
+    limit = asyncio.timeout(_PATIENCE)
+    try:
+        async with limit:
+            await _look_until_forgotten(client, cluster)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        log.warning("Liqo does not let go of what it knew of cluster %s: does its controller manager run?", cluster)
+    except PermissionDeniedError as error:
+        log.warning("Liqo may take cluster %s for dead when it is peered with again: %s", cluster, error.message)
+
+
+async def _look_until_forgotten(client: KubeClient, cluster: str) -> None:
+    async for _ in steps():
+        found = await find(client, FOREIGN_CLUSTERS, cluster)
+        status = found.content.get("status") if found is not None else None
+        if not isinstance(status, Mapping) or not status.get("apiServerUrl"):
+            return
+        patch = {"metadata": {"labels": {_LOOK: secrets.token_hex(4)}}}
+        try:
+            await client.patch(FOREIGN_CLUSTERS, cluster, patch, style=PatchStyle.MERGE)
+        except NotFoundError:
+            return
+
+
+async def is_consumer(client: KubeClient, cluster: str) -> bool:
+    """Whether Liqo says that the peer consumes us. It looks at the Tenant, which our account here may not."""
+    try:
+        found = await find(client, FOREIGN_CLUSTERS, cluster)
+    except PermissionDeniedError:
+        return False
+    status = found.content.get("status") if found is not None else None
+    return isinstance(status, Mapping) and status.get("role") in _CONSUMERS
+
+
+# -- Cluster ids, namespaces and rights --------------------------------------------------------------------------------
 
 
 async def cluster_id_of(client: KubeClient, liqo: str) -> str:

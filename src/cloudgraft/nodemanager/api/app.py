@@ -9,8 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft import __version__
 from cloudgraft.nodemanager.api.front import front_routes
-from cloudgraft.nodemanager.api.groups import group_routes
-from cloudgraft.nodemanager.api.read import read_routes
+from cloudgraft.nodemanager.api.groups import group_routes, read_routes
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.web.app import make_app
 from cloudgraft.web.audit import AuditLog

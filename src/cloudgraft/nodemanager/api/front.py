@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 
 from cloudgraft.engine.groups.prices import pod_price
 from cloudgraft.nodemanager.api import schemas
-from cloudgraft.nodemanager.api.read import GroupId, Reader, operation_model
+from cloudgraft.nodemanager.api.groups import GroupId, Reader, operation_model
 from cloudgraft.nodemanager.changes import MOST_KEYS, Asked, Outcome
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.nodemanager.snapshot import Revision

@@ -11,13 +11,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cloudgraft.nodemanager.snapshot import (
-    GroupPicture,
+    GroupSnapshot,
     Known,
-    Picture,
     Revision,
+    Snapshot,
     group_from_json,
     known_from_json,
-    picture_from_json,
+    snapshot_from_json,
 )
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
 from cloudgraft.web.client import Answer, WebClient
@@ -34,7 +34,7 @@ class Changed:
     """What a manager answered to a change: the group as it is now, if there is such a group still."""
 
     revision: Revision
-    group: GroupPicture | None
+    group: GroupSnapshot | None
 
 
 class ManagerLink:
@@ -55,7 +55,7 @@ class ManagerLink:
         """Closes the connections."""
         await self._client.close()
 
-    async def news(self, since: Revision | None, wait: float) -> Picture | None:
+    async def news(self, since: Revision | None, wait: float) -> Snapshot | None:
         """What is newer than that revision, as soon as there is something; None when nothing came in ``wait`` s."""
         query, headers = {"wait": f"{wait:g}"}, {}
         if since is not None:
@@ -96,12 +96,12 @@ class ManagerLink:
         return await self._client.request(method, path, **how)
 
 
-async def _picture(data: Any) -> Picture:
+async def _picture(data: Any) -> Snapshot:
     groups = [await _group(entry) for entry in _list(data, "groups")]
-    return picture_from_json(data, groups)
+    return snapshot_from_json(data, groups)
 
 
-async def _group(data: Any) -> GroupPicture:
+async def _group(data: Any) -> GroupSnapshot:
     entries = _list(data, "machines")
     machines: list[Known] = []
     for start in range(0, len(entries) or 1, _SLICE):

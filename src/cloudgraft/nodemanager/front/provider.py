@@ -4,7 +4,7 @@ The front keeps nothing but what it was told; several of them may share one mana
 they happen, by a request that waits for them, and of its own changes by the answers to them (R27).
 
 It is no provider behind a :class:`~cloudgraft.service.snapshot.SnapshotProvider`, because that asks for every group
-and for every price: a picture has all of it.
+and for every price: a snapshot has all of it.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class NodeManagerProvider(Provider):
                 has_news = await self._read(self._settings.wait)
             except Exception as error:  # whatever it was: a front that reads no more is blind for good
                 if not isinstance(error, CloudgraftError):
-                    log.exception("a picture of the node manager could not be taken in", extra={"provider": self.name})
+                    log.exception("a snapshot of the node manager could not be taken in", extra={"provider": self.name})
                     self._note_trouble(f"tells what cannot be taken in: {type(error).__name__}")
                 await self._sleep(pause)
                 pause = min(2 * pause, self._settings.refresh_every)
@@ -236,18 +236,18 @@ class NodeManagerProvider(Provider):
     async def _read(self, wait: float) -> bool:
         """Reads what is new; whether there was anything."""
         try:
-            picture = await self._link.news(self._views.revision, wait)
+            snapshot = await self._link.news(self._views.revision, wait)
         except CloudgraftError as error:
             self._note_trouble(f"answers {error.slug}: {error.message}")
             raise
-        if picture is not None:
-            self._views.take(picture)
+        if snapshot is not None:
+            self._views.take(snapshot)
         if self._read_at is None:
             self._views.publish()
         self._heard()
         news, self._news = self._news, asyncio.Event()
         news.set()
-        return picture is not None
+        return snapshot is not None
 
     def _heard(self) -> None:
         """What is known here is how it was at the manager a moment ago."""

@@ -1,4 +1,4 @@
-"""What a front knows of a node manager's groups, kept up to date by pictures. Pure: no clock, no network."""
+"""What a front knows of a node manager's groups, kept up to date by snapshots. Pure: no clock, no network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cloudgraft.engine.groups.prices import ReferencePrice
 from cloudgraft.engine.groups.specs import Money
-from cloudgraft.nodemanager.snapshot import GroupPicture, Known, Picture, Revision
+from cloudgraft.nodemanager.snapshot import GroupSnapshot, Known, Revision, Snapshot
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate
 
 __all__ = ["View", "Views"]
@@ -68,41 +68,41 @@ class Views:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def take(self, picture: Picture) -> None:
-        """Takes a picture in. Groups that are not in it any more stay until the next :meth:`publish`.
+    def take(self, snapshot: Snapshot) -> None:
+        """Takes a snapshot in. Groups that are not in it any more stay until the next :meth:`publish`.
 
         One that was overtaken by a newer one tells nothing new. After one that does not fit, everything is asked for.
         """
-        fits = [self.take_group(picture.revision.manager, group) for group in picture.groups]
+        fits = [self.take_group(snapshot.revision.manager, group) for group in snapshot.groups]
         known = self.revision
-        if known is not None and known.manager == picture.revision.manager and known.number > picture.revision.number:
+        if known is not None and known.manager == snapshot.revision.manager and known.number > snapshot.revision.number:
             return
-        self.revision = picture.revision if all(fits) else None
-        self.reference, self._order = picture.reference, picture.group_ids
-        self.gpu_label, self.gpu_types = picture.gpu_label, tuple(picture.gpu_types)
+        self.revision = snapshot.revision if all(fits) else None
+        self.reference, self._order = snapshot.reference, snapshot.group_ids
+        self.gpu_label, self.gpu_types = snapshot.gpu_label, tuple(snapshot.gpu_types)
 
-    def take_group(self, manager: str, picture: GroupPicture) -> bool:
+    def take_group(self, manager: str, snapshot: GroupSnapshot) -> bool:
         """Takes one group in, unless something newer is known of it; False when it does not fit what is known."""
-        id_, revision = picture.group.id, Revision(manager, picture.number)
+        id_, revision = snapshot.group.id, Revision(manager, snapshot.number)
         old = self.views.get(id_)
         is_same = old is not None and old.revision.manager == manager
-        if old is not None and is_same and old.revision.number > picture.number:
+        if old is not None and is_same and old.revision.number > snapshot.number:
             return True  # the answer to a change came before this one, which is from before the change
-        if not picture.is_complete and not is_same:
+        if not snapshot.is_complete and not is_same:
             return False
-        machines = {} if old is None or picture.is_complete else old.machines
-        if old is not None and picture.is_complete:
+        machines = {} if old is None or snapshot.is_complete else old.machines
+        if old is not None and snapshot.is_complete:
             self._drop(id_, old.machines.values())
         self.views[id_] = View(
-            group=picture.group,
+            group=snapshot.group,
             revision=revision,
-            target=picture.target,
-            template=picture.template,
-            options=picture.options,
-            price=picture.price,
+            target=snapshot.target,
+            template=snapshot.template,
+            options=snapshot.options,
+            price=snapshot.price,
             machines=machines,
         )
-        for known in picture.machines:
+        for known in snapshot.machines:
             self._put(id_, machines, known)
         return True
 

@@ -1,23 +1,145 @@
-"""From a plugin's handshake to a gRPC channel that nobody else can use or answer."""
+"""Connects to a plugin: from its handshake to a gRPC channel that nobody else can use or answer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import grpc
 import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cloudgraft.plugins.handshake import Handshake
-from cloudgraft.plugins.host.tls_relay import TlsRelay, grpc_can_verify
-from cloudgraft.plugins.throwaway_tls import HOSTNAME, HostTls
+from cloudgraft.plugins.throwaway_tls import HOSTNAME, HostTls, KeyPair
 from cloudgraft.sdk.errors import DeadlineError
 
-__all__ = ["LARGEST_MESSAGE", "Connection", "connect", "cut_calls_are_errors"]
+__all__ = ["LARGEST_MESSAGE", "Connection", "TlsRelay", "connect", "cut_calls_are_errors", "grpc_can_verify"]
+
+
+# -- A TLS relay for certificates that gRPC's own TLS library refuses --------------------------------------------------
+# go-plugin makes its certificates on the curve P-521, which BoringSSL, and so grpcio, refuses to verify. For such a
+# plugin Python's ``ssl`` (OpenSSL) speaks TLS, and grpcio speaks to it through a socket in the plugin's private
+# directory: nothing leaves this process in the clear but into a socket that only its own user can open.
+
+
+log = logging.getLogger("cloudgraft.plugins")
+
+_CONNECT_TIMEOUT = 5.0
+_CHUNK = 64 * 1024
+
+
+def grpc_can_verify(certificate: bytes) -> bool:
+    """False for a certificate (PEM) whose kind of key gRPC's TLS library does not know."""
+    key = x509.load_pem_x509_certificate(certificate).public_key()
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return isinstance(key.curve, (ec.SECP256R1, ec.SECP384R1))
+    return isinstance(key, rsa.RSAPublicKey)
+
+
+class TlsRelay:
+    """Listens on a private socket; each connection to it becomes a TLS connection to the plugin."""
+
+    def __init__(self, plugin: Handshake, *, trusted: bytes, client: KeyPair, directory: Path) -> None:
+        self._plugin = plugin
+        self._context = _context(trusted, client, directory)
+        self._path = directory / "relay"
+        self._server: asyncio.Server | None = None
+        self._relays: set[asyncio.Task[None]] = set()
+
+    @property
+    def target(self) -> str:
+        """Where grpcio finds the relay."""
+        return f"unix:{self._path}"
+
+    async def start(self) -> None:
+        """Begins to listen."""
+        self._server = await asyncio.start_unix_server(self._accept, self._path)
+
+    async def close(self) -> None:
+        """Ends every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._relays:
+            task.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Tasks of our own: those that asyncio would make complain when they are cancelled.
+        task = asyncio.create_task(self._relay(reader, writer))
+        self._relays.add(task)
+        task.add_done_callback(self._relays.discard)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT):
+                plugin_reader, plugin_writer = await self._connect()
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
+            # grpcio only sees its connection break; here is why.
+            log.warning("no TLS connection to a plugin: %s", error, extra={"address": self._plugin.address})
+            writer.transport.abort()
+            return
+        try:
+            await _both_ways(reader, writer, plugin_reader, plugin_writer)
+        finally:
+            plugin_writer.transport.abort()
+            writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._plugin.network == "unix":
+            return await asyncio.open_unix_connection(self._plugin.address, ssl=self._context, server_hostname=HOSTNAME)
+        host, _, port = self._plugin.address.rpartition(":")
+        return await asyncio.open_connection(host.strip("[]"), int(port), ssl=self._context, server_hostname=HOSTNAME)
+
+
+async def _both_ways(
+    left_reader: asyncio.StreamReader,
+    left_writer: asyncio.StreamWriter,
+    right_reader: asyncio.StreamReader,
+    right_writer: asyncio.StreamWriter,
+) -> None:
+    """Copies until one side ends. HTTP/2 needs both, so one end is the end."""
+    copies = {
+        asyncio.create_task(_copy(left_reader, right_writer)),
+        asyncio.create_task(_copy(right_reader, left_writer)),
+    }
+    try:
+        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for copy in copies:
+            copy.cancel()
+        await asyncio.gather(*copies, return_exceptions=True)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+
+
+def _context(trusted: bytes, client: KeyPair, directory: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(cadata=trusted.decode("ascii"))
+    context.set_alpn_protocols(["h2"])
+    # OpenSSL loads a key from a file only; this one is gone as soon as it is read.
+    with tempfile.NamedTemporaryFile(dir=directory) as file:
+        file.write(client.certificate + client.key)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
+
+
+# -- The connection ----------------------------------------------------------------------------------------------------
+
 
 LARGEST_MESSAGE: Final = 16 * 1024 * 1024  # bytes, as of a dock: it is decoded in one go, and a long list has pages
 _OPTIONS: Final = (

@@ -1,16 +1,137 @@
-"""Reads what a plugin prints: one line is its handshake, all the rest goes into our log."""
+"""Reads a plugin's output, from its pipes or from go-plugin's stream: finds the handshake, and logs the rest."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Final
+
+import grpc.aio
 
 from cloudgraft.plugins.handshake import Handshake, HandshakeError, is_plugin_line, parse_line
-from cloudgraft.plugins.host.lines import batches_of, printable
-from cloudgraft.plugins.host.output_log import OutputLog
+from cloudgraft.sdk.ratelimit import LogLimit
+from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["Output"]
+__all__ = ["LINE_LIMIT", "LineSplitter", "Output", "OutputLog", "batches_of", "follow_go_output", "printable"]
+
+
+# -- Lines from a byte stream that may never end one -------------------------------------------------------------------
+
+
+LINE_LIMIT: Final = 16 * 1024  # bytes; a line with a certificate in it has about 1,500
+_CHUNK: Final = 8192
+_CUT: Final = " […]"
+
+
+class LineSplitter:
+    """Takes bytes as they come, gives whole lines. A line above the limit comes with one byte too many, as a sign."""
+
+    def __init__(self, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
+        self._rest = b""
+        self._dropping = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The lines that ``data`` completes."""
+        *ended, open_end = (self._rest + data).split(b"\n")
+        self._rest = open_end
+        for line in ended:
+            if self._dropping:
+                self._dropping = False
+                continue
+            yield line[: self._limit + 1]
+        if len(self._rest) > self._limit:
+            if not self._dropping:
+                yield self._rest[: self._limit + 1]
+            self._dropping = True
+            self._rest = b""
+
+    def flush(self) -> Iterator[bytes]:
+        """The last line, when it was not ended."""
+        if self._rest and not self._dropping:
+            yield self._rest
+        self._rest = b""
+
+
+def printable(line: bytes, limit: int = LINE_LIMIT) -> str:
+    """A line as text of at most ``limit`` bytes, without what would paint on the terminal of a reader of the log."""
+    text = line[:limit].decode("utf-8", "replace").rstrip("\r")
+    clean = "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text)
+    return clean + _CUT if len(line) > limit else clean
+
+
+async def batches_of(stream: asyncio.StreamReader, limit: int = LINE_LIMIT) -> AsyncIterator[list[bytes]]:
+    """All lines of the stream, those of one read at a time; never more than ``limit`` and one chunk in memory."""
+    splitter = LineSplitter(limit)
+    while data := await stream.read(_CHUNK):
+        yield list(splitter.feed(data))
+    yield list(splitter.flush())
+
+
+# -- The log of a plugin's output, at a limited rate -------------------------------------------------------------------
+# A plugin that prints without end must cost the server neither its time nor its disk. Lines above the rate are dropped
+# and counted, and the plugin is read slowly meanwhile: a pipe that is full slows the plugin down, and nobody else.
+
+
+log = logging.getLogger("cloudgraft.plugins")
+
+_LINES: Final = 50  # a second, on average; twenty seconds' worth at once
+_BYTES: Final = 16 * 1024  # likewise
+_LONGEST: Final = 4096  # characters of one line
+_REPORT_EVERY: Final = 10.0  # seconds
+_PAUSE: Final = 0.01  # seconds between two reads of a plugin that prints too much: at most 800 KiB a second
+
+
+class OutputLog:
+    """The log of one plugin. It outlives a run of the plugin: a restart does not refill the rate."""
+
+    def __init__(self, plugin: str, *, limit: LogLimit | None = None, report_every: float = _REPORT_EVERY) -> None:
+        self._plugin = plugin
+        self._limit = limit or LogLimit(lines_per_second=_LINES, bytes_per_second=_BYTES)
+        self._report_every = report_every
+        self._report: asyncio.TimerHandle | None = None
+
+    async def write(self, stream: str, lines: Sequence[bytes]) -> None:
+        """Logs the lines of one read; returns after a pause that others get the event loop for."""
+        for index, line in enumerate(lines):
+            if line and not self._limit.admit(min(len(line), _LONGEST)):
+                rest = lines[index + 1 :]
+                self._limit.drop(len(rest), sum(map(len, rest)))
+                self._report_later()
+                await asyncio.sleep(_PAUSE)
+                return
+            if line:
+                log.info("%s", _shown(line), extra={"plugin": self._plugin, "stream": stream})
+        await asyncio.sleep(0)  # a stream that has more to read would not wait
+
+    def report(self) -> None:
+        """Says how much was dropped since the last report, if anything was."""
+        if self._report is not None:
+            self._report.cancel()
+            self._report = None
+        dropped = self._limit.dropped(is_last=True)
+        if dropped is not None:
+            log.warning(
+                "the plugin %s prints too much: %s were dropped; the limit is %d lines and %d bytes a second",
+                *(self._plugin, dropped, _LINES, _BYTES),
+                extra={"plugin": self._plugin, "dropped_lines": dropped.lines, "dropped_bytes": dropped.size},
+            )
+
+    def _report_later(self) -> None:
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(self._report_every, self.report)
+
+
+def _shown(line: bytes) -> str:
+    """Without secrets before it is cut: half of one is not known as such."""
+    text = redacted(printable(line))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} […]"
+
+
+# -- stdout and stderr: one line is the handshake, the rest goes to the log --------------------------------------------
+
 
 _NOISE_LIMIT = 64 * 1024  # characters on stdout that are no handshake
 _QUOTED_LINES = 5
@@ -103,3 +224,53 @@ class Output:
         async for lines in batches_of(stream):
             self._last_stderr.extend(lines[-_QUOTED_LINES:])
             await self._log.write("stderr", lines)
+
+
+# -- The output stream of go-plugin, over gRPC after the handshake -----------------------------------------------------
+# Somebody has to read that stream: while nobody does, a plugin that prints is blocked in its print.
+
+
+_METHOD: Final = "/plugin.GRPCStdio/StreamStdio"
+_CHANNEL_TAG: Final = 0x08  # field 1, a number
+_DATA_TAG: Final = 0x12  # field 2, bytes
+_PIECE: Final = 8192  # bytes that are looked at before others get their turn on the event loop
+_STREAMS: Final = {1: "stdout", 2: "stderr"}
+
+
+async def follow_go_output(channel: grpc.aio.Channel, log: OutputLog) -> None:
+    """Logs what comes through the stream until it ends. Returns at once for a plugin that has none."""
+    splitters = {stream: LineSplitter() for stream in _STREAMS.values()}
+    method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(_METHOD)
+    call = method(b"")
+    try:
+        async for message in call:
+            stream, data = _decode(message)
+            for start in range(0, len(data), _PIECE):
+                await log.write(stream, list(splitters[stream].feed(data[start : start + _PIECE])))
+    except (grpc.aio.AioRpcError, IndexError):  # not made with go-plugin, or gone
+        return
+    finally:
+        call.cancel()
+
+
+def _decode(message: bytes) -> tuple[str, bytes]:
+    """Stream and data of go-plugin's ``StdioData``: two fields, for which generated code would be too much."""
+    stream, data, position = "stdout", b"", 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        value, position = _varint(message, position)
+        if tag == _CHANNEL_TAG:
+            stream = _STREAMS.get(value, stream)
+        elif tag == _DATA_TAG:
+            data, position = message[position : position + value], position + value
+    return stream, data
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position

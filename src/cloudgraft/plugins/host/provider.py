@@ -9,8 +9,8 @@ from typing import TypeVar
 from cloudgraft.client import Address, CloudConfig, RemoteProvider
 from cloudgraft.client import Connection as ClientConnection
 from cloudgraft.plugins.host.connection import Connection, cut_calls_are_errors
+from cloudgraft.plugins.host.process import PluginSpec, Timing
 from cloudgraft.plugins.host.supervisor import PluginStatus, Supervisor
-from cloudgraft.plugins.spec import PluginSpec, Timing
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
-from cloudgraft.drivers.ec2.account import AccountOptions
+from cloudgraft.drivers.ec2.options import AccountOptions
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import check_amounts
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from cloudgraft.providers.ec2_asg.groups import Asg
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.duration import parse_duration
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.sdk.types import TAINT_EFFECTS, AutoscalingOptions, NodeTemplate, Taint
+from cloudgraft.sdk.types import TAINT_EFFECTS, AutoscalingOptions, NodeRef, NodeTemplate, Pod, Taint
 
-__all__ = ["INSTANCE_TYPE", "node_template", "options_of"]
+__all__ = ["INSTANCE_TYPE", "node_price", "node_template", "options_of", "pod_price"]
+
 
 log: Final = logging.getLogger("cloudgraft.drivers")
 
@@ -104,3 +108,35 @@ def _read(asg: Asg, prefix: str, read: Callable[[str], Any], only: set[str] | No
                 "a tag of an Auto Scaling group makes no sense and is left out",
                 extra={"group": asg.name, "tag": tag, "value": text, "error": str(error)},
             )
+
+
+# -- prices ------------------------------------------------------------------------------------------------------------
+
+_SHARED: Final = ("cpu", "memory")
+
+
+def node_price(node: NodeRef, prices: Mapping[str, Decimal], start: datetime, end: datetime) -> float:
+    """The price of its type for that time."""
+    kind = node.labels.get(INSTANCE_TYPE, "")
+    if kind not in prices:
+        raise UnsupportedError(f"no price is known for {kind or 'a node without an instance type'}: see `prices`")
+    return float(prices[kind]) * _hours(start, end)
+
+
+def pod_price(
+    pod: Pod, prices: Mapping[str, Decimal], shapes: Collection[Shape], start: datetime, end: datetime
+) -> float:
+    """The least that its share of a machine costs."""
+    wanted = pod_requests(pod)
+    shares = [float(prices[shape.name]) * _share(wanted, shape) for shape in shapes if shape.name in prices]
+    if not shares:
+        raise UnsupportedError("no prices are known: write them under `prices`")
+    return min(shares) * _hours(start, end)
+
+
+def _share(wanted: Mapping[str, Quantity], shape: Shape) -> float:
+    return max(float(wanted.get(name, Quantity(0))) / float(shape.capacity[name]) for name in _SHARED)
+
+
+def _hours(start: datetime, end: datetime) -> float:
+    return (end - start).total_seconds() / 3600

@@ -1,4 +1,4 @@
-"""What the kubelets of all machines have to do now: a pure decision, for :mod:`cloudgraft.simcloud.kubelets.agent`."""
+"""What the kubelets of all machines have to do now: a pure decision."""
 
 from __future__ import annotations
 

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cloudgraft.conformance.driver.check import DriverCheck
-from cloudgraft.conformance.driver.checks import (
-    answers,
-    deletion,
-    interrupted,
-    life,
-    meanwhile,
-    offers,
-    once,
-    ownership,
-    troubles,
-)
+from cloudgraft.conformance.driver.checks import answers, deletion, interrupted, life, once, troubles
+from cloudgraft.conformance.driver.stage import DriverCheck
 
 __all__ = ["DRIVER_CHECKS"]
 
 DRIVER_CHECKS: Sequence[DriverCheck] = (
     *answers.CHECKS,
-    *ownership.CHECKS,
+    *deletion.OWNERSHIP_CHECKS,
     *deletion.CHECKS,
-    *ownership.OTHERS,
+    *deletion.OTHERS_CHECKS,
     *once.CHECKS,
-    *meanwhile.CHECKS,
+    *once.MEANWHILE_CHECKS,
     *interrupted.CHECKS,
     *troubles.CHECKS,
-    *offers.CHECKS,
+    *life.OFFERS_CHECKS,
     *life.CHECKS,
 )

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from cloudgraft.conformance.check import Violation
-from cloudgraft.conformance.driver.check import driver_check
-from cloudgraft.conformance.driver.stage import DriverStage, expect, ids
+from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect, ids
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 
 __all__ = ["CHECKS"]

@@ -1,18 +1,26 @@
-"""How a driver begins and ends."""
+"""Check how a driver begins and ends, and what it has on offer."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
-from cloudgraft.conformance.check import Violation
-from cloudgraft.conformance.driver.calls import Calls
-from cloudgraft.conformance.driver.check import driver_check
+from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, expect
-from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect
+from cloudgraft.conformance.driver.under_test import Calls
+from cloudgraft.sdk.driver import Price, Shape
+from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
+from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "OFFERS_CHECKS"]
+
+
+# -- How a driver begins and ends --------------------------------------------------------------------------------------
+
 
 _CLOSE = 5.0  # seconds that the engine gives a driver
 
@@ -68,3 +76,68 @@ async def _close(driver: Calls, seconds: float) -> None:
 
 
 CHECKS = (it_starts_and_closes_twice, it_closes_while_calls_run)
+
+
+# -- What a cloud has on offer: shapes and prices ----------------------------------------------------------------------
+
+
+_NEEDED = ("cpu", "memory")
+
+
+@driver_check("D33", after=("traits_are_declared",))
+async def shapes_are_sane(stage: DriverStage) -> None:
+    """Each shape is there once, holds cpu and memory as Quantities, and the one under test is among them."""
+    shapes = await _shapes(stage)
+    for shape in shapes:
+        _check_shape(shape)
+    twice = [name for name, count in Counter(shape.name for shape in shapes).items() if count > 1]
+    expect(not twice, f"shapes() has these more than once: {', '.join(twice)}")
+    wanted = stage.settings.machine.get("shape")
+    names = [shape.name for shape in shapes]
+    expect(wanted is None or wanted in names, f"the shape {wanted!r} can be created, and shapes() has only {names}")
+
+
+async def _shapes(stage: DriverStage) -> Sequence[Shape]:
+    try:
+        shapes: object = await stage.calls.shapes()
+    except UnsupportedError:
+        raise NotJudged("the driver declares that it does not know its cloud's shapes") from None
+    if not isinstance(shapes, Sequence) or not all(isinstance(shape, Shape) for shape in shapes):
+        raise Violation(f"shapes() answered with {shapes!r} instead of a sequence of Shape")
+    return shapes
+
+
+def _check_shape(shape: Shape) -> None:
+    capacity: object = shape.capacity
+    is_named = isinstance(shape.name, str) and bool(shape.name)
+    expect(is_named and isinstance(capacity, Mapping), f"shapes() has {shape!r}, without a name or a capacity")
+    for resource, amount in shape.capacity.items():
+        is_amount = isinstance(amount, Quantity)
+        expect(is_amount, f"the shape {shape.name!r} has {amount!r} as {resource}: write Quantity({str(amount)!r})")
+        expect(amount.value >= 0, f"the shape {shape.name!r} has {amount} as {resource}")
+    lacking = [key for key in _NEEDED if key not in shape.capacity or not shape.capacity[key].value]
+    expect(not lacking, f"the shape {shape.name!r} has no {' and no '.join(lacking)}: no pod would fit")
+    is_mapping = isinstance(shape.labels, Mapping)
+    expect(is_mapping, f"the labels of the shape {shape.name!r} are not a mapping")
+
+
+@driver_check("D34", after=("traits_are_declared",))
+async def prices_are_sane(stage: DriverStage) -> None:
+    """Each shape has one price at most, a Decimal that is not negative, and all are in one currency."""
+    try:
+        prices: object = await stage.calls.prices()
+    except UnsupportedError:
+        raise NotJudged("the driver declares that it does not know its cloud's prices") from None
+    if not isinstance(prices, Sequence) or not all(isinstance(price, Price) for price in prices):
+        raise Violation(f"prices() answered with {prices!r} instead of a sequence of Price")
+    for price in prices:
+        is_amount = isinstance(price.hourly, Decimal) and price.hourly.is_finite() and price.hourly >= 0
+        expect(is_amount, f"the price of {price.shape!r} is {price.hourly!r}: a Decimal that is not negative is needed")
+    twice = [name for name, count in Counter(price.shape for price in prices).items() if count > 1]
+    expect(not twice, f"prices() has these shapes more than once: {', '.join(twice)}")
+    currencies = sorted({str(price.currency) for price in prices})
+    is_one = len(currencies) <= 1 and "" not in currencies
+    expect(is_one, f"prices() must be in one currency, and is in {currencies}")
+
+
+OFFERS_CHECKS = (shapes_are_sane, prices_are_sane)

@@ -8,11 +8,10 @@ import time
 from dataclasses import replace
 
 from cloudgraft.conformance.check import NotJudged, Violation
-from cloudgraft.conformance.driver.calls import Calls
-from cloudgraft.conformance.driver.check import driver_check
 from cloudgraft.conformance.driver.checks.answers import LISTED
 from cloudgraft.conformance.driver.settings import Trouble
-from cloudgraft.conformance.driver.stage import DriverStage, expect
+from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect
+from cloudgraft.conformance.driver.under_test import Calls
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     AuthenticationError,

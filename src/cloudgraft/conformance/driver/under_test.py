@@ -1,0 +1,286 @@
+"""Hold the drivers of one run and everything that the run made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from cloudgraft.conformance.check import Violation
+from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
+from cloudgraft.conformance.report import Exchange
+from cloudgraft.sdk.blocking import as_driver
+from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState, Price, Shape
+from cloudgraft.sdk.errors import CloudgraftError
+
+__all__ = ["CLUSTER_ID", "LONGEST_GROUP", "Calls", "DriverUnderTest", "Marks", "certain_after", "known", "shut"]
+
+
+# -- Calls to a driver, each limited in time and written down ----------------------------------------------------------
+
+
+T = TypeVar("T")
+_LONGEST = 600  # characters of what was sent or answered
+_SHOWN = 4  # machines of a list
+
+
+class Calls:
+    """The driver's own methods; an error of the sdk comes through, anything else is a :class:`Violation`."""
+
+    def __init__(self, driver: Driver, seconds: float, exchanges: list[Exchange]) -> None:
+        """``seconds`` is for each call."""
+        self.driver = driver
+        self._seconds = seconds
+        self._exchanges = exchanges
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        """See :meth:`Driver.create`."""
+        return await self._call("create", f"{spec.name}, tags {dict(spec.tags)}", lambda: self.driver.create(spec))
+
+    async def delete(self, machine: Machine) -> None:
+        """See :meth:`Driver.delete`."""
+        sent = f"{machine.name}, machine_id {machine.machine_id}"
+        await self._call("delete", sent, lambda: self.driver.delete(machine))
+
+    async def list(self) -> Sequence[Machine]:
+        """See :meth:`Driver.list`."""
+        return await self._call("list", "", self.driver.list)
+
+    async def shapes(self) -> Sequence[Shape]:
+        """See :meth:`Driver.shapes`."""
+        return await self._call("shapes", "", self.driver.shapes)
+
+    async def prices(self) -> Sequence[Price]:
+        """See :meth:`Driver.prices`."""
+        return await self._call("prices", "", self.driver.prices)
+
+    async def start(self) -> None:
+        """See :meth:`Driver.start`."""
+        await self._call("start", "", self.driver.start)
+
+    async def close(self) -> None:
+        """See :meth:`Driver.close`."""
+        await self._call("close", "", self.driver.close)
+
+    async def _call(self, verb: str, sent: str, call: Callable[[], Awaitable[T]]) -> T:
+        began = time.monotonic()
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                answer = await contained(call())
+        except asyncio.CancelledError:
+            self._note(verb, sent, "given up by the kit", began, is_failed=True)
+            raise
+        except CloudgraftError as error:
+            self._note(verb, sent, f"{type(error).__name__}: {error}", began, is_failed=True)
+            raise
+        except Exception as error:
+            is_late = limit.expired()
+            what = f"did not end within {self._seconds:g} s" if is_late else f"raised {type(error).__name__}: {error}"
+            self._note(verb, sent, what, began, is_failed=True)
+            advice = "" if is_late else "; raise an error of cloudgraft.sdk.errors"
+            raise Violation(f"{verb}() {what}{advice}") from error
+        self._note(verb, sent, _shown(answer), began, is_failed=False)
+        return answer
+
+    def _note(self, verb: str, sent: str, answered: str, began: float, *, is_failed: bool) -> None:
+        seconds = time.monotonic() - began
+        self._exchanges.append(
+            Exchange(rpc=verb, sent=sent[:_LONGEST], answered=answered[:_LONGEST], seconds=seconds, is_failed=is_failed)
+        )
+
+
+def known(machine: Machine) -> Machine:
+    """The machine as the engine knows it after a restart: what its journal keeps, and no object of the driver's own."""
+    tags = dict(machine.tags) if isinstance(machine.tags, Mapping) else {}
+    return Machine(name=machine.name, machine_id=machine.machine_id, provider_id=machine.provider_id, tags=tags)
+
+
+def _shown(answer: object) -> str:
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        more = f" and {len(answer) - _SHOWN} more" if len(answer) > _SHOWN else ""
+        return f"{len(answer)}: " + ", ".join(_one(item) for item in answer[:_SHOWN]) + more
+    return _one(answer)
+
+
+def _one(item: object) -> str:
+    if not isinstance(item, Machine):
+        return "" if item is None else repr(item)
+    state = getattr(item.state, "name", item.state)
+    return f"{item.name} ({item.machine_id}, {state}, {item.provider_id})"
+
+
+# -- The names and tags of the machines that a run makes: as the engine forms them, different in each run --------------
+
+
+CLUSTER_ID = "cloudgraft-cluster-id"
+LONGEST_GROUP = 1024  # characters of a group's id
+_CLUSTER = "conformance-kit1"  # as long as a cluster's part of a name can be
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Of one run, which is a cluster of its own to the cloud."""
+
+    cluster_id: str = field(default_factory=lambda: _random(10))
+
+    def new_name(self, group: str = "pool") -> str:
+        """As long as the engine's names get, for a group with a long id."""
+        slug = re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")[:16].rstrip("-") or "x"
+        digest = hashlib.sha256(group.encode()).hexdigest()[:8]
+        return f"{_CLUSTER}-{self.cluster_id}-{slug}-{digest}-{_random(8)}"
+
+    def tags(self, name: str, group: str) -> Mapping[str, str]:
+        """What the engine marks a machine with."""
+        return {
+            "cloudgraft-cluster": _CLUSTER,
+            CLUSTER_ID: self.cluster_id,
+            "cloudgraft-group": group,
+            "cloudgraft-name": name,
+        }
+
+    def is_ours(self, machine: Machine) -> bool:
+        """Whether this run made it, even if the driver got its name or its tags wrong."""
+        values = machine.tags.values() if isinstance(machine.tags, Mapping) else ()
+        return any(self.cluster_id in str(text).lower() for text in (machine.name, *values))
+
+    @staticmethod
+    def is_of_some_run(machine: Machine) -> bool:
+        """Whether another run of the kit made it, perhaps one that goes on at the same time."""
+        return str(machine.name).startswith(_CLUSTER)
+
+
+# -- under test --------------------------------------------------------------------------------------------------------
+# The drivers of one run, and everything that the run made: opened when needed, closed and swept in any case.
+
+
+log = logging.getLogger("cloudgraft.conformance")
+
+_MARGIN = 0.05  # seconds: a cloud's clock is not ours
+_CLOSE = 5.0  # seconds
+_STEP = 0.1  # seconds between two looks
+
+
+class DriverUnderTest:
+    """Where the drivers of one run live. What the run makes is written down here before it is made."""
+
+    def __init__(self, make_driver: Callable[[], AnyDriver], settings: DriverSettings, marks: Marks) -> None:
+        """``make_driver`` is called anew after a check that may have harmed the driver."""
+        self.settings = settings
+        self.marks = marks
+        self.name = ""  # of the driver's class
+        self.raw: AnyDriver | None = None  # the author's own object
+        self.last_create = 0.0  # when the last one ended, or was given up
+        self.last_delete = 0.0
+        self.open_creates = 0  # calls of which nobody knows what came of them
+        self.made: dict[str, Machine] = {}  # by machine id: answers of create that nobody has deleted yet
+        self._make_driver = make_driver
+        self._calls: Calls | None = None
+
+    async def driver(self, exchanges: list[Exchange]) -> Calls:
+        """The driver of the run, started; its calls are noted in this list from now on."""
+        if self._calls is None:
+            self._calls = await self.fresh(exchanges)
+        self._calls = self.wrapped(self._calls, exchanges)
+        return self._calls
+
+    async def fresh(self, exchanges: list[Exchange]) -> Calls:
+        """One more driver, started. Whoever asks for it closes it."""
+        calls = self.unstarted(exchanges)
+        try:
+            await calls.start()
+        except BaseException:
+            await shut(calls)
+            raise
+        return calls
+
+    def unstarted(self, exchanges: list[Exchange], made: AnyDriver | None = None) -> Calls:
+        """One more driver, or this one, as it is."""
+        raw = self._make_driver() if made is None else made
+        if made is None:
+            self.raw, self.name = raw, type(raw).__name__
+        return Calls(as_driver(raw), self.settings.call_timeout.total_seconds(), exchanges)
+
+    def wrapped(self, calls: Calls, exchanges: list[Exchange]) -> Calls:
+        """The same driver with another list of notes."""
+        return Calls(calls.driver, self.settings.call_timeout.total_seconds(), exchanges)
+
+    async def retire(self) -> None:
+        """Closes the run's driver: the next check gets a new one."""
+        if self._calls is not None:
+            calls, self._calls = self._calls, None
+            await shut(calls)
+
+    # -- cleaning up ---------------------------------------------------------------------------------------------------
+
+    async def tidy(self) -> None:
+        """Deletes what a check made, without waiting for it to be gone."""
+        if self._calls is not None and self.made:
+            await self._delete(self.wrapped(self._calls, []), list(self.made.values()))
+
+    async def sweep(self) -> Sequence[str]:
+        """Deletes everything that the run made, and says what is left. Closes the driver."""
+        left: Sequence[str] = ()
+        if self.last_create:
+            left = await self._swept()
+        await self.retire()
+        return left
+
+    async def _swept(self) -> Sequence[str]:
+        patience = self.settings.patience.total_seconds()
+        alive: Sequence[Machine] = list(self.made.values())
+        try:
+            calls = await self.driver([])
+            late = self.settings.late.total_seconds() if self.open_creates and self.settings.is_lasting else 0.0
+            settled = certain_after(self.last_create, calls) + late
+            async with asyncio.timeout(max(0.0, settled - time.monotonic()) + patience):
+                await self._delete(calls, alive)
+                while True:
+                    began = time.monotonic()
+                    alive = await self._alive(calls)
+                    if not alive and began >= settled:
+                        return ()
+                    await self._delete(calls, alive)
+                    await asyncio.sleep(_STEP)
+        except Exception as error:  # noqa: BLE001 - whatever it is: these are left, and that is told
+            log.warning("could not clean up: %s: %s", type(error).__name__, error)
+            return sorted(f"{machine.name} ({machine.machine_id})" for machine in alive)
+
+    async def _alive(self, calls: Calls) -> list[Machine]:
+        listed = [machine for machine in await calls.list() if self.marks.is_ours(machine)]
+        alive = [machine for machine in listed if machine.state is not MachineState.DELETING]
+        # Where a list need not show everything, what create() answered counts too.
+        return alive if calls.driver.traits.complete_list else [*alive, *self.made.values()]
+
+    async def _delete(self, calls: Calls, machines: Sequence[Machine]) -> None:
+        done = await asyncio.gather(*(calls.delete(machine) for machine in machines), return_exceptions=True)
+        self.last_delete = time.monotonic()
+        for machine, outcome in zip(machines, done, strict=True):
+            if not isinstance(outcome, BaseException):
+                self.made.pop(machine.machine_id, None)
+
+
+def certain_after(moment: float, calls: Calls) -> float:
+    """From when on a list must show what had ended at that moment."""
+    delay = calls.driver.traits.list_delay.total_seconds()
+    return moment + delay + _MARGIN if delay else moment
+
+
+async def shut(calls: Calls) -> None:
+    """Closes a driver, whatever it says to that."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE):
+            await calls.driver.close()

@@ -1,0 +1,234 @@
+"""Dials the hub: channel, credentials, ordered writes, and why a connection failed or ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from cloudgraft.client.connection import channel_credentials
+from cloudgraft.client.errors import error_from_rpc
+from cloudgraft.dock.runner.options import RunnerOptions, Speech
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.secrecy import hide, redacted, unhide
+
+__all__ = ["LARGEST_MESSAGE", "Dialled", "End", "Outbox", "Stream", "dial", "first_of", "why"]
+
+
+# -- One connection: the channel, the credentials, and why it ended ----------------------------------------------------
+
+
+log = logging.getLogger("cloudgraft.dock")
+
+Answer = TypeVar("Answer", bound=Message)
+Stream = grpc.aio.StreamStreamCall[bytes, bytes]
+_ANSWER: Final = 20.0  # seconds at most for the hub's answer to a ping
+_FETCH: Final = 10.0  # seconds for a class or a secret
+_LARGEST_TOKEN: Final = 64 * 1024
+LARGEST_MESSAGE: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """Why a connection is over."""
+
+    reason: str  # perhaps in the hub's own words, and so without any secret
+    was_drained: bool = False  # the hub asked for it
+    retry_after: float = 0.0  # seconds that the hub wants to be left alone
+
+    def __post_init__(self) -> None:
+        """Now, while the token is still known for what it is."""
+        object.__setattr__(self, "reason", redacted(self.reason))
+
+
+class Dialled:
+    """A channel with the driver's proof. Every call over it carries the proof."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+        self._channel = channel
+        self._token = token
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+
+    def stream(self, path: str) -> Stream:
+        """Opens the one stream."""
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(path)
+        return method(metadata=self._metadata)
+
+    async def ask(self, path: str, request: Message, answer: type[Answer]) -> Answer:
+        """A call beside the stream; raises an error of the sdk."""
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(path)
+        try:
+            data = await method(request.SerializeToString(), timeout=_FETCH, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
+        try:
+            return answer.FromString(data)
+        except DecodeError as error:
+            raise InternalError(f"the hub answered {path} with bytes that make no sense") from error
+
+    async def close(self) -> None:
+        """Ends everything over it."""
+        await self._channel.close()
+        unhide(self._token)
+
+
+def dial(options: RunnerOptions) -> Dialled:
+    """A channel for one connection. Files are read now, so that what was rotated is used from the next connect on."""
+    config = options.config()
+    channel_options: list[tuple[str, int | str]] = [
+        ("grpc.enable_retries", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        # Otherwise an old channel's failures are this one's too, and gRPC waits where we have waited already.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+        ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ]
+    if options.settings.speech is not Speech.V1:
+        channel_options += _pings(options.settings.keepalive)
+    if config.address.is_loopback:
+        channel_options.append(("grpc.enable_http_proxy", 0))
+    credentials = channel_credentials(config)
+    token = _token(options)
+    if credentials is None:
+        return Dialled(grpc.aio.insecure_channel(config.address.target, options=channel_options), token)
+    channel_options.append(("grpc.ssl_target_name_override", config.server_name or config.address.host))
+    return Dialled(grpc.aio.secure_channel(config.address.target, credentials, options=channel_options), token)
+
+
+def _pings(every: float) -> Sequence[tuple[str, int]]:
+    """Nothing else tells a driver of v0 that its hub went without a word."""
+    answer = int(min(every, _ANSWER) * 1000)
+    return (
+        ("grpc.keepalive_time_ms", int(every * 1000)),
+        ("grpc.keepalive_timeout_ms", answer),
+        ("grpc.http2.ping_timeout_ms", answer),  # else it is a minute, whatever keepalive says
+    )
+
+
+def _token(options: RunnerOptions) -> str:
+    if not options.token_file:
+        return ""
+    path = Path(options.token_file)
+    try:
+        with path.open("rb") as file:
+            token = file.read(_LARGEST_TOKEN).decode("ascii").strip()
+    except OSError as error:
+        raise PreconditionError(f"cannot read the token file {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(f"the token file {path} holds something else than a token") from None
+    if not token or not token.isprintable():
+        raise InvalidArgumentError(f"the token file {path} must hold one line with the token")
+    hide(token)
+    return token
+
+
+async def first_of(*parts: Coroutine[Any, Any, End]) -> End:
+    """Runs the parts of a connection until one of them ends it; then all of them have ended."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        ended = [task for task in tasks if task.done()]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return ended[0].result()
+
+
+# -- Ordered writes: one writer for each stream; the reader waits while the hub does not read --------------------------
+
+
+_ROOM: Final = 1000  # messages
+
+
+class Outbox:
+    """Messages on their way to the hub."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._waiting: deque[Message | None] = deque()
+        self._changed = asyncio.Event()
+        self._space = asyncio.Event()
+        self._space.set()
+        self._since: float | None = None  # when the message was begun that is being written
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, message: Message) -> None:
+        """Never waits: what has happened has happened, and must be told."""
+        self._waiting.append(message)
+        self._changed.set()
+        if len(self._waiting) >= _ROOM:
+            self._space.clear()
+
+    def end(self) -> None:
+        """Half-closes the stream, after all that waits."""
+        self._waiting.append(None)
+        self._changed.set()
+
+    async def room(self) -> None:
+        """For the reader: more work is taken in only when there is room for its result."""
+        await self._space.wait()
+
+    async def watch(self, patience: float) -> End:
+        """Ends when the hub has left us unread for so many seconds. A timer for each message would cost too much."""
+        now = asyncio.get_running_loop().time
+        while self._since is None or now() - self._since < patience:  # noqa: ASYNC110 - nothing happens: that is looked for
+            await asyncio.sleep(patience / 4)
+        return End(reason="the hub does not read what it is sent")
+
+    async def write(self) -> NoReturn:
+        """Writes what there is, one after the other; raises what the stream raises when it is over."""
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._waiting:
+                self._changed.clear()
+                await self._changed.wait()
+            message = self._waiting.popleft()
+            if len(self._waiting) < _ROOM:
+                self._space.set()
+            self._since = loop.time()
+            if message is None:
+                await self._stream.done_writing()
+            else:
+                await self._stream.write(message.SerializeToString())
+            self._since = None
+
+
+# -- Connection failures with advice, because gRPC's messages name no file and no option -------------------------------
+
+
+_ADVICE: Final = (
+    ("Hostname Verification Check failed", "the hub's certificate is for another name: give server_name, or dial that"),
+    ("CERTIFICATE_VERIFY_FAILED", "tls.ca is not who signed the hub's certificate, or the certificate has expired"),
+    ("WRONG_VERSION_NUMBER", "what listens there does not speak TLS: leave tls out, or give the hub a certificate"),
+)
+_CLOSED: Final = "Socket closed"  # all that is left of a handshake that the hub has refused
+_REFUSED: Final = {
+    True: "the hub may have refused the certificate: give cert and key that its clientCA has signed",
+    False: "the hub may speak TLS: give tls",
+}
+_UNKNOWN: Final = "the hub does not know this driver: see its `drivers`, and the token or certificate here"
+
+
+def why(error: grpc.aio.AioRpcError, *, is_encrypted: bool) -> str:
+    """What gRPC says, with advice where it is known what helps."""
+    code = error.code()
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return "what listens there does not speak this version of the protocol"
+    text = error.details() or "no reason was given"
+    advice = next((advice for words, advice in _ADVICE if words in text), "")
+    if not advice and _CLOSED in text:
+        advice = _REFUSED[is_encrypted]
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        advice = _UNKNOWN
+    return f"{code.name}: {text}{advice and f' ({advice})'}"

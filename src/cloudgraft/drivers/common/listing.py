@@ -1,0 +1,56 @@
+"""Read a cloud's list with care: clocks may be wrong, and a deleted machine may still be shown."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cloudgraft.sdk.driver import Machine, MachineState
+
+__all__ = ["CLOCKS_DIFFER", "RecentDeletions", "age_of", "is_younger"]
+
+
+# -- ages --------------------------------------------------------------------------------------------------------------
+# How old something is by a mark on it, which a clock that was wrong may have written.
+
+CLOCKS_DIFFER: Final = timedelta(minutes=5)  # by which clocks may differ
+
+
+def age_of(moment: datetime) -> timedelta:
+    """Since then. What comes from the future is as old as can be: it would stay young for years."""
+    age = datetime.now(UTC) - moment
+    return age if age > -CLOCKS_DIFFER else timedelta.max
+
+
+def is_younger(moment: datetime, than: timedelta) -> bool:
+    """Whether it is not as old as that."""
+    return age_of(moment) < than
+
+
+# -- deletions ---------------------------------------------------------------------------------------------------------
+# Deletions that a cloud has accepted of late: some go on showing such a machine as if nothing had been said.
+
+
+class RecentDeletions:
+    """Believed for a while. For clouds that give no id away again; safe to use from several threads."""
+
+    def __init__(self, believed_for: timedelta) -> None:
+        self._seconds = believed_for.total_seconds()
+        self._lock = threading.Lock()
+        self._until: dict[str, float] = {}  # by machine id
+
+    def add(self, machine_id: str) -> None:
+        """The cloud has just agreed to delete it."""
+        now = time.monotonic()
+        with self._lock:
+            self._until = {known: until for known, until in self._until.items() if until > now}
+            self._until[machine_id] = now + self._seconds
+
+    def shown(self, machine: Machine) -> Machine:
+        """The machine as a list should have it."""
+        with self._lock:
+            is_going = self._until.get(machine.machine_id, 0.0) > time.monotonic()
+        return replace(machine, state=MachineState.DELETING, reason="", failure="") if is_going else machine

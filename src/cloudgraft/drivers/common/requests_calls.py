@@ -1,0 +1,77 @@
+"""Bound what sessions of requests read, and say what its failures mean: see :mod:`.urllib3_calls`."""
+
+from __future__ import annotations
+
+import ssl
+import weakref
+from collections.abc import Iterator
+from typing import Any, Final
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from cloudgraft.drivers.common.urllib3_calls import LARGEST_ANSWER, POOLS, root_cause, was_never_sent
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
+
+__all__ = ["LimitedAdapter", "error_of_request", "limit_answers"]
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def limit_answers(session: requests.Session) -> None:
+    """From now on, a read timeout of this session is for the whole of an answer."""
+    for prefix in ("https://", "http://"):
+        session.mount(prefix, LimitedAdapter())
+
+
+class LimitedAdapter(HTTPAdapter):
+    """Sends requests whose read timeout is for the whole of an answer."""
+
+    def init_poolmanager(self, *args: Any, **more: Any) -> None:
+        """With connections that know it."""
+        super().init_poolmanager(*args, **more)
+        self.poolmanager.pool_classes_by_scheme = POOLS
+
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
+        """With a limit on what comes out when it is unpacked: a few bytes may be packed gigabytes."""
+        read, itself = type(resp).stream, weakref.ref(resp)  # weak: its connection is to be closed with the last user
+        resp.stream = lambda *args, **more: _unpacked(read(itself(), *args, **more))
+        return super().build_response(req, resp)
+
+    def proxy_manager_for(self, *args: Any, **more: Any) -> Any:
+        """Through a proxy too."""
+        manager = super().proxy_manager_for(*args, **more)
+        manager.pool_classes_by_scheme = POOLS
+        return manager
+
+
+def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > LARGEST_ANSWER:
+            raise InternalError(f"an answer of the cloud has more than {LARGEST_ANSWER >> 20} MiB, unpacked")
+        yield piece
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+_TLS: Final = "; look at its certificate, and at the option that names the CA"
+_PROXY: Final = "; it went through a proxy: see HTTPS_PROXY and NO_PROXY of the environment"
+
+
+def error_of_request(error: requests.RequestException, what: str, *, is_change: bool) -> CloudgraftError:
+    """What to raise for a request that got no answer.
+
+    A change whose request was sent, or may have been, has an unknown outcome; whatever else failed did nothing.
+    """
+    cause = root_cause(error)
+    hint = _TLS if isinstance(cause, ssl.SSLCertVerificationError) else ""
+    hint += _PROXY if isinstance(error, requests.exceptions.ProxyError) else ""
+    why = f"{what}: {type(cause).__name__}: {cause}{hint}"
+    if was_never_sent(cause):
+        return UnavailableError(f"{why}. Nothing was done")
+    if is_change:
+        return DeadlineError(f"{why}; whether it was done is not known")
+    return UnavailableError(why)

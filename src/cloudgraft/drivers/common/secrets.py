@@ -1,0 +1,130 @@
+"""Keep secrets out of logs and messages: those that files hold, and user data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
+from cloudgraft.sdk.secrecy import hide, redacted
+
+__all__ = ["CUT", "SecretFile", "Stamp", "cut", "error_without", "stamp", "without"]
+
+
+# -- secrets in files --------------------------------------------------------------------------------------------------
+# Secrets in files: read again when the file changes, and hidden from every log and error before they are used.
+
+log: Final = logging.getLogger("cloudgraft.drivers")
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+def stamp(*paths: Path) -> Stamp | None:
+    """Something that changes when one of the files does; None while one cannot be looked at."""
+    try:
+        stats = [path.stat() for path in paths]
+    except OSError:
+        return None
+    return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+
+
+@dataclass(slots=True, kw_only=True)
+class SecretFile:
+    """One secret; white space around it is not part of it."""
+
+    path: Path
+    option: str  # in which its path is given, for messages
+    shortest: int = 1  # characters
+    _seen: Stamp | None = field(default=None, init=False, repr=False)
+    _value: str = field(default="", init=False, repr=False)
+
+    def read(self) -> str:
+        """The secret; raises PreconditionError that names the file, and nothing of what is in it.
+
+        Once it could be read, what cannot is told of in the log, and the old one stays: a file that is being replaced
+        must not stop a cloud.
+        """
+        now = stamp(self.path)
+        if self._value and now == self._seen:
+            return self._value
+        try:
+            value = self._checked(self._text())
+        except CloudgraftError as error:
+            if not self._value:
+                raise
+            log.warning("a new secret cannot be used, the old one stays", extra={"error": str(error)})
+        else:
+            hide(value)
+            self._value = value
+        self._seen = now
+        return self._value
+
+    def _text(self) -> str:
+        try:
+            return self.path.read_text("utf-8").strip()
+        except FileNotFoundError:
+            raise PreconditionError(f"{self.option}: {self.path} does not exist") from None
+        except UnicodeDecodeError:
+            raise PreconditionError(f"{self.option}: {self.path} is not text") from None
+        except OSError as error:
+            raise PreconditionError(f"{self.option}: cannot read {self.path}: {error.strerror}") from None
+
+    def _checked(self, text: str) -> str:
+        if not text.isascii() or not text.isprintable():
+            raise PreconditionError(
+                f"{self.option}: {self.path} must hold one line of plain text; encode what is binary, as base64 does"
+            )
+        if len(text) < self.shortest:
+            raise PreconditionError(
+                f"{self.option}: what is in {self.path} is too short: at least {self.shortest} characters are needed"
+            )
+        return text
+
+
+# -- user data in messages ---------------------------------------------------------------------------------------------
+# User data, which holds secrets, in words that come from outside: its lines are taken out of every message (law 9).
+
+CUT: Final = "…"  # where a message was cut
+_SHORTEST: Final = 6  # characters of a line that is worth being hidden
+_MASK: Final = "[user data]"
+
+
+def cut(text: str, longest: int) -> str:
+    """No more than so many characters of a text. It shows that it was cut, so that :func:`without` knows.
+
+    What is hidden is taken out before: half a secret would not be known for one.
+    """
+    text = redacted(text)
+    return text if len(text) <= longest else text[: longest - len(CUT)] + CUT
+
+
+def without(text: str, user_data: str) -> str:
+    """The text without lines of the user data: as they are, as JSON writes them, and as far as a cut has left them.
+
+    And without all of it in base64, as many clouds are sent it.
+    """
+    lines = {line.strip() for line in user_data.splitlines()}
+    forms = lines | {json.dumps(line, ensure_ascii=ascii_)[1:-1] for line in lines for ascii_ in (True, False)}
+    forms.add(base64.b64encode(user_data.encode("utf-8", "replace")).decode())
+    for line in sorted(forms, key=len, reverse=True):
+        if len(line) >= _SHORTEST:
+            text = _without_cut(text.replace(line, _MASK), line)
+    return text
+
+
+def error_without(error: CloudgraftError, user_data: str) -> CloudgraftError:
+    """The same error, without lines of the user data in its message."""
+    message = without(error.message, user_data)
+    return error if message == error.message else type(error)(message, retry_after=error.retry_after)
+
+
+def _without_cut(text: str, line: str) -> str:
+    if CUT not in text:
+        return text
+    for length in range(min(len(line) - 1, len(text)), _SHORTEST - 1, -1):
+        text = text.replace(line[:length] + CUT, _MASK + CUT).replace(CUT + line[-length:], CUT + _MASK)
+    return text

@@ -1,0 +1,281 @@
+"""What a call that failed means: with no answer, and with one that is no success."""
+
+from __future__ import annotations
+
+import math
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import httpx2
+
+from cloudgraft.drivers.common.json_fields import shown
+from cloudgraft.drivers.common.machine_json import error_from_json, parse_json
+from cloudgraft.drivers.common.secrets import CUT
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    InternalError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    PreconditionError,
+    QuotaExceededError,
+    RateLimitedError,
+    Retry,
+    UnavailableError,
+    UnsupportedError,
+    error_from_slug,
+)
+
+__all__ = ["GONE", "NOT_OFFERED", "OTHER", "SUCCESSES", "TABLE", "Row", "failure", "refusal"]
+
+
+# -- no answer ---------------------------------------------------------------------------------------------------------
+# What it means when no answer came: whether the call was sent, and why it was not, in words that help.
+
+# OpenSSL's numbers for what is wrong with the other side's certificate.
+_NOT_YET, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
+_NOT_TRUSTED: Final = frozenset({18, 19, 20, 21})
+# What the other side says of our certificate, in the names of OpenSSL.
+_ABOUT_OURS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
+
+
+def failure(what: str, error: Exception, *, is_change: bool, was_sent: bool) -> CloudgraftError:
+    """The error to raise; ``what`` says which call it was.
+
+    Once a part of it was sent, nobody knows what the other side got.
+    """
+    if trouble := _tls_trouble(error, was_sent=was_sent):
+        return trouble(what)
+    told = str(error) or type(error).__name__
+    is_late = isinstance(error, TimeoutError | httpx2.TimeoutException)
+    if not was_sent:
+        why = "no connection in time (connectTimeout)" if is_late else told
+        return UnavailableError(f"{what}: the receiver cannot be reached: {why}")
+    if is_late:
+        return DeadlineError(f"{what}: no answer from the receiver in time{_open(is_change)}")
+    message = f"{what}: the connection broke before there was a whole answer ({told})"
+    return DeadlineError(f"{message}{_open(is_change)}") if is_change else UnavailableError(message)
+
+
+def _open(is_change: bool) -> str:  # noqa: FBT001 - one word of a sentence
+    return "; whether it was done is not known" if is_change else ""
+
+
+class _Trouble:
+    """Something about certificates, for which nothing was done."""
+
+    def __init__(self, kind: type[CloudgraftError], words: str) -> None:
+        self._kind = kind
+        self._words = words
+
+    def __call__(self, what: str) -> CloudgraftError:
+        return self._kind(f"{what}: {self._words}")
+
+
+def _tls_trouble(error: Exception, *, was_sent: bool) -> _Trouble | None:
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _Trouble(UnavailableError, _about_theirs(cause))
+        if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
+            return _alert(cause.reason, was_sent=was_sent)
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    here: BaseException | None = error
+    while here is not None and id(here) not in seen:
+        seen.add(id(here))
+        yield here
+        here = here.__cause__ or here.__context__
+
+
+def _about_theirs(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code == _EXPIRED:
+        return "the receiver's certificate has expired: renew it there"
+    if error.verify_code == _NOT_YET:
+        return "the receiver's certificate does not hold yet: are both clocks right?"
+    if error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
+        return (
+            f"the receiver's certificate is for another host ({error.verify_message}): put the name that it is for "
+            "into `url`, or get a certificate for this one"
+        )
+    if error.verify_code in _NOT_TRUSTED:
+        return (
+            f"the receiver's certificate was signed by nobody that is trusted here ({error.verify_message}): give its "
+            "authority as caFile"
+        )
+    return f"the receiver's certificate cannot be trusted: {error.verify_message}"
+
+
+def _alert(reason: str, *, was_sent: bool) -> _Trouble | None:
+    """The other side ended TLS, and said why. In TLS 1.3 that may come when our request is already on its way."""
+    if any(word in reason for word in _ABOUT_OURS):
+        words = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
+        return _Trouble(
+            AuthenticationError,
+            f"the receiver does not accept our certificate ({words}): give one that it knows as certFile and keyFile",
+        )
+    if was_sent:
+        return None
+    hint = "perhaps it asks for a certificate of ours: see certFile and keyFile"
+    return _Trouble(UnavailableError, f"the receiver broke off the TLS handshake ({reason}); {hint}")
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+# What an answer that is no success means: one table, by HTTP status and by the error code in the body. A code, when the
+# body has one that we know, says more than the status, and counts. With one exception: a 5xx other than 501 and 503 may
+# come from anything between us and the receiver, or from a receiver that broke in the middle; after a change its
+# outcome is open, whatever the body says. So it is after a 503 without a code: proxies answer with it when the
+# connection behind them broke, which may be after the receiver has got the request.
+
+SUCCESSES: Final = frozenset({200, 201, 202, 204})
+GONE: Final = frozenset({404, 410})  # as the answer to a deletion: it is gone already
+NOT_OFFERED: Final = frozenset({404, 405, 501})  # as the answer of shapes and prices: there is none of them
+_LONGEST_MESSAGE: Final = 500
+_LOOKED_AT: Final = 4096  # bytes of a body: more than is shown, so that no secret is cut before it is hidden
+_LONGEST_WAIT: Final = 3600.0  # seconds; what a receiver may ask us to wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one status, or a range of them, means when the body has no code."""
+
+    statuses: range
+    change: type[CloudgraftError]  # after a create or delete
+    read: type[CloudgraftError]
+    words: str
+
+    @property
+    def title(self) -> str:
+        """As documentation writes it."""
+        first, last = self.statuses[0], self.statuses[-1]
+        return str(first) if first == last else f"{first}-{last}"
+
+
+def _row(
+    status: int, error: type[CloudgraftError], words: str, *, read: type[CloudgraftError] | None = None, last: int = 0
+) -> Row:
+    return Row(statuses=range(status, (last or status) + 1), change=error, read=read or error, words=words)
+
+
+_AWAY: Final = "the receiver, or something in between, broke in the middle"
+_MOVED: Final = "redirects are not followed: put the right address into `url`"
+TABLE: Final = (
+    _row(300, DeadlineError, _MOVED, read=PreconditionError),
+    _row(301, PreconditionError, _MOVED, last=302),
+    _row(303, DeadlineError, _MOVED, read=PreconditionError, last=306),
+    _row(307, PreconditionError, _MOVED, last=308),
+    _row(309, DeadlineError, _MOVED, read=PreconditionError, last=399),
+    _row(400, InvalidArgumentError, "the request makes no sense to it"),
+    _row(401, AuthenticationError, "it does not accept our certificate, signature or token"),
+    _row(402, QuotaExceededError, "the account may not have more"),
+    _row(403, PermissionDeniedError, "it knows us, and says no"),
+    _row(404, PreconditionError, "there is no such endpoint: is `url` right?"),
+    _row(405, PreconditionError, "there is no such endpoint: is `url` right?"),
+    _row(408, DeadlineError, "it gave up waiting", read=UnavailableError),
+    _row(409, AlreadyExistsError, "another machine has that name", read=ConflictError),
+    _row(410, PreconditionError, "there is no such endpoint any more: is `url` right?"),
+    _row(413, InvalidArgumentError, "the request is too large for it: is the user data?"),
+    _row(422, InvalidArgumentError, "the request makes no sense to it"),
+    _row(423, ConflictError, "it is busy with that machine"),
+    _row(429, RateLimitedError, "too many calls, nothing was done"),
+    _row(501, UnsupportedError, "it cannot do that"),
+    _row(503, DeadlineError, "it, or something in between, is away or overloaded", read=UnavailableError),
+    _row(500, DeadlineError, _AWAY, read=UnavailableError, last=599),
+)
+"""In this order: the first row that has the status counts."""
+OTHER: Final = Row(
+    statuses=range(0), change=InternalError, read=InternalError, words="this is no answer that a receiver gives"
+)
+_REFUSED: Final = Row(
+    statuses=range(400, 500), change=PreconditionError, read=PreconditionError, words="it refuses the request"
+)
+_NOTHING_DONE: Final = frozenset({501, 503})
+
+
+def refusal(
+    what: str, status: int, headers: Mapping[str, str], body: bytes, *, is_change: bool, is_delete: bool = False
+) -> CloudgraftError:
+    """The error for an answer; ``what`` says which call it answers. It is never shown more of the body than a line."""
+    row = _row_of(status)
+    kind = row.change if is_change else row.read
+    if is_delete and kind is AlreadyExistsError:
+        kind = ConflictError
+    told = _told(body)
+    if told is not None and (not is_change or status < 500 or status in _NOTHING_DONE):
+        kind = type(told)
+    words = _shortened(told.message) if told is not None else _said(body)
+    retry_after = _wait(headers.get("retry-after", ""))
+    if retry_after is None and told is not None:
+        retry_after = told.retry_after
+    message = f"{what}: the receiver answered {status}{_where_to(status, headers)}, {row.words}"
+    if told is not None and kind is type(told):
+        message = f"{what}: the receiver answered {status} ({told.slug})"
+    message += f": {words}" if words else ""
+    if kind.retry is Retry.SETTLE_FIRST and is_change:
+        message += "; whether it was done is not known"
+    return kind(message, retry_after=retry_after)
+
+
+def _row_of(status: int) -> Row:
+    found = next((row for row in TABLE if status in row.statuses), None)
+    if found is not None:
+        return found
+    return _REFUSED if status in _REFUSED.statuses else OTHER
+
+
+def _told(body: bytes) -> CloudgraftError | None:
+    """The error that the body tells by a code that we know."""
+    try:
+        data = parse_json(body, "the answer")
+    except InternalError:
+        return None
+    error = data.get("error") if isinstance(data, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    if not isinstance(code, str) or error_from_slug(code) is None:
+        return None
+    told = error_from_json(data)
+    return told if told is not None and told.slug == code else None
+
+
+def _said(body: bytes) -> str:
+    """The beginning of a body that tells no code that we know."""
+    text = body[:_LOOKED_AT].decode("utf-8", "replace").strip()
+    if not text:
+        return ""
+    return "with an HTML page" if text.startswith("<") else f"with {shown(text)}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}{CUT}"
+
+
+def _where_to(status: int, headers: Mapping[str, str]) -> str:
+    place = headers.get("location", "")
+    is_redirect = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
+    return f" to {shown(place.partition('?')[0])}" if is_redirect and place else ""
+
+
+def _wait(value: str) -> float | None:
+    """Retry-After, in seconds: a number of them, or a date."""
+    text = value.strip()
+    try:
+        seconds = float(text) if text[:1].isdigit() else _until(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(0.0, seconds), _LONGEST_WAIT) if math.isfinite(seconds) else None
+
+
+def _until(date: str) -> float:
+    moment = parsedate_to_datetime(date)
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (aware - datetime.now(UTC)).total_seconds()

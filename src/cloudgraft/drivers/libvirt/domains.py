@@ -1,0 +1,213 @@
+"""Domains as machines: whose they are, by their marks, and what their states mean."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from cloudgraft.drivers.common.listing import is_younger
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
+from cloudgraft.sdk.errors import OutOfStockError
+
+__all__ = [
+    "NAMESPACE",
+    "KnownMarks",
+    "Marks",
+    "has_run",
+    "is_active",
+    "is_being_made",
+    "machine_of",
+    "may_be_ours",
+    "provider_id",
+    "uuid_of",
+]
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+# Whose a domain is: what cloudgraft writes into its metadata, and what it reads there. A domain's uuid is made from its
+# machine's name. So the name is a key twice over: libvirt refuses a second domain of that name, and to define the same
+# one again changes nothing but itself. Such a uuid is of version 5, while libvirt makes those of version 4: most
+# domains of others are told apart by their id alone.
+
+NAMESPACE: Final = "urn:cloudgraft:libvirt:machine:1"  # of our element in a domain
+_NAMES: Final = uuid.UUID("7d2f8c0e-51c7-5d5b-9a53-3c1f2b0c7a11")  # never change it: every machine's id depends on it
+_VERSION: Final = 5
+
+
+def uuid_of(name: str) -> str:
+    """The id of the machine with this name."""
+    return str(uuid.uuid5(_NAMES, name))
+
+
+def may_be_ours(domain_id: str) -> bool:
+    """Whether a domain with this id is worth a look at its metadata."""
+    return uuid.UUID(domain_id).version == _VERSION
+
+
+def provider_id(domain_id: str) -> str:
+    """What the node of this machine carries."""
+    return f"libvirt:///{domain_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What a domain carries of us."""
+
+    name: str  # the domain's own may be changed by hand
+    pool: str  # where its volumes are: the configuration may name another one by now
+    since: datetime
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spec: MachineSpec, pool: str) -> Marks:
+        """For a machine that is made now."""
+        return cls(name=spec.name, pool=pool, since=datetime.now(UTC), tags=dict(spec.tags))
+
+    def element(self) -> ET.Element:
+        """For a domain's ``<metadata>``. Tags are JSON in plain ASCII: XML would not keep every character."""
+        attributes = {"name": self.name, "pool": self.pool, "since": self.since.isoformat()}
+        element = ET.Element(f"{{{NAMESPACE}}}machine", attributes)
+        element.text = json.dumps(dict(self.tags))
+        return element
+
+    @classmethod
+    def read(cls, text: str, domain_id: str) -> Marks | None:
+        """From what libvirt gives back; None when it is not what we wrote: then nothing proves to be ours.
+
+        Marks of another name than the id is made from were copied by hand: they are of the machine that they were
+        copied from, and whoever went by them would remove that one's disks (law 4).
+        """
+        try:
+            element = ET.fromstring(text)  # noqa: S314 - libvirt has parsed it, and writes it out without entities
+            tags = json.loads(element.text or "{}")
+            since = datetime.fromisoformat(element.attrib["since"])
+            marks = cls(name=element.attrib["name"], pool=element.attrib["pool"], since=since, tags=tags)
+        except (ET.ParseError, KeyError, ValueError):
+            return None
+        is_sound = isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values())
+        return marks if is_sound and uuid_of(marks.name) == domain_id and since.tzinfo is not None else None
+
+    def are_of(self, machine: Machine) -> bool:
+        """Whether they are still those by which this machine proved to be ours, where it says which."""
+        return not machine.tags or machine.tags == self.tags
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+_PAUSED: Final = 3
+_SHUTOFF: Final = 5
+_CRASHED: Final = 6
+_STATES: Final = {
+    0: (MachineState.PENDING, "the host does not know its state"),
+    1: (MachineState.RUNNING, ""),
+    2: (MachineState.RUNNING, ""),  # blocked: waits for something
+    _PAUSED: (MachineState.STOPPED, "it is paused"),
+    4: (MachineState.STOPPED, "it is shutting down"),
+    _SHUTOFF: (MachineState.STOPPED, "it is shut off"),
+    _CRASHED: (MachineState.FAILED, "it has crashed"),
+    7: (MachineState.STOPPED, "it sleeps"),
+}
+_IO_ERROR: Final = 5  # why a domain is paused
+_STARTING: Final = 11
+_NEVER_RAN: Final = frozenset({0, 6})  # why one is shut off: nobody knows, which is so of a new one; it did not start
+_WHY_OFF: Final = {1: "its guest shut it down", 2: "it was switched off"}
+_BROKEN: Final = {3: "it crashed", 8: "libvirt's daemon was restarted and could not take it over"}
+_HAS_RUN: Final = frozenset({1, 2, 4, 5, 7})  # shut down, switched off, moved to another host, saved, reverted
+
+
+def is_active(state: int) -> bool:
+    """Whether a domain in this state has a process."""
+    return state not in (_SHUTOFF, _CRASHED)
+
+
+def has_run(state: int, reason: int) -> bool:
+    """Whether it runs, or certainly did. One that broke off, or whose daemon was restarted, may be half made."""
+    return is_active(state) or reason in _HAS_RUN
+
+
+def is_being_made(marks: Marks | None, state: int, reason: int, making: timedelta) -> bool:
+    """Whether a create may still be at work on it, or may be repeated: it never started, and is not that old.
+
+    ``making`` is how long it takes at most to make one.
+    """
+    return _never_ran(state, reason) and marks is not None and is_younger(marks.since, making)
+
+
+def machine_of(domain_id: str, name: str, marks: Marks | None, state: int, reason: int) -> Machine:
+    """A domain as a machine. One that never started was left by a create that died, and is FAILED: so it is removed."""
+    seen, why, failure = _meaning(state, reason)
+    if _never_ran(state, reason):
+        seen, why = MachineState.FAILED, "it is off: it was never made in whole, or its host was restarted"
+    known = marks.name if marks is not None else name
+    return Machine(
+        name=known,
+        machine_id=domain_id,
+        provider_id=provider_id(domain_id),
+        state=seen,
+        tags=dict(marks.tags) if marks is not None else {},
+        created_at=marks.since if marks is not None else None,
+        reason=why if known == name else f"{why or 'it runs'}; its domain was renamed by hand to {name}",
+        addresses=(known,),
+        failure=failure,
+    )
+
+
+def _never_ran(state: int, reason: int) -> bool:
+    return state == _SHUTOFF and reason in _NEVER_RAN
+
+
+def _meaning(state: int, reason: int) -> tuple[MachineState, str, str]:
+    if state == _PAUSED and reason == _IO_ERROR:
+        why = "it is paused because its disk cannot be written; is the storage pool full?"
+        return MachineState.FAILED, why, OutOfStockError.slug
+    if state == _PAUSED and reason == _STARTING:
+        return MachineState.PENDING, "it is starting", ""
+    seen, why = _STATES.get(state, (MachineState.PENDING, f"its state is {state}, which is not known here"))
+    if state == _SHUTOFF and reason in _BROKEN:
+        return MachineState.FAILED, _BROKEN[reason], ""
+    if state == _SHUTOFF and reason in _WHY_OFF:
+        why = _WHY_OFF[reason]
+    return seen, why, ""
+
+
+# -- marks that are remembered -----------------------------------------------------------------------------------------
+# Marks of domains, remembered for a while: libvirt tells those of one domain at a time only. Without it a list of
+# thousands of machines would be thousands of calls. Only marks of domains that run are remembered: those of a domain
+# that is being made may be written anew. Whoever takes the marks from one that runs, by hand, is heard of in the end:
+# with the next look, after 10 to 20 minutes. Nothing is deleted by what is remembered.
+
+_LASTS: Final = (600.0, 1200.0)  # seconds; not the same for all, so that they are not all asked for at once
+_NOT_KNOWN: Final = 0  # the state of a domain that did not answer in time
+
+
+class KnownMarks:
+    """What the domains of one host carry. Its methods may be called by several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[str, Marks, float]] = {}  # by id: the domain's name, its marks, until when
+
+    def read(self, domain_id: str, name: str, state: int, ask: Callable[[], Marks | None]) -> Marks | None:
+        """The marks of a domain: those that are remembered, else what ``ask`` says."""
+        known = self._known.get(domain_id)
+        if known is not None and known[0] == name and is_active(state) and self._clock() < known[2]:
+            return known[1]
+        marks = ask()
+        if marks is not None and is_active(state) and state != _NOT_KNOWN:
+            lasts = random.uniform(*_LASTS)  # noqa: S311 - it only spreads the load
+            self._known[domain_id] = (name, marks, self._clock() + lasts)
+        else:
+            self._known.pop(domain_id, None)
+        return marks
+
+    def keep(self, ids: Collection[str]) -> None:
+        """Forgets all domains but these."""
+        for domain_id in [one for one in list(self._known) if one not in ids]:
+            self._known.pop(domain_id, None)

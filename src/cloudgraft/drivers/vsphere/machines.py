@@ -1,0 +1,320 @@
+"""Virtual machines as data: the call that makes one, and what vCenter shows. Nothing here talks to a vCenter."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cloudgraft.drivers.common.listing import CLOCKS_DIFFER
+from cloudgraft.drivers.vsphere.inventory import Network, Template
+from cloudgraft.drivers.vsphere.options import MARKS, MachineSettings, Size
+from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim
+from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+
+__all__ = [
+    "NAME_KEY",
+    "PROPERTIES",
+    "TAGS_KEY",
+    "USER_DATA_LIMIT",
+    "Marks",
+    "check_name",
+    "clone_spec",
+    "instance_uuid",
+    "is_same",
+    "machine_of",
+    "marks_for",
+    "marks_in",
+    "marks_of",
+    "provider_id_of",
+    "seed",
+]
+
+
+# -- names and marks ---------------------------------------------------------------------------------------------------
+# Names and marks: how a virtual machine is known to be the one that was asked for, and nobody else's. A machine's name
+# is its virtual machine's name, which is unique in the folder. Its marks are in extraConfig, put there by the very call
+# that makes it. Its id is the instance UUID, which is worked out from the name before the virtual machine exists.
+# Whoever clones one of ours by hand copies the marks along, but not the instance UUID: so only where both agree is it
+# the machine that was made here.
+
+NAME_KEY: Final = f"{MARKS}name"
+TAGS_KEY: Final = f"{MARKS}tags"
+_SPACE: Final = uuid.UUID("6d0c2f3e-53f2-5d5b-9c53-0b1d6f5e3a77")  # of our names; any would do, but never another
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # 80 characters; vCenter rewrites some others
+_LONGEST: Final = 60_000  # characters of one value in extraConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """What a virtual machine says of itself."""
+
+    name: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_name(name: str) -> None:
+    """Raises InvalidArgumentError for a name that vCenter would refuse, or write in another way."""
+    if not _PLAIN.fullmatch(name):
+        raise InvalidArgumentError(
+            f"{name!r} is no name for a virtual machine: at most 80 letters, digits, dots, dashes and underscores"
+        )
+
+
+def instance_uuid(name: str) -> str:
+    """The instance UUID of the machine of that name, in the form in which vCenter writes it."""
+    return str(uuid.uuid5(_SPACE, name))
+
+
+def marks_for(spec: MachineSpec) -> dict[str, str]:
+    """The marks, as advanced settings."""
+    tags = json.dumps(dict(spec.tags), sort_keys=True)
+    if len(tags) > _LONGEST:
+        raise InvalidArgumentError(f"the tags of {spec.name} are too long: at most {_LONGEST} characters as JSON")
+    return {NAME_KEY: spec.name, TAGS_KEY: tags}
+
+
+def marks_in(settings: Mapping[str, str]) -> Marks | None:
+    """The marks among the advanced settings of a virtual machine; None when it has none that can be read."""
+    name, written = settings.get(NAME_KEY), settings.get(TAGS_KEY)
+    if not name or written is None:
+        return None
+    try:
+        tags = json.loads(written)
+    except ValueError:
+        return None
+    if not isinstance(tags, dict) or not all(isinstance(value, str) for value in tags.values()):
+        return None
+    return Marks(name=name, tags=tags)
+
+
+# -- what vCenter shows ------------------------------------------------------------------------------------------------
+
+# By their keys: all of extraConfig would bring the user data of every machine along.
+_MARKS: Final = tuple(f'config.extraConfig["{key}"]' for key in (NAME_KEY, TAGS_KEY))
+PROPERTIES: Final = (
+    "name",
+    "config.template",
+    "config.uuid",
+    "config.instanceUuid",
+    *_MARKS,
+    "config.createDate",
+    "runtime.powerState",
+    "runtime.connectionState",
+    "guest.ipAddress",
+    "guest.hostName",
+)
+_STATES: Final = {
+    "poweredOn": MachineState.RUNNING,
+    "poweredOff": MachineState.STOPPED,
+    "suspended": MachineState.STOPPED,
+}
+_SWITCHED_ON: Final = timedelta(minutes=3)  # after it was made, at the latest: the clone does that at its end
+
+
+def machine_of(shown: Mapping[str, Data], now: datetime) -> Machine | None:
+    """The machine; None for what is none, such as a template.
+
+    One that carries our marks with another's instance UUID was copied by hand: it is shown under its own name, and
+    with no marks, for they are not its own.
+    """
+    if shown.get("config.template"):
+        return None
+    name, instance = str(shown.get("name") or ""), str(shown.get("config.instanceUuid") or "").lower()
+    marks = marks_of(shown)
+    if not instance:  # in the making: vCenter shows its name first
+        return Machine(name=name, machine_id=instance_uuid(name), state=MachineState.PENDING, reason="it is being made")
+    is_own = marks is not None and instance == instance_uuid(marks.name)
+    state, reason = _state(shown, now)
+    return Machine(
+        name=marks.name if marks is not None and is_own else name,
+        machine_id=instance,
+        provider_id=provider_id_of(shown),
+        state=state,
+        tags=marks.tags if marks is not None and is_own else {},
+        created_at=_moment(shown.get("config.createDate")),
+        reason=reason if marks is None or is_own else f"it is a copy of {marks.name}, made by hand",
+        addresses=tuple(str(shown[key]) for key in ("guest.ipAddress", "guest.hostName") if shown.get(key)),
+    )
+
+
+def marks_of(shown: Mapping[str, Data]) -> Marks | None:
+    """What a virtual machine says of itself."""
+    told = [shown[path] for path in _MARKS if shown.get(path) is not None]
+    return marks_in({str(one.key): str(one.value) for one in told})
+
+
+def is_same(shown: Mapping[str, Data], machine_id: str, name: str) -> bool:
+    """Whether this virtual machine is still the machine that is meant (law 4). One without marks goes by its id."""
+    instance = str(shown.get("config.instanceUuid") or "").lower()
+    marks = marks_of(shown)
+    if instance != machine_id.lower() or marks is None:
+        return instance == machine_id.lower()
+    return name == (marks.name if instance == instance_uuid(marks.name) else shown.get("name"))
+
+
+def provider_id_of(shown: Mapping[str, Data]) -> str | None:
+    """As vSphere's cloud provider writes it: the BIOS UUID, in small letters."""
+    number = shown.get("config.uuid")
+    return f"vsphere://{str(number).lower()}" if number else None
+
+
+def _state(shown: Mapping[str, Data], now: datetime) -> tuple[MachineState, str]:
+    power, connection = str(shown.get("runtime.powerState")), str(shown.get("runtime.connectionState"))
+    state = _STATES.get(power, MachineState.PENDING)
+    made = _moment(shown.get("config.createDate"))
+    if power == "poweredOff" and made is not None and -CLOCKS_DIFFER < now - made < _SWITCHED_ON:
+        return MachineState.PENDING, "it was made, and is not switched on yet"
+    reason = "" if state is MachineState.RUNNING else f"vCenter says {power}"
+    if connection not in ("connected", "None"):
+        reason = f"vCenter says that it is {connection}"
+    return state, reason
+
+
+def _moment(value: Data) -> datetime | None:
+    if not isinstance(value, datetime) or value.year < 2000:  # a date that was never set is in 1970
+        return None
+    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+# -- cloud-init --------------------------------------------------------------------------------------------------------
+# What cloud-init is told: by guestinfo, which the guest reads through VMware's tools (its datasource ``VMware``).
+
+USER_DATA_LIMIT: Final = 48 * 1024 - 1  # bytes; in base64 just below the 64 KiB that a guest can read of one value
+
+
+def seed(spec: MachineSpec) -> dict[str, str]:
+    """Advanced settings of the virtual machine. The name of the machine is its host name, and so its node's.
+
+    Raises InvalidArgumentError when the user data is too large; nothing is cut.
+    """
+    metadata = json.dumps({"instance-id": spec.name, "local-hostname": spec.name})
+    found = {"guestinfo.metadata": _base64(metadata.encode()), "guestinfo.metadata.encoding": "base64"}
+    if spec.user_data:
+        given = spec.user_data.encode()
+        if len(given) > USER_DATA_LIMIT:
+            raise InvalidArgumentError(
+                f"the user data of {spec.name} has {len(given)} bytes, and guestinfo takes {USER_DATA_LIMIT}"
+            )
+        found |= {"guestinfo.userdata": _base64(given), "guestinfo.userdata.encoding": "base64"}
+    return found
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+# -- the call that makes one -------------------------------------------------------------------------------------------
+
+_FULL: Final = "moveAllDiskBackingsAndConsolidate"
+_LINKED: Final = "createNewChildDiskBacking"
+_FIRST_KEY: Final = -100  # of devices that do not exist yet: any negative numbers
+
+
+def clone_spec(
+    spec: MachineSpec,
+    settings: MachineSettings,
+    size: Size,
+    *,
+    template: Template,
+    pool: Reference,
+    datastore: Reference,
+    networks: Sequence[Network],
+) -> Data:
+    """A clone with its name, marks, size, networks and cloud-init data, which is switched on at once."""
+    config = vim.vm.ConfigSpec(
+        instanceUuid=instance_uuid(spec.name),
+        annotation=f"Made by cloudgraft for the node group {spec.group}. Do not rename or move it.",
+        numCPUs=size.cpus,
+        memoryMB=size.memory_mib,
+        extraConfig=_options({**settings.extra_config, **seed(spec), **marks_for(spec)}),
+        deviceChange=[*_disk(template, size, is_linked=settings.linked_clone), *_adapters(template, networks)],
+    )
+    location = vim.vm.RelocateSpec(
+        pool=pool, datastore=datastore, diskMoveType=_LINKED if settings.linked_clone else _FULL
+    )
+    snapshot = snapshot_of(template, settings.snapshot) if settings.linked_clone else None
+    return vim.vm.CloneSpec(location=location, config=config, snapshot=snapshot, powerOn=True, template=False)
+
+
+def _options(settings: Mapping[str, str]) -> list[Data]:
+    return [vim.option.OptionValue(key=key, value=value) for key, value in settings.items()]
+
+
+def snapshot_of(template: Template, name: str) -> Reference:
+    """The snapshot that a linked clone stands on."""
+    tree = template.snapshot
+    if tree is None:
+        raise PreconditionError(f"the template {template.name} has no snapshot: a linked clone needs one. Take one")
+    if not name:
+        return tree.currentSnapshot
+    waiting, found = list(tree.rootSnapshotList or ()), []
+    while waiting:
+        one = waiting.pop()
+        waiting += one.childSnapshotList or ()
+        if one.name == name:
+            found.append(one.snapshot)
+    if len(found) != 1:
+        how_many = "no snapshot" if not found else f"{len(found)} snapshots"
+        raise InvalidArgumentError(f"the template {template.name} has {how_many} {name!r}; look at machine.snapshot")
+    return found[0]
+
+
+def _disk(template: Template, size: Size, *, is_linked: bool) -> list[Data]:
+    """The first disk, made as large as the shape says."""
+    if size.disk_bytes is None:
+        return []
+    disks = [one for one in template.devices if isinstance(one, vim.vm.device.VirtualDisk)]
+    if not disks:
+        raise PreconditionError(f"the template {template.name} has no disk that the shape could give a size")
+    disk = disks[0]
+    has = disk.capacityInBytes or disk.capacityInKB * 1024
+    if size.disk_bytes == has:
+        return []
+    if size.disk_bytes < has:
+        raise InvalidArgumentError(
+            f"the disk of the template {template.name} has {has} bytes, and the shape says {size.disk_bytes}: "
+            "a disk cannot be made smaller"
+        )
+    if is_linked:
+        raise InvalidArgumentError(
+            f"the disk of a linked clone is as large as the template's, {has} bytes: leave `disk` out of the shape"
+        )
+    larger = vim.vm.device.VirtualDisk(
+        key=disk.key,
+        backing=disk.backing,
+        controllerKey=disk.controllerKey,
+        unitNumber=disk.unitNumber,
+        capacityInBytes=size.disk_bytes,
+        capacityInKB=size.disk_bytes // 1024,
+    )
+    return [vim.vm.device.VirtualDeviceSpec(operation="edit", device=larger)]
+
+
+def _adapters(template: Template, networks: Sequence[Network]) -> list[Data]:
+    """Network adapters of our own in the place of the template's, so that each gets an address of its own."""
+    if not networks:
+        return []
+    old = [one for one in template.devices if isinstance(one, vim.vm.device.VirtualEthernetCard)]
+    gone = [vim.vm.device.VirtualDeviceSpec(operation="remove", device=one) for one in old]
+    return gone + [
+        vim.vm.device.VirtualDeviceSpec(operation="add", device=_adapter(network, _FIRST_KEY - number))
+        for number, network in enumerate(networks)
+    ]
+
+
+def _adapter(network: Network, key: int) -> Data:
+    return vim.vm.device.VirtualVmxnet3(
+        key=key,
+        backing=network.backing,
+        addressType="generated",
+        connectable=vim.vm.device.VirtualDevice.ConnectInfo(
+            startConnected=True, allowGuestControl=True, connected=True
+        ),
+    )

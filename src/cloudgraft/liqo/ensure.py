@@ -1,0 +1,96 @@
+"""Finds or creates objects that must exist, whoever made them and wherever an earlier run stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from cloudgraft.kube.objects import CustomObject, Kind, Manifest
+from cloudgraft.liqo.manifests import is_ours
+from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["ensure", "ensure_any", "find", "name_of", "remove_ours", "steps"]
+
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+async def steps() -> AsyncIterator[None]:
+    """Looks, with pauses between them that grow. Without end: the one who asks sets the deadline."""
+    pause = _FIRST_PAUSE
+    while True:
+        yield
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def name_of(manifest: Manifest) -> str:
+    """Of the object that a manifest is of."""
+    metadata = manifest["metadata"]
+    return str(metadata["name"]) if isinstance(metadata, dict) else ""
+
+
+async def find(client: KubeClient, kind: Kind[CustomObject], name: str, space: str = "") -> CustomObject | None:
+    """The object of that name, or None."""
+    try:
+        return await client.get(kind, name, namespace=space)
+    except NotFoundError:
+        return None
+
+
+async def ensure(client: KubeClient, kind: Kind[CustomObject], manifest: Manifest, space: str = "") -> CustomObject:
+    """The object of the manifest's name; made when it is not there. One that is being deleted is waited out."""
+    async for _ in steps():
+        found = await find(client, kind, name_of(manifest), space)
+        if found is None:
+            found = await _made(client, kind, manifest, space)
+        if found is not None and not found.deleting:
+            return found
+    raise AssertionError  # steps have no end
+
+
+async def ensure_any(client: KubeClient, kind: Kind[CustomObject], manifest: Manifest, space: str = "") -> CustomObject:
+    """An object that the kind's selector finds, whoever made it; the manifest's when there is none.
+
+    For what Liqo knows once per peering: somebody else's is as good, and a second one would confuse it.
+    """
+    async for _ in steps():
+        listed = (await client.list(kind, namespace=space)).items
+        alive = sorted((one for one in listed if not one.deleting), key=lambda one: (not is_ours(one), one.name))
+        if alive:
+            return alive[0]
+        if not listed:
+            made = await _made(client, kind, manifest, space)
+            if made is not None:
+                return made
+    raise AssertionError  # steps have no end
+
+
+async def _made(client: KubeClient, kind: Kind[CustomObject], manifest: Manifest, space: str) -> CustomObject | None:
+    try:
+        return await client.create(kind, manifest, namespace=space)
+    except AlreadyExistsError:  # somebody was faster: look again
+        return None
+
+
+async def remove_ours(client: KubeClient, kind: Kind[CustomObject], space: str = "", *, only: str = "") -> int:
+    """Asks for the deletion of what the kind's selector finds and we made; says how many of them are still there.
+
+    ``only`` is the name of the one that is meant, where others are needed for the peering the other way.
+    """
+    left = 0
+    for one in (await client.list(kind, namespace=space)).items:
+        if not is_ours(one) or one.name != (only or one.name):
+            continue
+        left += 1
+        if not one.deleting:
+            try:
+                await client.delete(kind, one.name, namespace=one.namespace, uid=one.uid)
+            except (NotFoundError, ConflictError):  # it is gone, or another by now
+                continue
+    return left

@@ -1,1 +1,0 @@
-"""Liqo's objects: kinds, manifests, and how they are made to exist."""

@@ -1,1 +1,0 @@
-"""The plugin's side: what runs in the child process."""
