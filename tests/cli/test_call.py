@@ -191,7 +191,7 @@ _NODE = encode_node(_TEMPLATE)
 def test_a_template_that_some_releases_cannot_read_is_told_beside_the_answer(
     server: CountingServer, message: Message, note: str
 ) -> None:
-    """R65 and section 5."""
+    """R65; docs/explanation/releases.md has the fields that each release reads."""
     server.answers["NodeGroupTemplateNodeInfo"] = message
     for output in ("table", "json"):
         assert note in call(server, "NodeGroupTemplateNodeInfo", {"id": "a"}, "-o", output).stderr

@@ -160,7 +160,7 @@ def test_a_group_with_machines_is_left_alone_unless_told_so() -> None:
     [
         ((), "say where the server is"),
         (("--address", "a:1", "--cloud-config", "c.yaml"), "say where the server is"),
-        (("--address", "127.0.0.1:1", "--only", "R1,R99,nothing_like_it"), "R99, nothing_like_it"),
+        (("--address", "127.0.0.1:1", "--only", "R1,X1,nothing_like_it"), "X1, nothing_like_it"),
         (("--address", "127.0.0.1:1", "--only", "R14"), RULES["R14"].unobservable),
         (("--address", "127.0.0.1:1", "--release", "1.12"), "1.12"),
         (("--config", "not-there.yaml"), "not-there.yaml"),

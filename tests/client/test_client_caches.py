@@ -187,7 +187,7 @@ async def test_the_template_is_cached_at_its_first_answer_for_the_life_of_the_gr
 async def test_each_nodes_group_object_has_a_template_of_its_own(
     server: CountingServer, provider: CloudProvider
 ) -> None:
-    """1.3: which is why the real client asks once per node and not once per group (B6 has the same cause)."""
+    """The real client asks once per node, not once per group, for this reason (B6 has the same cause)."""
     server.answers.update(NodeGroupForNode=group_for_node("a"), NodeGroupTemplateNodeInfo=template_to_pb(_TEMPLATE))
     for name in ("n1", "n2", "n1"):
         group = await provider.node_group_for_node(NodeRef(name=name))

@@ -1,4 +1,4 @@
-"""A server of any age as a Provider: one plain call per method, old and new fields both sent and read (section 5)."""
+"""A server of any age as a Provider: one plain call per method, old and new fields both sent and read (law 8)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.terminal import FENCE, ROOT, File, Terminal, steps
+from tests.docs.anchors import anchors
+from tests.docs.terminal import ROOT, File, Terminal, steps
 from tests.postgres import PostgresServer, postgres  # noqa: F401 - a fixture
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -77,17 +78,11 @@ def test_a_page_says_every_port_that_is_listened_on(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """To a file that is there, and to a heading that it has. Links into the world are left alone."""
+    """To a file that is there, and to an anchor that it has. Links to other sites are not checked."""
     missing = []
     for target in re.findall(r"\]\((?!https?://)([^)\s]+)", page.read_text()):
         name, _, heading = target.partition("#")
         file = page.parent / name if name else page
-        if not file.exists() or (heading and heading not in headings(file.read_text())):
+        if not file.exists() or (heading and heading not in anchors(file.read_text())):
             missing.append(target)
     assert missing == []
-
-
-def headings(text: str) -> set[str]:
-    """As they are in links: lower case, a dash for each space, without anything but letters, digits and dashes."""
-    found = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}

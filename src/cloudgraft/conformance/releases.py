@@ -1,4 +1,4 @@
-"""How each release of the autoscaler writes its requests and reads the answers (contract, section 5).
+"""How each release of the autoscaler writes its requests and reads the answers (docs/explanation/releases.md).
 
 No field number ever got a second meaning, so the messages of :mod:`cloudgraft.wire` can stand in for those of every
 release: what makes a release is which fields it fills and which it looks at. An answer on which a release would

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from cloudgraft.conformance.check import Check
 from cloudgraft.conformance.rules import RULES, Level, Rule
 
-__all__ = ["Row", "rows", "to_json", "to_markdown", "view"]
+__all__ = ["Row", "rows", "to_json", "view"]
 
 _STYLES: Final = {Level.MUST: "bold red", Level.SHOULD: "yellow", Level.NOTE: "cyan"}
 
@@ -70,57 +70,3 @@ def _check(check: Check) -> dict[str, object]:
         "needs": [need.value for need in check.needs],
         "since": check.since,
     }
-
-
-def to_markdown(checks: Sequence[Check]) -> str:
-    """The tables of the reference page: numbers, rules, checks."""
-    return "\n".join(
-        ["## In numbers", "", *_numbers(checks), "", "## Rules", "", *_rules(checks), "", *_checks(checks)]
-    )
-
-
-def _numbers(checks: Sequence[Check]) -> Iterator[str]:
-    table = rows(checks)
-    yield "| level | rules and traces | with a check | not to be seen from outside | checks |"
-    yield "|---|---|---|---|---|"
-    for level in Level:
-        found = [row for row in table if row.rule.level is level]
-        own = sum(check.level is level for check in checks)
-        yield f"| {level} | {len(found)} | {_with(found)} | {len(found) - _with(found)} | {own} |"
-    yield f"| all | {len(table)} | {_with(table)} | {len(table) - _with(table)} | {len(checks)} |"
-
-
-def _with(table: Iterable[Row]) -> int:
-    return sum(bool(row.checks) for row in table)
-
-
-def _rules(checks: Sequence[Check]) -> Iterator[str]:
-    yield "| rule | level | what it says | if it is broken | what to do | checks |"
-    yield "|---|---|---|---|---|---|"
-    for row in rows(checks):
-        rule = row.rule
-        seen = ", ".join(f"[{check.name}](#{check.name})" for check in row.checks) or f"none: {rule.unobservable}"
-        cells = [rule.id, rule.level, rule.title, rule.why, rule.fix, seen]
-        yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
-
-
-def _checks(checks: Sequence[Check]) -> Iterator[str]:
-    yield "## Checks"
-    for check in checks:
-        yield ""
-        yield f"### {check.name}"
-        yield ""
-        yield check.title
-        yield ""
-        yield f"- level: {check.level}; rules: {', '.join(check.rules)}"
-        if check.after:
-            yield f"- blocked unless these passed: {', '.join(check.after)}"
-        if check.needs:
-            yield f"- needs in `kit.yaml`: {', '.join(f'`{need.value}`' for need in check.needs)}"
-        if check.since:
-            yield f"- from release {check.since} on"
-    yield ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
