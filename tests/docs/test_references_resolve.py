@@ -1,4 +1,4 @@
-"""Every number that is cited is defined: laws, rules, traces, bugs, rules for drivers, cases of the dock.
+"""What is cited is there: numbers (laws, rules, traces, bugs, cases of the dock), files and packages.
 
 A citation is "law 6", "laws 2 and 3", "R27", "T7", "B9", "D13", "case 12", or "bug 4". Ranges ("R49 to R58") count by
 their ends, because the definitions have no gaps.
@@ -131,3 +131,21 @@ def test_each_law_case_and_bug_is_cited_by_a_test(kind: str) -> None:
 )
 def test_citations_are_found(text: str, found: list[str]) -> None:
     assert [citation.anchor for _, citation in citations(text)] == found
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_named_in_the_docs_exists(page: Path) -> None:
+    """`engine/writer.py` is looked for below src/cloudgraft, `tests/wire` from the root of the repository."""
+    named = re.findall(r"`((?:[\w-]+/)+[\w.-]*)`", page.read_text())
+    kept = [name for name in named if name.endswith("/") or Path(name).suffix in SUFFIXES]
+    bases = (ROOT, ROOT / "src/cloudgraft", page.parent)
+    assert [name for name in kept if not any((base / name).exists() for base in bases)] == []
+
+
+def test_the_architecture_lists_every_package_once() -> None:
+    table = PAGES["law"].read_text().partition("## The parts")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    package = ROOT / "src/cloudgraft"
+    there = [path.parent.name for path in package.glob("*/__init__.py")]
+    there += [path.stem for path in package.glob("*.py") if not path.stem.startswith("_")]
+    assert sorted(listed) == sorted(there)
