@@ -8,7 +8,8 @@ How a page is read:
   time, and a reader looks again too;
 - a command that ends in ``&`` is started in the background and must say that it serves; it is stopped with the page, or
   by ``kill %1``, where the numbers are those that a shell would give;
-- ``make`` is checked to have the target, not run: a test suite must not run itself.
+- ``make`` is checked to have the target, not run: a test suite must not run itself. Only ``make demo`` with a sample
+  of its output is run, as the command that it stands for.
 """
 
 from __future__ import annotations
@@ -131,6 +132,9 @@ class Terminal:
         if command.text.startswith("make "):
             target = shlex.split(command.text)[1]
             subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True, timeout=SECONDS)
+            if target == "demo" and command.expected:
+                options = command.text.partition("ARGS_DEMO=")[2]
+                self._try(Command(f"cloudgraft demo {options}", command.expected))
         elif command.text.endswith("&"):
             self._start(command.text.removesuffix("&").strip())
         elif killed:

@@ -86,3 +86,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not file.exists() or (heading and heading not in anchors(file.read_text())):
             missing.append(target)
     assert missing == []
+
+
+def test_the_index_links_every_page() -> None:
+    docs = ROOT / "docs"
+    linked = {
+        (docs / target).resolve() for target in re.findall(r"\]\(([^)#\s]+\.md)", (docs / "index.md").read_text())
+    }
+    assert sorted({*docs.rglob("*.md")} - {docs / "index.md"} - linked) == []
