@@ -5,6 +5,7 @@ The rules are in `cloudgraft.conformance.rules`. Each is a heading of its own, s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cloudgraft.conformance.check import Check
@@ -126,10 +127,15 @@ def _described(rules: Iterable[Rule], sections: Mapping[str, str], seen: Mapping
             yield from (f"## {sections[rule.id]}", "")
         yield from (f"### {rule.id}", "")
         yield from (f"**{rule.title}.** ({rule.level})", "")
-        yield f"- If it is broken: {rule.why}"
-        yield f"- What to do: {rule.fix}"
+        yield f"- If it is broken: {_linked(rule.why)}"
+        yield f"- What to do: {_linked(rule.fix)}"
         yield f"- Checks:{seen[rule.id]}"
         yield ""
+
+
+def _linked(text: str) -> str:
+    """Numbers of other rules as links; a rule cites only rules of its own page."""
+    return re.sub(r"\b[RTD]\d+\b", lambda found: f"[{found[0]}](#{found[0].lower()})", text)
 
 
 def _seen(row: Row) -> str:
