@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from cloudgraft.conformance.check import Check
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.render.rules_table import Row, rows
-from cloudgraft.conformance.rules.drivers import DRIVER_RULES
-from cloudgraft.conformance.rules.rule import Level, Rule
+from cloudgraft.conformance.rules import Level, Rule
 
 __all__ = ["conformance_page", "contract_page", "driver_contract_page"]
 
