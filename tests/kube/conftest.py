@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from tests.kube.fake_api import FakeApi
 
 

@@ -19,7 +19,8 @@ from cloudgraft.kube import api as api_module
 from cloudgraft.kube import client as client_module
 from cloudgraft.kube.api import Api, Call
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect, connect_foreign, from_kubeconfig
+from cloudgraft.kube.connect import connect, connect_foreign
+from cloudgraft.kube.credentials import from_kubeconfig
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import NODES
 from cloudgraft.sdk.errors import DeadlineError

@@ -15,7 +15,7 @@ import pytest
 
 from cloudgraft.kube import api as api_module
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.kube.errors import ExpiredError, refusal
 from cloudgraft.kube.objects import (
     BOUND_PODS,
@@ -421,7 +421,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
 
 
 def test_nothing_of_the_extra_is_imported_before_a_client_is_made() -> None:
-    modules = "cloudgraft.simcloud.kubelets.kubelet, cloudgraft.kube.credentials, cloudgraft.kube.watched"
+    modules = "cloudgraft.simcloud.kubelets.kubelet, cloudgraft.kube.connect, cloudgraft.kube.watched"
     found = "sorted({'lightkube', 'httpx2', 'msgspec'} & set(sys.modules))"
     program = f"import sys, {modules}; print({found})"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -15,7 +15,7 @@ import pytest
 from cloudgraft.certs.issue import Validity, new_authority, server_pair
 from cloudgraft.kube.attempts import Attempts
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect, connect_in_cluster
+from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.kube.errors import refusal
 from cloudgraft.kube.objects import LEASES, NODES, SECRETS, Node
 from cloudgraft.kube.rights import RIGHTS, Feature, Right, rights_of

@@ -14,7 +14,7 @@ import pytest
 
 from cloudgraft.demo.fake_kubernetes import KubeApi
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect_foreign
+from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import custom_kind
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, UnavailableError

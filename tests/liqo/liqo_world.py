@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgraft.demo.fake_kubernetes import Json, KubeApi
 from cloudgraft.demo.fake_liqo import FakeLiqo, Member, Script, guard_names, playing, settle
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.driver import LiqoDriver
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, Timeouts
 from cloudgraft.sdk.driver import MachineSpec

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.manifests import VIRTUAL_NODES
 from tests.conditions import until
 from tests.liqo.liqo_world import World, spec

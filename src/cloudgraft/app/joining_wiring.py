@@ -12,7 +12,7 @@ from cloudgraft.config.sections.cluster import Kubernetes
 from cloudgraft.engine.groups.desired import Joining
 from cloudgraft.joining.cluster import Cluster
 from cloudgraft.joining.tokens import Tokens
-from cloudgraft.kube.credentials import connect, connect_in_cluster
+from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.sdk.errors import CloudgraftError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.driver import LiqoDriver
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, Timeouts
 from cloudgraft.sdk import NodeRef

@@ -20,9 +20,10 @@ from lightkube.exceptions import ConfigError
 from msgspec import MsgspecError
 from msgspec.json import encode
 
+from cloudgraft.kube.checked_transport import CheckedTransport
 from cloudgraft.kube.credentials import Credentials, authority_of, usable
 from cloudgraft.kube.errors import refusal
-from cloudgraft.kube.networks import AllowedNetworks, CheckedTransport
+from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.rights import Right
 from cloudgraft.net.stepped_http import TooManyHeadersError, limited_headers, read_in_steps
 from cloudgraft.sdk.errors import (

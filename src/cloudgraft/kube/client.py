@@ -1,6 +1,6 @@
 """A small client of the Kubernetes API: get, list, watch, create, patch, delete, with values of our own.
 
-Get one with :func:`cloudgraft.kube.credentials.connect`, which says what to install when this cannot be imported.
+Get one with :func:`cloudgraft.kube.connect.connect`, which says what to install when this cannot be imported.
 """
 
 from __future__ import annotations

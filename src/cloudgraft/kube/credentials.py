@@ -1,17 +1,19 @@
-"""Finds and reads credentials for the Kubernetes API, and connects with them."""
+"""Where the Kubernetes API is and who we are there: from a kubeconfig file, or from a pod's service account.
+
+A service account's token rotates: its file is read again when the API does not take the old one any more. The same goes
+for a kubeconfig that names a ``tokenFile``.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -27,23 +29,16 @@ from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.files import is_file
 
-if TYPE_CHECKING:
-    from cloudgraft.kube.client import KubeClient
-
 __all__ = [
     "SERVICE_ACCOUNT",
     "Credentials",
     "authority_of",
-    "connect",
-    "connect_foreign",
-    "connect_in_cluster",
     "from_foreign_text",
     "from_kubeconfig",
     "from_service_account",
     "plain_text",
     "usable",
 ]
-
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Credentials = SingleConfig
@@ -182,66 +177,3 @@ def usable(name: str) -> Iterator[None]:
         raise InvalidArgumentError(f"{name} cannot be used: it is nested too deeply") from None
     except (ConfigError, ValidationError, TypeError, ValueError, OSError, httpx2.InvalidURL) as error:
         raise InvalidArgumentError(f"{name} cannot be used: {error}") from error
-
-
-# -- connect -----------------------------------------------------------------------------------------------------------
-# The way in: a client from a kubeconfig file or a pod's service account, or a word about what is missing.
-
-
-def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
-    """A client for the current context of a kubeconfig file. No call is made yet; every call has the timeout.
-
-    Raises PreconditionError when the extra is not installed, InvalidArgumentError when the file cannot be used.
-    """
-    _need_the_extra()
-    # Here and not above: an extra, and slow to import.
-    from cloudgraft.kube.api import Api  # noqa: PLC0415
-    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
-    from cloudgraft.kube.credentials import from_kubeconfig  # noqa: PLC0415
-
-    return KubeClient(Api(from_kubeconfig(kubeconfig), name=f"the kubeconfig {kubeconfig}", timeout=timeout))
-
-
-async def connect_foreign(
-    text: str,
-    *,
-    name: str,
-    networks: AllowedNetworks | None = None,
-    timeout: float = 15.0,  # noqa: ASYNC109 - of later calls
-) -> KubeClient:
-    """A client for a kubeconfig that somebody else wrote; ``name`` says whose it is, for messages.
-
-    Raises InvalidArgumentError when it cannot be used, would have us run or read something here, or leads to an address
-    outside the networks; without those, to one that no API server of somebody else has.
-    """
-    _need_the_extra()
-    from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
-    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
-    from cloudgraft.kube.credentials import from_foreign_text  # noqa: PLC0415
-
-    allowed = networks or AllowedNetworks()
-    credentials = await asyncio.to_thread(from_foreign_text, text, name, allowed)
-    return KubeClient(Api(credentials, name=name, timeout=timeout, networks=allowed))
-
-
-def connect_in_cluster(
-    account: Path | None = None, *, environment: Mapping[str, str] = os.environ, timeout: float = 15.0
-) -> KubeClient:
-    """A client for the cluster that this runs in, as the service account of its pod, whose files are in ``account``.
-
-    Raises PreconditionError when the extra is not installed, or when this runs in no pod.
-    """
-    _need_the_extra()
-    from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
-    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
-    from cloudgraft.kube.credentials import SERVICE_ACCOUNT, from_service_account  # noqa: PLC0415
-
-    found = from_service_account(account or SERVICE_ACCOUNT, environment)
-    return KubeClient(Api(found, name="the service account", timeout=timeout))
-
-
-def _need_the_extra() -> None:
-    if find_spec("lightkube") is None:
-        raise PreconditionError(
-            "to talk to a Kubernetes API, cloudgraft needs lightkube: pip install 'cloudgraft[kubernetes]'"
-        )

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Market
-from cloudgraft.kube.credentials import connect, connect_in_cluster
+from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.liqo.catalog import OfferedShapes
 from cloudgraft.liqo.creator import Creator, Parts
 from cloudgraft.liqo.maintenance import Maintenance

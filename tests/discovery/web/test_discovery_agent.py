@@ -20,7 +20,7 @@ from cloudgraft.discovery.agent.measure import Rules
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, Need, PriceList, Strategy
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until

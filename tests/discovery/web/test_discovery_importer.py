@@ -19,7 +19,7 @@ from cloudgraft.discovery.importer import Importer, Namespaced, cluster_in
 from cloudgraft.discovery.model import ClusterSpec, NetworkMode
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.kube.objects import SecretObject
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError
 from cloudgraft.sdk.quantity import Quantity

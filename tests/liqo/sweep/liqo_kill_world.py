@@ -20,7 +20,7 @@ from cloudgraft.demo.fake_kubernetes.users import User
 from cloudgraft.demo.fake_liqo import FakeLiqo, Member, guard_names, settle
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState, NodeRef

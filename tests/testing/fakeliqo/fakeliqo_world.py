@@ -11,7 +11,7 @@ from typing import Any
 from cloudgraft.demo.fake_kubernetes import Json, KubeApi
 from cloudgraft.demo.fake_liqo import FakeLiqo, Member, playing, settle
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 
 REMOTE = "liqo.io/remote-cluster-id"
 HOME = "home"

@@ -14,7 +14,7 @@ import pytest
 
 from cloudgraft.demo.fake_kubernetes import Json, KubeApi, Resource, Resources, User
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect, connect_foreign
+from cloudgraft.kube.connect import connect, connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import SECRET_CONTENTS, ChangeType, Manifest, PatchStyle, custom_kind
 from cloudgraft.kube.rights import Right

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cloudgraft.demo.fake_liqo import FakeLiqo, Member, install, settle
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["main"]

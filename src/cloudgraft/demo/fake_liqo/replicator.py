@@ -35,7 +35,7 @@ from cloudgraft.demo.fake_liqo.words import (
     status_of,
 )
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.credentials import connect_foreign
+from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import Change, CustomObject, Kind, Listing, PatchStyle, V
 from cloudgraft.kube.watched import Watched

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Market, NetworkMode
-from cloudgraft.kube.credentials import connect_foreign
+from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import CustomObject, PatchStyle
 from cloudgraft.liqo import manifests

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from cloudgraft.kube.attempts import Attempts
-from cloudgraft.kube.credentials import connect
+from cloudgraft.kube.connect import connect
 from cloudgraft.kube.objects import BOUND_PODS, LEASES, NODES, Kind, Node, PatchStyle, Pod
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import (

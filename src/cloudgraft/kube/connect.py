@@ -1,0 +1,77 @@
+"""The way in: a client from a kubeconfig file or a pod's service account, or a word about what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgraft.kube.networks import AllowedNetworks
+from cloudgraft.sdk.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient
+
+__all__ = ["connect", "connect_foreign", "connect_in_cluster"]
+
+
+def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
+    """A client for the current context of a kubeconfig file. No call is made yet; every call has the timeout.
+
+    Raises PreconditionError when the extra is not installed, InvalidArgumentError when the file cannot be used.
+    """
+    _need_the_extra()
+    # Here and not above: an extra, and slow to import.
+    from cloudgraft.kube.api import Api  # noqa: PLC0415
+    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
+    from cloudgraft.kube.credentials import from_kubeconfig  # noqa: PLC0415
+
+    return KubeClient(Api(from_kubeconfig(kubeconfig), name=f"the kubeconfig {kubeconfig}", timeout=timeout))
+
+
+async def connect_foreign(
+    text: str,
+    *,
+    name: str,
+    networks: AllowedNetworks | None = None,
+    timeout: float = 15.0,  # noqa: ASYNC109 - of later calls
+) -> KubeClient:
+    """A client for a kubeconfig that somebody else wrote; ``name`` says whose it is, for messages.
+
+    Raises InvalidArgumentError when it cannot be used, would have us run or read something here, or leads to an address
+    outside the networks; without those, to one that no API server of somebody else has.
+    """
+    _need_the_extra()
+    from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
+    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
+    from cloudgraft.kube.credentials import from_foreign_text  # noqa: PLC0415
+
+    allowed = networks or AllowedNetworks()
+    credentials = await asyncio.to_thread(from_foreign_text, text, name, allowed)
+    return KubeClient(Api(credentials, name=name, timeout=timeout, networks=allowed))
+
+
+def connect_in_cluster(
+    account: Path | None = None, *, environment: Mapping[str, str] = os.environ, timeout: float = 15.0
+) -> KubeClient:
+    """A client for the cluster that this runs in, as the service account of its pod, whose files are in ``account``.
+
+    Raises PreconditionError when the extra is not installed, or when this runs in no pod.
+    """
+    _need_the_extra()
+    from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
+    from cloudgraft.kube.client import KubeClient  # noqa: PLC0415
+    from cloudgraft.kube.credentials import SERVICE_ACCOUNT, from_service_account  # noqa: PLC0415
+
+    found = from_service_account(account or SERVICE_ACCOUNT, environment)
+    return KubeClient(Api(found, name="the service account", timeout=timeout))
+
+
+def _need_the_extra() -> None:
+    if find_spec("lightkube") is None:
+        raise PreconditionError(
+            "to talk to a Kubernetes API, cloudgraft needs lightkube: pip install 'cloudgraft[kubernetes]'"
+        )
