@@ -11,7 +11,7 @@ import pytest
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import State
-from tests.engine.rig import Rig
+from tests.engine.engine_rig import Rig
 
 
 @pytest.fixture

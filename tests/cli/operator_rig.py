@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.engine.engine import Engine
-from tests.engine.rig import Rig
+from tests.engine.engine_rig import Rig
 
 
 @dataclass

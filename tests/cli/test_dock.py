@@ -22,7 +22,7 @@ from tests.cli.serve_process import ServeProcess
 from tests.conditions import until
 from tests.dock.runner.real_hub import KEY
 from tests.dock.runner.real_hub import dock as real_dock
-from tests.engine.rig import Rig
+from tests.engine.engine_rig import Rig
 
 # With the verb, also where the list of verbs does not have it yet.
 PROGRAM = "from cloudgraft.cli import main; main.VERBS.setdefault('dock', ''); main.main()"

@@ -24,7 +24,7 @@ from tests.cli.operator_rig import Operator, operating
 from tests.cli.serve_process import serving_file
 from tests.conditions import until
 from tests.doctor.small_api import SmallApi, node, serving, with_autoscaler
-from tests.engine.rig import Rig, group
+from tests.engine.engine_rig import Rig, group
 
 CONFIG = """
 cluster: prod

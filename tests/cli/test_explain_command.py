@@ -13,7 +13,7 @@ from cloudgraft.sdk.types import NodeRef
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.store.records import Scope, State
 from tests.cli.operator_rig import Operator, operating
-from tests.engine.rig import Rig
+from tests.engine.engine_rig import Rig
 
 
 @pytest.fixture

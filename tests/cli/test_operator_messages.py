@@ -19,7 +19,7 @@ from cloudgraft.cli.serve import command as serve
 from cloudgraft.cli.views.status import view
 from cloudgraft.config import load
 from tests.cli.operator_rig import Operator, operating
-from tests.engine.rig import Rig, group
+from tests.engine.engine_rig import Rig, group
 
 CONFIG = """\
 cluster: prod

@@ -15,7 +15,7 @@ from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.records import Order, SimMachine
 from cloudgraft.store.records import Scope, State
 from tests.cli.operator_rig import Operator, operating
-from tests.engine.rig import Rig
+from tests.engine.engine_rig import Rig
 
 
 @pytest.fixture

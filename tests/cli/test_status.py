@@ -18,7 +18,7 @@ from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.simcloud.chaos import Chaos
 from tests.cli.operator_rig import Operator, operating
 from tests.conditions import until
-from tests.engine.rig import Rig, group
+from tests.engine.engine_rig import Rig, group
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from cloudgraft.cli.views.status import view
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.engine.reporting.report_json import as_json_in_slices
 from tests.engine.clusters import MemoryCluster
-from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
+from tests.engine.scripted_cloud import Case, Cloud, desired_state, group, stepped
 
 
 async def _shown(case: Case, group_id: str = "g") -> str:

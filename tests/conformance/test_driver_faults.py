@@ -7,8 +7,8 @@ import pytest
 from cloudgraft.conformance.driver import DRIVER_CHECKS, DRIVER_RULES, judge_driver
 from cloudgraft.conformance.report import Status
 from cloudgraft.sdk.driver import Driver
-from tests.conformance import driver_zoo as zoo
-from tests.conformance.driver_zoo import SETTINGS, GoodDriver, Zoo
+from tests.conformance import faulty_drivers as zoo
+from tests.conformance.faulty_drivers import SETTINGS, GoodDriver, Zoo
 from tests.sampling import sampled
 
 FAULTS: dict[type[GoodDriver], str] = {

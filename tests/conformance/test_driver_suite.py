@@ -25,11 +25,11 @@ from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from scripts.contract_pages import driver_contract_page
 from tests.conditions import until
-from tests.conformance.driver_zoo import SETTINGS, DeletesNothing, GoodDriver, Zoo
+from tests.conformance.faulty_drivers import SETTINGS, DeletesNothing, GoodDriver, Zoo
 
 FAULTY = """
 from cloudgraft.conformance.driver import DriverConformance
-from tests.conformance.driver_zoo import Doubles, Zoo
+from tests.conformance.faulty_drivers import Doubles, Zoo
 
 ZOO = Zoo()
 

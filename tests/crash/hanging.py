@@ -21,8 +21,8 @@ from cloudgraft.store.records import State
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.testing import serving
 from tests.conditions import until
+from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.setting import Variant, driver_options
-from tests.crash.sky import Sky
 
 __all__ = ["Scene", "as_node", "hang_for", "scene"]
 
@@ -34,7 +34,7 @@ _SOON, _NEVER = timedelta(seconds=1), timedelta(minutes=1)  # one of the two is 
 class Scene:
     """The clouds ``left`` and ``right``, each with a group of its name."""
 
-    clouds: dict[str, Sky]
+    clouds: dict[str, LastingCloud]
     engine: Engine
     provider: RemoteProvider
     seconds: list[float] = field(default_factory=list)  # how long each round of calls took, per call
@@ -87,10 +87,10 @@ class Scene:
 async def scene(directory: Path, variant: Variant) -> AsyncIterator[Scene]:
     """Both clouds, the engine and the server."""
     async with AsyncExitStack() as stack:
-        clouds: dict[str, Sky] = {}
+        clouds: dict[str, LastingCloud] = {}
         for name in ("left", "right"):
             (directory / name).mkdir(parents=True)
-            clouds[name] = stack.enter_context(Sky(directory / name, variant))
+            clouds[name] = stack.enter_context(LastingCloud(directory / name, variant))
         journal = SqlJournal.sqlite(directory / "journal.db")
         engine = Engine(_desired_state(clouds, variant), journal)
         served = await stack.enter_async_context(serving(EngineProvider(engine)))
@@ -129,7 +129,7 @@ def as_node(instance: Instance) -> NodeRef:
     return NodeRef(name=instance.id, provider_id=instance.id)
 
 
-def _desired_state(clouds: dict[str, Sky], variant: Variant) -> DesiredState:
+def _desired_state(clouds: dict[str, LastingCloud], variant: Variant) -> DesiredState:
     declared = {}
     for name, sky in clouds.items():
         options = driver_options(sky.url, variant)

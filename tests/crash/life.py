@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.points import Point
 from tests.crash.process import Crashed, Process, Subject
 from tests.crash.promises import Autoscaler, Promise, View
 from tests.crash.setting import Order, Variant
-from tests.crash.sky import Sky
 from tests.crash.verdict import Judge
 
 __all__ = ["RECOVERY", "Life", "Phase", "Plan", "Stage", "lived"]
@@ -71,7 +71,7 @@ class Stage:
 class Life:
     """The process, the cloud and the autoscaler of one life, in a directory of their own."""
 
-    def __init__(self, directory: Path, plan: Plan, sky: Sky, stage: Stage) -> None:
+    def __init__(self, directory: Path, plan: Plan, sky: LastingCloud, stage: Stage) -> None:
         self.sky = sky
         self.config = stage.config
         self.memory = copy.deepcopy(stage.memory)
@@ -227,7 +227,7 @@ def lived(directory: Path, plan: Plan, script: Sequence[Phase], stage: Stage | N
         directory.mkdir(parents=True)
     else:
         shutil.copytree(begun.directory, directory)
-    with Sky(directory, plan.variant) as sky:
+    with LastingCloud(directory, plan.variant) as sky:
         life = Life(directory, plan, sky, begun)
         life.live(script)
     return life

@@ -17,8 +17,8 @@ from pathlib import Path
 from cloudgraft.client import Address, CloudConfig, RemoteProvider
 from cloudgraft.sdk.types import NodeRef
 from tests.conditions import until
+from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.setting import Variant
-from tests.crash.sky import Sky
 
 __all__ = ["Finding", "has_strace", "trace"]
 
@@ -64,7 +64,7 @@ def trace(directory: Path) -> list[Finding]:
     """Runs a server under strace, makes changes, and says in which order things happened."""
     directory.mkdir(parents=True)
     out = directory / "trace"
-    with Sky(directory, Variant()) as sky:
+    with LastingCloud(directory, Variant()) as sky:
         file = directory / "cloudgraft.yaml"
         group = {"id": "web", "cloud": "sim", "maxSize": 10, "machine": {"shape": "small"}}
         cloud = {"driver": "simulated", "url": sky.url, "engine": {"observeEvery": "200ms"}}

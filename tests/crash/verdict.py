@@ -19,8 +19,8 @@ from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.records import Contents, MachineRecord, Presence, State
 from cloudgraft.store.statements import read_contents, read_owner
+from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.setting import Variant
-from tests.crash.sky import Sky
 
 __all__ = ["Judge", "open_to_look"]
 
@@ -32,7 +32,7 @@ _OPEN = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.DELETIN
 class Judge:
     """Compares, at each crash and when everything has come to rest."""
 
-    sky: Sky
+    sky: LastingCloud
     variant: Variant
     journal: Path
     # (machine, from, until): a call of unknown outcome was made at the one time, and none may follow before the other

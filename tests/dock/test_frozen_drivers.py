@@ -22,15 +22,15 @@ from tests.conditions import until
 from tests.dock.hub.hub_rig import QUICK
 from tests.dock.runner.driver_program import DriverProcess
 from tests.dock.runner.drivers import GatedDriver, running
+from tests.dock.runner.hanging_cloud import HangingCloud
 from tests.dock.runner.real_hub import KEY, Dock, HubProcess, dock
-from tests.dock.runner.sky import Sky
 
 T = TypeVar("T")
 BOTH: Final = [Speech.V0, Speech.V1]
 ALLOWANCE: Final = 10.0  # seconds, for a machine that does many things at a time
 
 
-async def frozen_in_mid_create(own: Dock, sky: Sky, driver: DriverProcess) -> asyncio.Task[object]:
+async def frozen_in_mid_create(own: Dock, sky: HangingCloud, driver: DriverProcess) -> asyncio.Task[object]:
     """A create that has reached the cloud, and a driver that will not hear of its end."""
     await own.connected()
     sky.hangs(yes=True)
@@ -53,7 +53,7 @@ async def answered(ask: Callable[[], Awaitable[T]]) -> T:
 @pytest.mark.parametrize("speech", BOTH)
 async def test_a_frozen_driver_is_noticed_and_after_it_thaws_there_is_one_machine(speech: Speech) -> None:
     """Laws 1 to 3: the outcome is unknown; the cloud makes the machine, would make two, and is asked for one."""
-    with Sky(Idempotency.NONE) as sky:
+    with HangingCloud(Idempotency.NONE) as sky:
         async with dock(QUICK[speech.value]) as own:
             with DriverProcess(own.address, sky.url, speech) as driver:
                 making = await frozen_in_mid_create(own, sky, driver)
@@ -83,7 +83,7 @@ async def test_as_it_is_delivered_a_frozen_driver_is_noticed_within_the_promised
     speech: Speech, is_busy: bool
 ) -> None:
     """Also when more is asked of it all the time: what is written to it is no sign of its life."""
-    with Sky() as sky:
+    with HangingCloud() as sky:
         async with dock(HubSettings()) as own:
             with DriverProcess(own.address, sky.url, speech) as driver:
                 making = await frozen_in_mid_create(own, sky, driver)

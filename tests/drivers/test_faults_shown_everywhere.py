@@ -42,8 +42,8 @@ from tests.conditions import until
 from tests.drivers import fault_stages
 from tests.drivers.fault_stages import CLUSTER, Fault, Stage, Trouble
 from tests.engine import webhook_receiver
-from tests.engine.rig import HandClock, fake
-from tests.engine.stepped import group
+from tests.engine.engine_rig import HandClock, fake
+from tests.engine.scripted_cloud import group
 
 STAGES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Stage]]]] = {
     "hetzner": fault_stages.hetzner,

@@ -11,7 +11,7 @@ from cloudgraft.joining.match import Problem, Rivals, Way, rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
-from tests.engine.rig import EPOCH
+from tests.engine.engine_rig import EPOCH
 
 CAPACITY = {"cpu": Quantity("4"), "memory": Quantity("8000000Ki"), "pods": Quantity("110")}
 ALLOCATABLE = {"cpu": Quantity("3800m"), "memory": Quantity("7500000Ki"), "pods": Quantity("110")}

@@ -12,7 +12,7 @@ from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
 from cloudgraft.store.sql import SqlJournal
-from tests.engine.rig import EPOCH, HandClock, Rig, fake, group
+from tests.engine.engine_rig import EPOCH, HandClock, Rig, fake, group
 
 HOUR = 3600.0
 

@@ -15,7 +15,7 @@ from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardL
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.store.records import Scope, State
-from tests.engine.rig import Rig, fake, group, real, running
+from tests.engine.engine_rig import Rig, fake, group, real, running
 
 G, H = group("g"), group("h")
 

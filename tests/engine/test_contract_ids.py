@@ -14,7 +14,7 @@ from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, Ma
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from cloudgraft.store.records import State
-from tests.engine.rig import HandClock, Rig, fake, group, real, running
+from tests.engine.engine_rig import HandClock, Rig, fake, group, real, running
 from tests.engine.test_contract_nodes import group_of
 
 

@@ -15,7 +15,7 @@ from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import MachineRecord, Presence, Scope, State
-from tests.engine.rig import Rig, fake, group, real, running
+from tests.engine.engine_rig import Rig, fake, group, real, running
 
 
 @pytest.fixture

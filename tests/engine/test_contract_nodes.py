@@ -12,7 +12,7 @@ from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.sdk.types import AutoscalingOptions, InstanceState, NodeRef
 from cloudgraft.store.records import State
-from tests.engine.rig import Rig, fake, group, real, running
+from tests.engine.engine_rig import Rig, fake, group, real, running
 
 MINUTE = 60.0
 

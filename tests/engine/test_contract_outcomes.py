@@ -14,7 +14,7 @@ from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Presence, State
-from tests.engine.rig import Rig, fake, group, running
+from tests.engine.engine_rig import Rig, fake, group, running
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Scope, State
-from tests.engine.rig import Rig, creating, fake, group, real, running
+from tests.engine.engine_rig import Rig, creating, fake, group, real, running
 
 SLOW = CloudSettings(name="sim", create_timeout=timedelta(seconds=30), calls_per_second=0.1)
 

@@ -16,7 +16,7 @@ from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.records import Change, Event, State
-from tests.engine.stepped import Case, Cloud, desired_state, group, stepped
+from tests.engine.scripted_cloud import Case, Cloud, desired_state, group, stepped
 
 TWO = EngineSettings(guards=GuardLimits(max_deletes_per_hour=2))
 HOUR = 3600.0

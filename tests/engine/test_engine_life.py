@@ -9,7 +9,7 @@ import pytest
 
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from cloudgraft.store.records import State
-from tests.engine.rig import Rig, fake
+from tests.engine.engine_rig import Rig, fake
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cloudgraft.store.journal import FencedError
 from cloudgraft.store.lease.fence import take_fence
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
-from tests.engine.stepped import Cloud, desired_state, group
+from tests.engine.scripted_cloud import Cloud, desired_state, group
 
 
 async def test_an_engine_that_is_fenced_creates_nothing_and_stays_fenced(

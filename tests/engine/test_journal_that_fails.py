@@ -15,7 +15,7 @@ from cloudgraft.store.records import Change, Contents
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.conditions import until
-from tests.engine.stepped import Cloud, desired_state, group, live
+from tests.engine.scripted_cloud import Cloud, desired_state, group, live
 
 
 class Failing(SqlJournal):

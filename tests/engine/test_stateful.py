@@ -37,9 +37,9 @@ from cloudgraft.simcloud.chaos import Odds
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.simcloud.records import LedgerEntry
 from cloudgraft.store.records import Scope, State
+from tests.engine.engine_rig import group
+from tests.engine.killable_engine import Killed, MortalRig
 from tests.engine.model import Call, Group, Listed, World, names_of
-from tests.engine.mortal import Killed, MortalRig
-from tests.engine.rig import group
 from tests.engine.troubles import TROUBLES
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUn
 from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, State
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import no_error_is_lost, until
+from tests.engine.engine_rig import HandClock
 from tests.engine.makers import NOW, a_record, a_spec
-from tests.engine.rig import HandClock
 
 
 class ShakyJournal(Journal):

@@ -24,7 +24,7 @@ from cloudgraft.kube.credentials import from_kubeconfig
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import NODES
 from cloudgraft.sdk.errors import DeadlineError
-from tests.drivers.http.rogue import Rogue, Seen, answers
+from tests.drivers.http.misbehaving_server import Rogue, Seen, answers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

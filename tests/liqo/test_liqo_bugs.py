@@ -18,7 +18,7 @@ from cloudgraft.sdk.errors import ErrorClass, OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState
 from tests.conditions import until
-from tests.engine.stepped import desired_state, group, stepped
+from tests.engine.scripted_cloud import desired_state, group, stepped
 from tests.liqo.liqo_world import SIZES, World, pretty, spec
 
 GPU = "nvidia.com/gpu"

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgraft.discovery.model import Network
 from tests.conditions import until
-from tests.liqo.liqo_guillotine import Order, cut_down
+from tests.liqo.liqo_kill_after_call import Order, cut_down
 from tests.liqo.liqo_world import World, spec, world_of
 
 MOST = 90  # calls of one create, far more than there are

@@ -13,13 +13,13 @@ from cloudgraft.liqo.options import DiscoveryOptions
 from cloudgraft.sdk.errors import OutOfStockError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
-from tests.discovery.web.town import Town, certificates
+from tests.discovery.web.discovery_server import ServedDiscovery, certificates
 from tests.liqo.liqo_world import World, spec
 
 CAPACITY = {"cpu": Quantity("5"), "memory": Quantity("64Gi"), "pods": Quantity("200")}
 
 
-async def _declare(town: Town, world: World, name: str, price: str) -> None:
+async def _declare(town: ServedDiscovery, world: World, name: str, price: str) -> None:
     async with town.as_("boss") as boss:
         network = Network(mode=NetworkMode.DISABLED)
         await boss.put_cluster(ClusterSpec(id=name, capacity=CAPACITY, network=network))
@@ -27,7 +27,7 @@ async def _declare(town: Town, world: World, name: str, price: str) -> None:
         await boss.set_prices(name, [PriceList(currency="EUR", fixed_per_node=Decimal(price))])
 
 
-def _driver(town: Town, world: World) -> LiqoDriver:
+def _driver(town: ServedDiscovery, world: World) -> LiqoDriver:
     tls = town.tls("manager")
     discovery = DiscoveryOptions(address=town.url, ca_file=tls.ca, cert_file=tls.cert, key_file=tls.key)
     return LiqoDriver(world.options(discovery=discovery))
@@ -37,7 +37,7 @@ def _driver(town: Town, world: World) -> LiqoDriver:
 async def test_reserve_act_confirm_and_release_over_https(world: World, tmp_path: Path) -> None:
     home = tmp_path / "town"
     home.mkdir()
-    town = Town(certificates(tmp_path / "certs"), home)
+    town = ServedDiscovery(certificates(tmp_path / "certs"), home)
     async with town.running(), town.as_("manager") as market:
         await _declare(town, world, "cluster-a", "1")
         await _declare(town, world, "cluster-b", "2")
@@ -72,7 +72,7 @@ async def test_reserve_act_confirm_and_release_over_https(world: World, tmp_path
 async def test_a_discovery_that_is_away_is_told_and_lists_go_on(world: World, tmp_path: Path) -> None:
     home = tmp_path / "town"
     home.mkdir()
-    town = Town(certificates(tmp_path / "certs"), home)
+    town = ServedDiscovery(certificates(tmp_path / "certs"), home)
     async with town.running():
         driver = _driver(town, world)
     await driver.start()

@@ -16,7 +16,7 @@ from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from tests.conditions import until
-from tests.engine.stepped import live, lose_journal
+from tests.engine.scripted_cloud import live, lose_journal
 from tests.liqo.liqo_world import World
 
 GROUP = GroupDeclaration(id="remote", cloud="liqo", min_size=0, max_size=5, machine={"shape": "S"})

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cloudgraft.server.serve import ServeOptions, running
 from cloudgraft.server.transport import Transport
 from cloudgraft.wire.externalgrpc import RPCS
-from tests.engine.rig import Rig, group
+from tests.engine.engine_rig import Rig, group
 from tests.needs import needs_native
 
 pytestmark = [needs_native, pytest.mark.thorough]

@@ -21,7 +21,7 @@ from cloudgraft.store.records import Scope, State
 from cloudgraft.wire.externalgrpc import SERVICE
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.conditions import until
-from tests.engine.rig import Rig, group
+from tests.engine.engine_rig import Rig, group
 
 __all__ = ["Difference", "Walk", "walk"]
 

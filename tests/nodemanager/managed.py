@@ -18,7 +18,7 @@ from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.client import ClientTls, WebClient
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
-from tests.engine.rig import Rig, running
+from tests.engine.engine_rig import Rig, running
 
 PATIENCE = 60.0  # seconds for what a machine that is busy with other things may take long for
 TOKENS = {

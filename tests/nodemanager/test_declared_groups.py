@@ -27,7 +27,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.records import Change
-from tests.engine.rig import Rig
+from tests.engine.engine_rig import Rig
 from tests.nodemanager.managed import Managed, managed
 
 FILE = """

@@ -19,7 +19,7 @@ from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, Container, InstanceState, NodeRef, Pod
 from tests.conditions import until
-from tests.engine.rig import Rig, fake, group, real
+from tests.engine.engine_rig import Rig, fake, group, real
 from tests.nodemanager.managed import Managed, managed, patient
 
 PRICE = Money(amount=Decimal("0.07"), currency="EUR")

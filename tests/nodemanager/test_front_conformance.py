@@ -14,7 +14,7 @@ from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.testing import serving
 from tests.conformance.test_kit_cloudgraft import told
-from tests.engine.rig import Rig, group
+from tests.engine.engine_rig import Rig, group
 from tests.nodemanager.managed import managed, patient
 
 

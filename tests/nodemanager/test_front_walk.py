@@ -30,7 +30,7 @@ from cloudgraft.store.records import Change
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.client import Answer, WebClient
 from cloudgraft.web.identity import Gatekeeper
-from tests.engine.rig import Rig, fake, group, real, running
+from tests.engine.engine_rig import Rig, fake, group, real, running
 from tests.nodemanager.managed import PATIENCE, patient
 
 PRICE = Money(amount=Decimal("0.07"), currency="EUR")

@@ -18,7 +18,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
 )
 from cloudgraft.web.client import Answer, ClientTls, WebClient
-from tests.engine.rig import Rig, group
+from tests.engine.engine_rig import Rig, group
 from tests.nodemanager.managed import Managed, managed
 
 GROUPS = (group("g", min_size=1), group("other", max_size=3), group("odd/id with ü:increase"))

@@ -12,7 +12,7 @@ from cloudgraft.nodemanager import changes, feed
 from cloudgraft.sdk.errors import NotFoundError, RateLimitedError, UnavailableError
 from cloudgraft.web.client import Answer, WebClient
 from tests.conditions import until
-from tests.engine.rig import Rig, fake, group
+from tests.engine.engine_rig import Rig, fake, group
 from tests.nodemanager.managed import Managed, managed, patient
 
 

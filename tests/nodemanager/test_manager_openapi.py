@@ -21,7 +21,7 @@ from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import Gatekeeper
 from cloudgraft.web.listener import WebListener
 from tests.described import check_all, in_a_thread
-from tests.engine.rig import Rig, group, running
+from tests.engine.engine_rig import Rig, group, running
 from tests.nodemanager.managed import Managed, managed
 
 FILE = """

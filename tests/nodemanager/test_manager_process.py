@@ -85,7 +85,7 @@ class Manager:
 
 @asynccontextmanager
 async def running(place: Path) -> AsyncIterator[Manager]:
-    arguments = ["-m", "tests.nodemanager.mortal_manager", str(place / "manager.yaml"), str(place / "die")]
+    arguments = ["-m", "tests.nodemanager.killable_manager", str(place / "manager.yaml"), str(place / "die")]
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=asyncio.subprocess.PIPE)
     manager = Manager(place, process)
     try:

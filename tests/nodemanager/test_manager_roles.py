@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 
 from cloudgraft.nodemanager.api.app import ROLES
-from tests.engine.rig import Rig
+from tests.engine.engine_rig import Rig
 from tests.nodemanager.managed import TOKENS, managed
 
 ALL, CHANGE, DECLARE = {*ROLES}, {"front", "operator"}, {"operator"}

@@ -16,7 +16,7 @@ import click
 
 import tests.replicas.no_fork_handlers  # noqa: F401 - before gRPC is loaded
 from tests.replicas.child import FAULTS as PLANTED
-from tests.replicas.nemesis import FAULTS
+from tests.replicas.disturbances import FAULTS
 from tests.replicas.trial import Trial
 
 

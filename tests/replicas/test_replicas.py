@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replicas.nemesis import FAULTS
+from tests.replicas.disturbances import FAULTS
 from tests.replicas.trial import Trial
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]

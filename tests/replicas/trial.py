@@ -15,8 +15,8 @@ from tests.conditions import until
 from tests.replicas.checker import UndecidedError, check
 from tests.replicas.clients import Notes, calling
 from tests.replicas.cluster import Cluster
+from tests.replicas.disturbances import FAULTS, Disturbances
 from tests.replicas.history import History
-from tests.replicas.nemesis import FAULTS, Nemesis
 
 __all__ = ["Result", "Trial"]
 
@@ -39,7 +39,7 @@ class Trial:
         notes, dice = Notes(), random.Random(self.seed)
         async with Cluster.started(directory, self.lease, self.planted) as cluster:
             await cluster.start()
-            nemesis = Nemesis(cluster, notes, dice)
+            nemesis = Disturbances(cluster, notes, dice)
             async with calling(cluster, notes, self.seed):
                 await self._torment(nemesis, dice)
                 await until(cluster.has_leader, what="a replica leads at the end", seconds=120)
@@ -65,7 +65,7 @@ class Trial:
         if self.record is not None:
             self.record.write_text(json.dumps(asdict(history), default=_plain, indent=1))
 
-    async def _torment(self, nemesis: Nemesis, dice: random.Random) -> None:
+    async def _torment(self, nemesis: Disturbances, dice: random.Random) -> None:
         for fault in self.plan or self._chosen(dice):
             await asyncio.sleep(dice.uniform(0.5, 1.0) * self.lease)
             await nemesis.inject(fault)

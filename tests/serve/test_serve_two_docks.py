@@ -13,7 +13,7 @@ import pytest
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings
 from cloudgraft.sdk.driver import DriverTraits, Idempotency
 from tests.conditions import until
-from tests.dock.bridge.harbour import CLASS, KEY, Slow
+from tests.dock.driver.connected_driver import CLASS, KEY, Slow
 from tests.dock.hub.black_hole import BlackHole
 from tests.postgres import PostgresServer
 from tests.serve.servers import Server, running, targets

@@ -10,7 +10,7 @@ import pytest
 from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store.vault import Vault, new_key
-from tests.discovery.web.town import Town, certificates
+from tests.discovery.web.discovery_server import ServedDiscovery, certificates
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +20,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def town(certs: Path, tmp_path: Path) -> AsyncIterator[Town]:
+async def town(certs: Path, tmp_path: Path) -> AsyncIterator[ServedDiscovery]:
     """A server that is running, and whoever may ask it."""
-    made = Town(certs, tmp_path)
+    made = ServedDiscovery(certs, tmp_path)
     async with made.running():
         yield made
 

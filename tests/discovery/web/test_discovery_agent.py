@@ -24,7 +24,7 @@ from cloudgraft.kube.connect import connect
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
-from tests.discovery.web.town import Town
+from tests.discovery.web.discovery_server import ServedDiscovery
 
 SETTINGS = AgentSettings(spec=ClusterSpec(id="turin", labels={"country": "italy"}), every=0.02)
 
@@ -86,7 +86,9 @@ async def working(kube: KubeClient, register: Register, settings: AgentSettings 
         await asyncio.wait({task})
 
 
-async def test_what_is_measured_is_known_to_discovery_over_tls(api: KubeApi, kube: KubeClient, town: Town) -> None:
+async def test_what_is_measured_is_known_to_discovery_over_tls(
+    api: KubeApi, kube: KubeClient, town: ServedDiscovery
+) -> None:
     """Step 0 of the original, which it never had: a remote cluster announces itself."""
     add_node(api, "a")
     add_pod(api, "own", "a")
@@ -198,7 +200,7 @@ async def test_prices_of_the_agents_file_count_also_when_only_their_end_was_chan
 
 
 async def test_prices_that_an_operator_lays_on_top_while_the_agent_tells_its_own_are_not_lost(
-    api: KubeApi, kube: KubeClient, town: Town, monkeypatch: pytest.MonkeyPatch
+    api: KubeApi, kube: KubeClient, town: ServedDiscovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_node(api, "a")
     own, special = (PriceList(currency="EUR", unit={"cpu": Decimal(price)}) for price in ("0.02", "0.01"))
@@ -257,7 +259,7 @@ async def test_discovery_that_is_away_is_told_once_and_found_again(
     caplog.set_level(logging.DEBUG, "cloudgraft.agent")
     add_node(api, "a")
     (tmp_path / "t").mkdir()
-    town = Town(certs, tmp_path / "t")
+    town = ServedDiscovery(certs, tmp_path / "t")
     async with town.running(), town.as_("turin") as client, working(kube, client) as agent:
         await until(lambda: agent.heartbeats >= 1)
         address = town.server.listener.address

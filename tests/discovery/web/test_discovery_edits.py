@@ -11,21 +11,21 @@ from cloudgraft.discovery.model import ClusterSpec, ClusterState, PriceList
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.secrecy import redacted
-from tests.discovery.web.town import Town
+from tests.discovery.web.discovery_server import ServedDiscovery
 
 
 def turin(*, cordoned: bool = False) -> ClusterSpec:
     return ClusterSpec(id="turin", capacity={"cpu": Quantity(8)}, cordoned=cordoned)
 
 
-async def test_an_agent_uncordons_nothing(town: Town) -> None:
+async def test_an_agent_uncordons_nothing(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss, town.as_("turin") as agent:
         await boss.put_cluster(turin(cordoned=True))
         assert (await agent.put_cluster(turin())).state is ClusterState.CORDONED
         assert (await boss.put_cluster(turin())).state is ClusterState.READY
 
 
-async def test_prices_that_are_added_do_not_undo_what_another_sets(town: Town) -> None:
+async def test_prices_that_are_added_do_not_undo_what_another_sets(town: ServedDiscovery) -> None:
     first, second = PriceList(currency="EUR"), PriceList(currency="EUR", fixed_per_node=Decimal(1))
     async with town.as_("boss") as boss, town.web("boss") as web:
         await boss.put_cluster(turin())
@@ -39,7 +39,7 @@ async def test_prices_that_are_added_do_not_undo_what_another_sets(town: Town) -
 
 
 @pytest.mark.parametrize("amount", ["7Ei", "999999999999999.123456789", "1.000000001"])
-async def test_the_largest_and_the_finest_amounts_can_be_reserved_and_shown(town: Town, amount: str) -> None:
+async def test_the_largest_and_the_finest_amounts_can_be_reserved_and_shown(town: ServedDiscovery, amount: str) -> None:
     async with town.as_("boss") as boss:
         await boss.put_cluster(ClusterSpec(id="turin", capacity={"x.org/y": Quantity("8Ei")}))
         await boss.reserve("turin", {"x.org/y": Quantity(amount)}, owner="us/m", seconds=60)

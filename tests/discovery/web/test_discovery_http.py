@@ -35,7 +35,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
-from tests.discovery.web.town import STRANGER, Town
+from tests.discovery.web.discovery_server import STRANGER, ServedDiscovery
 
 KUBECONFIG = "apiVersion: v1\nusers: [{name: x, user: {token: very-secret-token}}]\n"
 
@@ -49,7 +49,7 @@ def turin(**more: Any) -> ClusterSpec:
     return ClusterSpec(**{**spec, **more})
 
 
-async def test_a_cluster_goes_there_and_back_unchanged(town: Town) -> None:
+async def test_a_cluster_goes_there_and_back_unchanged(town: ServedDiscovery) -> None:
     network = Network(mode=NetworkMode.ADDRESS_OVERRIDE, address="192.0.2.1", port=51840, node_port=30000)
     spec = turin(display_name="Torino", max_nodes=3, network=network, resource_slice_class="gold", cordoned=True)
     async with town.as_("boss") as boss:
@@ -60,7 +60,7 @@ async def test_a_cluster_goes_there_and_back_unchanged(town: Town) -> None:
         assert list(await boss.clusters()) == [put]
 
 
-async def test_an_agent_announces_its_own_cluster_and_no_other(town: Town) -> None:
+async def test_an_agent_announces_its_own_cluster_and_no_other(town: ServedDiscovery) -> None:
     beat = Heartbeat(allocatable=amounts(cpu="8"), free=amounts(cpu="6"), agent_version="1")
     async with town.as_("turin") as agent:
         await agent.put_cluster(turin())
@@ -87,7 +87,7 @@ async def test_an_agent_announces_its_own_cluster_and_no_other(town: Town) -> No
                 await attempt
 
 
-async def test_credentials_are_for_a_node_manager_only_and_the_reading_is_written_down(town: Town) -> None:
+async def test_credentials_are_for_a_node_manager_only_and_the_reading_is_written_down(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss, town.as_("manager") as manager, town.as_("viewer") as viewer:
         await boss.put_cluster(turin())
         with pytest.raises(NotFoundError):
@@ -106,7 +106,7 @@ async def test_credentials_are_for_a_node_manager_only_and_the_reading_is_writte
         assert b"very-secret" not in file.read_bytes()
 
 
-async def test_a_reader_changes_nothing(town: Town) -> None:
+async def test_a_reader_changes_nothing(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss, town.as_("viewer") as viewer:
         await boss.put_cluster(turin())
         assert [offer.cluster for offer in await viewer.search(free_search())] == ["turin"]
@@ -126,7 +126,7 @@ def free_search() -> Need:
     return Need(resources=amounts(cpu="2"), strategy=Strategy.FIRST_FIT)
 
 
-async def test_strangers_are_refused_with_and_without_a_certificate_or_token(town: Town) -> None:
+async def test_strangers_are_refused_with_and_without_a_certificate_or_token(town: ServedDiscovery) -> None:
     bad = town.directory / "bad.token"
     bad.write_text("not-one-of-the-tokens-that-are-known")
     clients = [
@@ -140,7 +140,7 @@ async def test_strangers_are_refused_with_and_without_a_certificate_or_token(tow
                 await client.clusters()
 
 
-async def test_no_route_answers_without_authentication_but_health(town: Town) -> None:
+async def test_no_route_answers_without_authentication_but_health(town: ServedDiscovery) -> None:
     """All of them, as the description lists them; also the description itself and what does not exist."""
     async with town.web("boss") as boss, town.web() as nobody:
         description = (await boss.request("GET", "/openapi.json")).json
@@ -157,7 +157,7 @@ async def test_no_route_answers_without_authentication_but_health(town: Town) ->
             assert (await nobody.request("GET", path)).json == {"status": "ok"}
 
 
-async def test_an_agent_is_refused_everywhere_outside_its_own_cluster(town: Town) -> None:
+async def test_an_agent_is_refused_everywhere_outside_its_own_cluster(town: ServedDiscovery) -> None:
     """All routes, as the description lists them, before anything is said about what was sent."""
     async with town.web("turin") as web:
         description = (await web.request("GET", "/openapi.json")).json
@@ -170,7 +170,7 @@ async def test_an_agent_is_refused_everywhere_outside_its_own_cluster(town: Town
                     await web.request(method.upper(), real)
 
 
-async def test_a_client_that_is_taken_out_of_the_file_is_refused_from_then_on(town: Town) -> None:
+async def test_a_client_that_is_taken_out_of_the_file_is_refused_from_then_on(town: ServedDiscovery) -> None:
     async with town.as_("viewer") as viewer, town.as_("boss") as boss:
         await viewer.clusters()
         town.write(without="viewer")
@@ -180,7 +180,7 @@ async def test_a_client_that_is_taken_out_of_the_file_is_refused_from_then_on(to
         await boss.clusters()
 
 
-async def test_a_token_that_is_taken_out_of_its_file_is_good_no_more(town: Town) -> None:
+async def test_a_token_that_is_taken_out_of_its_file_is_good_no_more(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss:
         await boss.put_cluster(turin())
     old = town.directory / "old.token"
@@ -199,7 +199,7 @@ async def test_a_token_that_is_taken_out_of_its_file_is_good_no_more(town: Town)
         await until(is_refused)
 
 
-async def test_two_who_edit_the_same_cluster_do_not_overwrite_each_other(town: Town) -> None:
+async def test_two_who_edit_the_same_cluster_do_not_overwrite_each_other(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss:
         first = await boss.put_cluster(turin())
         second = await boss.put_cluster(turin(max_nodes=1), revision=first.revision)
@@ -209,7 +209,7 @@ async def test_two_who_edit_the_same_cluster_do_not_overwrite_each_other(town: T
         assert second.revision != first.revision
 
 
-async def test_tags_and_statuses_are_those_of_http(town: Town) -> None:
+async def test_tags_and_statuses_are_those_of_http(town: ServedDiscovery) -> None:
     body = {"capacity": {"cpu": "4"}}
     async with town.web("boss") as web:
         made = await web.request("PUT", "/v1/clusters/turin", json=body)
@@ -230,7 +230,7 @@ async def test_tags_and_statuses_are_those_of_http(town: Town) -> None:
         assert (gone.status, gone.json) == (204, None)
 
 
-async def test_prices_decide_over_http_and_change_their_mind(town: Town) -> None:
+async def test_prices_decide_over_http_and_change_their_mind(town: ServedDiscovery) -> None:
     need = Need(resources=amounts(cpu="2", memory="4Gi"), peered=["milan"], horizon_hours=Decimal(10))
     day = timedelta(days=1)
     begin = datetime(2026, 1, 1, tzinfo=UTC)
@@ -256,7 +256,7 @@ async def test_prices_decide_over_http_and_change_their_mind(town: Town) -> None
         assert set(await manager.why_not(huge)) == {"turin", "milan"}
 
 
-async def test_a_reservation_lives_by_its_owner_and_ends_as_it_should(town: Town) -> None:
+async def test_a_reservation_lives_by_its_owner_and_ends_as_it_should(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss, town.as_("manager") as manager:
         await boss.put_cluster(turin())
         first = await manager.reserve("turin", amounts(cpu="6"), owner="prod/m-1", seconds=60)
@@ -279,7 +279,7 @@ async def test_a_reservation_lives_by_its_owner_and_ends_as_it_should(town: Town
             await manager.cluster("turin")
 
 
-async def test_an_idempotency_key_is_for_one_request(town: Town) -> None:
+async def test_an_idempotency_key_is_for_one_request(town: ServedDiscovery) -> None:
     body = {"clusterId": "turin", "resources": {"cpu": "1"}, "owner": "prod/m-1"}
     async with town.as_("boss") as boss, town.web("manager") as web:
         await boss.put_cluster(turin())
@@ -291,7 +291,7 @@ async def test_an_idempotency_key_is_for_one_request(town: Town) -> None:
             await web.request("POST", "/v1/reservations", json={**body, "owner": "prod/m-2"}, headers=headers)
 
 
-async def test_long_lists_come_in_pages(town: Town) -> None:
+async def test_long_lists_come_in_pages(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss, town.web("boss") as web:
         for number in range(5):
             await boss.put_cluster(turin(id=f"c{number}", labels={"even": str(number % 2 == 0).lower()}))
@@ -308,7 +308,7 @@ async def test_long_lists_come_in_pages(town: Town) -> None:
             await boss.clusters(selector="a in (")
 
 
-async def test_the_old_list_has_the_old_shape_and_kubeconfigs_for_a_node_manager_only(town: Town) -> None:
+async def test_the_old_list_has_the_old_shape_and_kubeconfigs_for_a_node_manager_only(town: ServedDiscovery) -> None:
     """The original wrote the text "no clusters found" with status 200, and gave every kubeconfig to anybody."""
     async with town.as_("boss") as boss, town.web("manager") as manager, town.web("viewer") as viewer:
         assert (await viewer.request("GET", "/v1/list")).json == []
@@ -327,7 +327,7 @@ async def test_the_old_list_has_the_old_shape_and_kubeconfigs_for_a_node_manager
 
 
 async def test_the_old_list_is_off_by_default(certs: Any, tmp_path: Any) -> None:
-    town = Town(certs, tmp_path, more="")
+    town = ServedDiscovery(certs, tmp_path, more="")
     async with town.running(), town.web("boss") as web:
         with pytest.raises(NotFoundError):
             await web.request("GET", "/v1/list")
@@ -350,7 +350,7 @@ BAD_BODIES: tuple[object, ...] = (
 )
 
 
-async def test_a_body_that_makes_no_sense_is_refused(town: Town) -> None:
+async def test_a_body_that_makes_no_sense_is_refused(town: ServedDiscovery) -> None:
     async with town.web("boss") as web:
         for body in BAD_BODIES:
             with pytest.raises(InvalidArgumentError):
@@ -358,7 +358,7 @@ async def test_a_body_that_makes_no_sense_is_refused(town: Town) -> None:
         assert (await web.request("GET", "/v1/clusters")).json["items"] == []
 
 
-async def test_a_body_that_is_too_large_is_refused(town: Town) -> None:
+async def test_a_body_that_is_too_large_is_refused(town: ServedDiscovery) -> None:
     async with town.web("boss") as web:
         with pytest.raises(CloudgraftError) as caught:
             await web.request("PUT", "/v1/clusters/turin/credentials", json={"kubeconfig": "x" * (2 << 20)})
@@ -373,7 +373,7 @@ async def test_what_cannot_be_said_is_not_even_sent() -> None:
             await client.clusters()
 
 
-async def test_metrics_and_readiness_tell_how_it_stands(town: Town) -> None:
+async def test_metrics_and_readiness_tell_how_it_stands(town: ServedDiscovery) -> None:
     async with town.as_("boss") as boss, town.web("viewer") as web:
         await boss.put_cluster(turin())
         assert (await web.request("GET", "/metrics")).status == 200

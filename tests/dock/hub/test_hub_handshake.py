@@ -158,7 +158,7 @@ async def test_case_06_a_frozen_holder_is_noticed_and_its_place_goes_to_the_newc
     """v1 by heartbeats, within three of them; v0 by HTTP/2's keepalive."""
     async with rigged(QUICK[protocol]) as rig:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.dock.hub.lonely_driver", rig.address, protocol
+            sys.executable, "-m", "tests.dock.hub.silent_driver", rig.address, protocol
         )
         try:
             await until(lambda: rig.hub.info(ACME) is not None, what="the process has started", seconds=45)

@@ -15,17 +15,17 @@ from cloudgraft.simcloud.driver import SimulatedDriver
 from tests.conditions import until
 from tests.dock.runner.driver_program import DriverProcess
 from tests.dock.runner.drivers import GatedDriver, running
+from tests.dock.runner.hanging_cloud import HangingCloud
 from tests.dock.runner.real_hub import KEY, HubProcess, dock
-from tests.dock.runner.sky import Sky
 from tests.dock.runner.small_hub import create
 
 Start = Callable[[str, str], DriverProcess]
 
 
 @pytest.fixture
-def sky() -> Iterator[Sky]:
+def sky() -> Iterator[HangingCloud]:
     """A cloud that makes a second machine when it is asked a second time."""
-    with Sky(Idempotency.NONE) as made:
+    with HangingCloud(Idempotency.NONE) as made:
         yield made
 
 
@@ -45,7 +45,9 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.timeout(150)  # two processes are started
-async def test_case_26_a_driver_that_is_killed_in_mid_create_leaves_one_machine(sky: Sky, start: Start) -> None:
+async def test_case_26_a_driver_that_is_killed_in_mid_create_leaves_one_machine(
+    sky: HangingCloud, start: Start
+) -> None:
     """Laws 2 and 3: the hub says that it does not know; the cloud makes the machine after all, and is asked once.
 
     Create is not idempotent in this cloud: an order that the hub gave again by itself would show as a second machine.
@@ -149,7 +151,7 @@ async def test_case_34_a_stopped_driver_is_gone_for_the_real_hub_and_what_ran_wa
         assert driver.begun == ["m-1"]
 
 
-async def test_two_hundred_operations_over_the_real_hub_are_all_answered(sky: Sky) -> None:
+async def test_two_hundred_operations_over_the_real_hub_are_all_answered(sky: HangingCloud) -> None:
     driver = SimulatedDriver.of(sky.cloud)
     async with dock() as own, running(driver, own.address, max_in_flight=200):
         await own.connected()

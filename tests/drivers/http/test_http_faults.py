@@ -33,8 +33,8 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import ListBudget
 from tests.conditions import until
+from tests.drivers.http.misbehaving_server import Rogue, Seen, answers, hangs, machine, makes, says
 from tests.drivers.http.receiver_process import ReceiverProcess
-from tests.drivers.http.rogue import Rogue, Seen, answers, hangs, machine, makes, says
 
 Started = Callable[[Options], HttpDriver]
 SPEC = MachineSpec(name="pool-1", group="pool", settings={"shape": "small"}, tags={"a": "b"}, user_data="#cloud-config")

@@ -30,7 +30,7 @@ from cloudgraft.sdk.errors import (
     Retry,
     error_table,
 )
-from tests.drivers.http.rogue import Rogue, answers
+from tests.drivers.http.misbehaving_server import Rogue, answers
 
 Started = Callable[[Options], HttpDriver]
 PAGE = (Path(__file__).resolve().parents[3] / "docs/reference/http-driver.md").read_text()

@@ -26,8 +26,8 @@ from cloudgraft.drivers.http.receiver import receiver_source, write_receiver
 from cloudgraft.sdk.driver import Driver, MachineSpec
 from cloudgraft.sdk.errors import AlreadyExistsError, AuthenticationError, error_table
 from tests.drivers.http.json_schema import Described
+from tests.drivers.http.misbehaving_server import Rogue, makes
 from tests.drivers.http.receiver_process import HMAC_KEY, ReceiverProcess
-from tests.drivers.http.rogue import Rogue, makes
 
 ROOT = Path(__file__).resolve().parents[3]
 SPEC = MachineSpec(name="pool-1", group="pool", settings={"shape": "small"}, tags={"a": "b"}, user_data="#cloud-config")
