@@ -76,7 +76,7 @@ class ChangePublisher:
 
     def _present(self) -> dict[str, tuple[NodeGroup, GroupSpec, bool]]:
         groups = self._fleet.groups.items()
-        return {id_: (group.shown, group.spec, self._groups.is_shown(id_)) for id_, group in groups}
+        return {id_: (group.shown, group.spec, id_ in self._groups.shown_ids) for id_, group in groups}
 
 
 def _nodes(record: MachineRecord) -> list[str]:

@@ -35,7 +35,7 @@ from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.sdk.provider import ReadyReplies
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import Journal, JournalUnavailableError
-from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord
+from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord, State
 
 __all__ = ["Engine"]
 
@@ -154,12 +154,12 @@ class Engine:
     def check_open(self) -> None:
         """Raises UnavailableError when the autoscaler may not be answered: asked before every call of its."""
         self.check_leader()
-        if not self._startup_gate.is_over:
+        if self._startup_gate.awaited:
             raise UnavailableError(self._startup_gate.trouble())
 
     def answers_until(self) -> float:
         """Until when the autoscaler may be answered without asking again, by CLOCK_BOOTTIME; 0 for not now."""
-        is_open = self._leadership.is_leader() and self._is_serving and self._startup_gate.is_over
+        is_open = self._leadership.is_leader() and self._is_serving and not self._startup_gate.awaited
         return self._leadership.deadline if is_open else 0.0
 
     def keep_ready(self, replies: ReadyReplies) -> None:
@@ -184,7 +184,7 @@ class Engine:
             return self._why_not_leading()
         if self.writer.trouble:
             return f"the journal cannot be written: {self.writer.trouble}"
-        if not self._startup_gate.is_over:
+        if self._startup_gate.awaited:
             return self._startup_gate.trouble()
         if self.fleet.adopted_clouds:
             return ""  # a cloud that is blocked is no reason not to serve the others
@@ -218,10 +218,11 @@ class Engine:
 
     def is_forgotten(self, record: MachineRecord) -> bool:
         """Whether a machine has been gone for longer than its Node object may outlive it (R24), or was released."""
-        if was_released(record):
-            return True
+        if record.state is not State.GONE:
+            return False
         memory = self.settings.node_memory.total_seconds()
-        return record.gone_at is not None and self.clock.now() - record.gone_at > memory
+        is_old = record.gone_at is not None and self.clock.now() - record.gone_at > memory
+        return is_old or was_released(record)
 
     def left_out(self) -> dict[str, str]:
         """Groups that are not served, and why."""

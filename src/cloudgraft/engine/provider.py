@@ -57,7 +57,7 @@ class EngineProvider(Provider):
         if record is None or self.engine.is_forgotten(record):
             return None
         group = self.engine.fleet.groups.get(record.group)
-        return group.shown if group is not None and self.engine.groups.is_shown(record.group) else None
+        return group.shown if group is not None and record.group in self.engine.groups.shown_ids else None
 
     async def target_size(self, group: str) -> int:
         """Law 5: all but deleting and gone."""

@@ -38,28 +38,23 @@ class StartupGate:
         self._workers = workers
         self._refresh = refresh
         self._why_not_listed = why_not_listed
-        self._awaited: frozenset[str] = frozenset()
+        self.awaited: frozenset[str] = frozenset()  # the clouds; when there are none, calls are answered
         self._limit = timedelta(0)
         self._time: Callable[[], float] = float
         self._ends = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def is_over(self) -> bool:
-        """Whether calls are answered."""
-        return not self._awaited
-
     def begin(self, limit: timedelta, time: Callable[[], float], *, is_stepped: bool) -> None:
         """Waits for what the journal never took in, for at most ``limit``; by hand, look by look, if it is stepped."""
-        self._awaited = frozenset(self._workers) - self._fleet.adopted_clouds
+        self.awaited = frozenset(self._workers) - self._fleet.adopted_clouds
         self._limit, self._time, self._ends = limit, time, time() + limit.total_seconds()
-        if self._awaited:
+        if self.awaited:
             log.warning("calls are refused: %s", self.trouble())
             self._task = None if is_stepped else asyncio.create_task(self._keep_looking(), name="first lists")
 
     async def stop(self) -> None:
         """Waits for nothing any more."""
-        self._awaited = frozenset()
+        self.awaited = frozenset()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -67,9 +62,9 @@ class StartupGate:
 
     def trouble(self) -> str:
         """Why calls are refused; empty when they are answered."""
-        if not self._awaited:
+        if not self.awaited:
             return ""
-        missing = self._missing() or sorted(self._awaited)  # all were listed, and their groups are not shown yet
+        missing = self._missing() or sorted(self.awaited)  # all were listed, and their groups are not shown yet
         clouds = [f"{cloud} ({why})" if (why := self._why_not_listed(cloud)) else cloud for cloud in missing]
         return (
             f"waiting for the first list of {_clouds(clouds)}: which machines there are ours is not known yet. Calls "
@@ -79,7 +74,7 @@ class StartupGate:
 
     async def look(self) -> None:
         """Ends the wait if it can be ended. Nobody was answered yet, so that groups may come without a Refresh (R4)."""
-        if not self._awaited:
+        if not self.awaited:
             return
         missing, is_late = self._missing(), self._time() >= self._ends
         try:
@@ -90,14 +85,14 @@ class StartupGate:
                 return
         if missing and not is_late:
             return
-        self._awaited = frozenset()
+        self.awaited = frozenset()
         if missing:
             log.warning("calls are answered, without the groups of %s: no list of it has been had", _clouds(missing))
         else:
             log.info("calls are answered: every cloud was listed")
 
     async def _keep_looking(self) -> None:
-        while self._awaited:
+        while self.awaited:
             await asyncio.sleep(_LOOK)
             try:
                 await self.look()
@@ -106,7 +101,7 @@ class StartupGate:
 
     def _missing(self) -> list[str]:
         """Without those that a reload removed."""
-        return sorted(self._awaited & frozenset(self._workers) - self._fleet.adopted_clouds)
+        return sorted(self.awaited & frozenset(self._workers) - self._fleet.adopted_clouds)
 
 
 def _clouds(names: Collection[str]) -> str:

@@ -130,7 +130,7 @@ class Groups:
         self._applied: tuple[object, ...] = ()  # what the roster was made of
         self._placed: set[str] = set()  # clouds whose groups are known, as far as they will be
         self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
-        self._shown_ids: frozenset[str] = frozenset()
+        self.shown_ids: frozenset[str] = frozenset()  # R18: the groups that the autoscaler was told of
         self._lessons = LearnedTemplates(fleet)
 
     def load(self, contents: Contents) -> None:
@@ -163,10 +163,6 @@ class Groups:
     def is_placed(self, cloud: str) -> bool:
         """Whether the groups of this cloud are known, as far as they will be."""
         return cloud in self._placed
-
-    def is_shown(self, group: str) -> bool:
-        """R18: whether the group is one that the autoscaler was told of."""
-        return group in self._shown_ids
 
     def _make_roster(self, catalogs: Mapping[str, Catalog]) -> GroupResolution:
         known = {group.spec.id: group.spec for group in self._fleet.groups.values()}
@@ -219,8 +215,8 @@ class Groups:
         for group in groups:
             group.shown = self._shown(group)
         ready = self._fleet.adopted_clouds
-        self.shown = tuple(g.shown for g in groups if g.spec.cloud in ready or g.spec.id in self._shown_ids)
-        self._shown_ids = frozenset(group.id for group in self.shown)
+        self.shown = tuple(g.shown for g in groups if g.spec.cloud in ready or g.spec.id in self.shown_ids)
+        self.shown_ids = frozenset(group.id for group in self.shown)
         self._fleet.tell_of_groups()
 
     def _shown(self, group: Group) -> NodeGroup:

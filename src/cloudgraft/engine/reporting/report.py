@@ -255,7 +255,7 @@ def group_report(
         target=group.target,
         min_size=group.shown.min_size,
         max_size=group.shown.max_size,
-        is_served=engine.groups.is_shown(id_),
+        is_served=id_ in engine.groups.shown_ids,
         is_draining=not group.is_configured,
         left_out=left_out,
         stale=engine.groups.roster.stale.get(id_, ""),
