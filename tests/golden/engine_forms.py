@@ -9,8 +9,7 @@ from typing import Final
 
 from cloudgraft.engine.groups.spec_json import group_from_json, group_to_json
 from cloudgraft.engine.groups.specs import GroupSpec, Money
-from cloudgraft.engine.nodes.node_facts import Facts
-from cloudgraft.engine.nodes.node_facts_json import facts_from_json, facts_to_json
+from cloudgraft.engine.nodes.node_facts import Facts, facts_from_json, facts_to_json
 from cloudgraft.engine.reporting.diagnosis import Reason
 from cloudgraft.engine.reporting.explain import EventReport, Explanation
 from cloudgraft.engine.reporting.findings import Finding, FindingKind

@@ -19,7 +19,7 @@ from typing import Any, Final
 from cloudgraft.engine.groups.resolution import record_of
 from cloudgraft.engine.groups.specs import GroupSpec
 from cloudgraft.engine.machines.identity import Identity, placeholder
-from cloudgraft.engine.nodes.node_facts_json import facts_to_json
+from cloudgraft.engine.nodes.node_facts import facts_to_json
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeTemplate
 from cloudgraft.store.databases.database import Database

@@ -105,7 +105,7 @@ class LearnedRecord:
     group: str
     settings: Mapping[str, object]  # the `machine:` section of the machines that it was learned from
     since: float  # nothing is learned from machines that were asked for before: they were promised something else
-    facts: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.nodes.node_facts_json; empty: nothing yet
+    facts: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.nodes.node_facts; empty: nothing yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

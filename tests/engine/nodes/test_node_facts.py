@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgraft.engine.groups.templates import TemplateDeclaration, build_template
-from cloudgraft.engine.nodes.node_facts import Facts, Specimen, learn
-from cloudgraft.engine.nodes.node_facts_json import facts_from_json, facts_to_json
+from cloudgraft.engine.nodes.node_facts import Facts, Specimen, facts_from_json, facts_to_json, learn
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from cloudgraft.engine.fleet import Fleet
-from cloudgraft.engine.nodes.node_facts import Facts
-from cloudgraft.engine.nodes.node_facts_json import facts_from_json
+from cloudgraft.engine.nodes.node_facts import Facts, facts_from_json
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import LearnedRecord
 

@@ -20,11 +20,22 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from cloudgraft.json_codec import AMOUNTS, FLAG, TAINTS, TEXTS, Codec, Form, Key, record
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
+from cloudgraft.store.records import LearnedRecord
 
-__all__ = ["SETTLED", "Facts", "Specimen", "is_own_label", "is_passing", "learn"]
+__all__ = [
+    "SETTLED",
+    "Facts",
+    "Specimen",
+    "facts_from_json",
+    "facts_to_json",
+    "is_own_label",
+    "is_passing",
+    "learn",
+]
 
 SETTLED: Final = 600.0  # seconds
 MORE: Final = Fraction(102, 100)
@@ -145,3 +156,30 @@ def _least(before: Resources, nodes: Sequence[Resources]) -> dict[str, Quantity]
 def _is_device(resource: str) -> bool:
     """Kubernetes' own resources have no domain."""
     return "/" in resource
+
+
+# -- in the journal ----------------------------------------------------------------------------------------------------
+
+_VARYING: Final[Form[frozenset[str]]] = Form(TEXTS.then(frozenset), lambda names: dict.fromkeys(sorted(names), ""))
+_FACTS: Final = Codec(
+    record(
+        Facts,
+        labels=TEXTS,
+        taints=TAINTS,
+        capacity=AMOUNTS,
+        allocatable=AMOUNTS,
+        varying=_VARYING,
+        is_settled=Key(FLAG, "settled"),
+    )
+)
+
+
+def facts_to_json(facts: Facts) -> dict[str, object]:
+    """The facts as values that JSON has."""
+    return _FACTS.write(facts)
+
+
+def facts_from_json(learned: LearnedRecord) -> Facts | None:
+    """The facts that were written, None for none yet; InvalidArgumentError says what of them cannot be read."""
+    what = f"what the journal has learned of the group {learned.group[:80]!r}"
+    return _FACTS.read(learned.facts, what) if learned.facts else None

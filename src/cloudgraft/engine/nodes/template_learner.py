@@ -13,8 +13,7 @@ from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.nodes.drift import Drift, find_drift
 from cloudgraft.engine.nodes.learned_templates import LearnedTemplates, same_settings
-from cloudgraft.engine.nodes.node_facts import Specimen, learn
-from cloudgraft.engine.nodes.node_facts_json import facts_to_json
+from cloudgraft.engine.nodes.node_facts import Specimen, facts_to_json, learn
 from cloudgraft.kube.objects import Node
 from cloudgraft.store.records import Change, Event, LearnedRecord, MachineRecord, State
 

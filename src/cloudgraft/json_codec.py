@@ -1,0 +1,243 @@
+"""Values as JSON and back: a form says once which keys there are, and both ways follow from it.
+
+::
+
+    TAINT = record(Taint, key=TEXT, value=TEXT, effect=TEXT)
+    TAINT.write(Taint(key="a"))  # {"key": "a", "value": "", "effect": "NoSchedule"}
+    Codec(TAINT).read({"key": "a", "value": "", "effect": "NoSchedule"}, "the taint")
+
+The values are the frozen dataclasses that the rest of the program works with; they know nothing of JSON. Pydantic's
+validator reads: all of it is checked, and an error says where and what. Nothing is converted by guessing: a number is
+no text. Amounts, money and durations are text, because a JSON number would not stay exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from operator import attrgetter
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
+
+from cloudgraft.sdk.duration import format_duration, parse_duration
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.sdk.types import Taint
+
+__all__ = [
+    "AMOUNT",
+    "AMOUNTS",
+    "DURATION",
+    "FLAG",
+    "MONEY",
+    "NUMBER",
+    "OBJECT",
+    "TAINT",
+    "TAINTS",
+    "TEXT",
+    "TEXTS",
+    "WHOLE",
+    "Codec",
+    "Flaw",
+    "Form",
+    "Key",
+    "camel",
+    "entries",
+    "items",
+    "maybe",
+    "parsed",
+    "record",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[T]):
+    """How one kind of value looks in JSON."""
+
+    schema: CoreSchema  # by which it is read
+    write: Callable[[Any], Any]
+
+    def then(self, make: Callable[[T], Any]) -> CoreSchema:
+        """Reads the same, and makes something of it; a ValueError says what is wrong with it."""
+        return core_schema.no_info_after_validator_function(make, self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of an object, where it is not simply a field that must be there."""
+
+    form: Form[Any]
+    name: str = ""  # empty: as the field is called
+    of: str = ""  # where the value has it, such as "group.id"; empty: the field
+    may_miss: bool = False  # then the value's own default holds
+    leaves_out: tuple[object, ...] = ()  # what is not written
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """The first thing that is wrong with what was read."""
+
+    path: tuple[str | int, ...]
+    kind: str  # a word of pydantic's
+    value: object
+    why: str = ""  # in words, where a parser has some
+
+    @property
+    def place(self) -> str:
+        """Where it is, such as ``taints[0].key``."""
+        steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path]
+        return "".join(steps).removeprefix(".")
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is nothing at all."""
+        return self.kind == "missing" or self.value is None
+
+
+class Codec(Generic[T]):
+    """Reads and writes the objects of one form. ``explain`` makes the error of what is wrong and of what was read."""
+
+    def __init__(self, form: Form[T], explain: Callable[[str, Flaw], CloudgraftError] | None = None) -> None:
+        self._write = form.write
+        self._validate = SchemaValidator(form.schema).validate_python
+        self._explain = explain or _unreadable
+
+    def write(self, value: T) -> dict[str, object]:
+        """The value as an object of JSON."""
+        written: dict[str, object] = self._write(value)
+        return written
+
+    def read(self, data: object, what: str) -> T:
+        """The value that was written; ``what`` says in messages what was read."""
+        try:
+            found: T = self._validate(data)
+        except ValidationError as error:
+            raise self._explain(what, _first(error)) from None  # the cause would carry the values
+        return found
+
+
+def _first(error: ValidationError) -> Flaw:
+    first = error.errors(include_url=False)[0]
+    why = str(first.get("ctx", {}).get("error", ""))
+    return Flaw(first["loc"], first["type"], first["input"], why)
+
+
+def _unreadable(what: str, flaw: Flaw) -> CloudgraftError:
+    if flaw.is_missing:
+        why = "is missing"
+    else:
+        why = f"is wrong: {flaw.why}" if flaw.why else f"is of the wrong kind ({type(flaw.value).__name__})"
+    return InvalidArgumentError(f"{what} cannot be read: {flaw.place} {why}")
+
+
+# -- forms of forms ----------------------------------------------------------------------------------------------------
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def camel(name: str) -> str:
+    """A field's name as JSON mostly has it: ``max_size`` is ``maxSize``."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def parsed(parse: Callable[[str], T], write: Callable[[T], str] = str) -> Form[T]:
+    """Text that means something else; a ValueError of ``parse`` says what is wrong with it."""
+    return Form(TEXT.then(parse), write)
+
+
+def maybe(form: Form[T]) -> Form[T | None]:
+    """Null for None."""
+    return Form(core_schema.nullable_schema(form.schema), lambda value: None if value is None else form.write(value))
+
+
+def items(form: Form[T]) -> Form[Sequence[T]]:
+    """A list; a tuple once it is read."""
+    schema = core_schema.list_schema(form.schema, strict=True)
+    write = form.write
+    return Form(
+        core_schema.no_info_after_validator_function(tuple, schema), lambda values: [write(value) for value in values]
+    )
+
+
+def entries(form: Form[T]) -> Form[Mapping[str, T]]:
+    """An object with keys of any name."""
+    schema, write = core_schema.dict_schema(TEXT.schema, form.schema), form.write
+    if write is _same:
+        return Form(schema, dict)
+    return Form(schema, lambda found: {key: write(value) for key, value in found.items()})
+
+
+def record(
+    make: Callable[..., T],
+    *,
+    spelling: Callable[[str], str] = str,
+    unknown: Literal["ignore", "forbid"] = "ignore",
+    **fields: Form[Any] | Key,
+) -> Form[T]:
+    """An object with these keys, by the names of the fields; ``make`` gets the values by these names too.
+
+    What is null where that may be is not given to ``make``: its default holds.
+    """
+    keys = {name: each if isinstance(each, Key) else Key(each) for name, each in fields.items()}
+    spelt = {key.name or spelling(name): (name, key) for name, key in keys.items()}
+    schema = core_schema.typed_dict_schema(
+        {
+            each: core_schema.typed_dict_field(key.form.schema, required=not key.may_miss)
+            for each, (_, key) in spelt.items()
+        },
+        extra_behavior=unknown,
+    )
+    names = {each: name for each, (name, _) in spelt.items()}
+
+    def read(found: dict[str, Any]) -> T:
+        return make(**{names[each]: value for each, value in found.items() if value is not None})
+
+    writers = [(each, attrgetter(key.of or name), key.form.write) for each, (name, key) in spelt.items()]
+    left_out = {each: key.leaves_out for each, (_, key) in spelt.items() if key.leaves_out}
+
+    def write(value: T) -> dict[str, Any]:
+        written = {}
+        for each, get, form in writers:
+            own = get(value)
+            if each not in left_out or own not in left_out[each]:
+                written[each] = form(own)
+        return written
+
+    return Form(core_schema.no_info_after_validator_function(read, schema), write)
+
+
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+# Pydantic's own check of text refuses half of a surrogate pair, which clouds and scripts may send.
+TEXT: Final[Form[str]] = Form(core_schema.is_instance_schema(str), _same)
+WHOLE: Final[Form[int]] = Form(core_schema.int_schema(strict=True), _same)
+NUMBER: Final[Form[float]] = Form(core_schema.float_schema(strict=True), _same)  # 1 too, as others write 1.0
+FLAG: Final[Form[bool]] = Form(core_schema.bool_schema(strict=True), _same)
+OBJECT: Final[Form[Mapping[str, object]]] = Form(core_schema.dict_schema(), _same)  # whatever is in it
+
+
+def _money(text: str) -> Decimal:
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite():
+        raise ValueError(f"{text[:80]!r} is not an amount of money")
+    return amount
+
+
+AMOUNT: Final[Form[Quantity]] = parsed(Quantity)
+MONEY: Final[Form[Decimal]] = parsed(_money)
+DURATION: Final[Form[timedelta]] = parsed(parse_duration, format_duration)
+TEXTS: Final[Form[Mapping[str, str]]] = entries(TEXT)
+AMOUNTS: Final[Form[Mapping[str, Quantity]]] = entries(AMOUNT)
+TAINT: Final[Form[Taint]] = record(Taint, key=TEXT, value=TEXT, effect=TEXT)
+TAINTS: Final[Form[Sequence[Taint]]] = items(TAINT)
