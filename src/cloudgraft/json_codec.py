@@ -73,7 +73,7 @@ class Key:
 
     form: Form[Any]
     name: str = ""  # empty: as the field is called
-    of: str = ""  # where the value has it, such as "group.id"; empty: the field
+    of: str | Callable[[Any], Any] = ""  # where the value has it, such as "group.id"; empty: the field
     may_miss: bool = False  # then the value's own default holds
     leaves_out: tuple[object, ...] = ()  # what is not written
 
@@ -177,41 +177,49 @@ def entries(form: Form[T]) -> Form[Mapping[str, T]]:
 
 def record(
     make: Callable[..., T],
+    given: Mapping[str, Form[Any] | Key] | None = None,
+    /,
     *,
     spelling: Callable[[str], str] = str,
     unknown: Literal["ignore", "forbid"] = "ignore",
     **fields: Form[Any] | Key,
 ) -> Form[T]:
-    """An object with these keys, by the names of the fields; ``make`` gets the values by these names too.
+    """An object with these keys, and with those given; ``make`` gets the values by the names of the fields.
 
-    What is null where that may be is not given to ``make``: its default holds.
+    Where null is allowed, ``make`` is not given it: its default holds.
     """
-    keys = {name: each if isinstance(each, Key) else Key(each) for name, each in fields.items()}
-    spelt = {key.name or spelling(name): (name, key) for name, key in keys.items()}
+    found = {**(given or {}), **fields}
+    keys = {name: each if isinstance(each, Key) else Key(each) for name, each in found.items()}
+    spelt = {name: key.name or spelling(name) for name, key in keys.items()}
     schema = core_schema.typed_dict_schema(
         {
-            each: core_schema.typed_dict_field(key.form.schema, required=not key.may_miss)
-            for each, (_, key) in spelt.items()
+            name: core_schema.typed_dict_field(key.form.schema, required=not key.may_miss, validation_alias=spelt[name])
+            for name, key in keys.items()
         },
         extra_behavior=unknown,
     )
-    names = {each: name for each, (name, _) in spelt.items()}
 
-    def read(found: dict[str, Any]) -> T:
-        return make(**{names[each]: value for each, value in found.items() if value is not None})
+    def read(values: dict[str, Any]) -> T:
+        return make(**values)
 
-    writers = [(each, attrgetter(key.of or name), key.form.write) for each, (name, key) in spelt.items()]
-    left_out = {each: key.leaves_out for each, (_, key) in spelt.items() if key.leaves_out}
+    def read_some(values: dict[str, Any]) -> T:
+        return make(**{name: value for name, value in values.items() if value is not None})
+
+    writers = [
+        (spelt[name], attrgetter(key.of or name) if isinstance(key.of, str) else key.of, key.form.write, key.leaves_out)
+        for name, key in keys.items()
+    ]
 
     def write(value: T) -> dict[str, Any]:
         written = {}
-        for each, get, form in writers:
+        for key, get, form, left_out in writers:
             own = get(value)
-            if each not in left_out or own not in left_out[each]:
-                written[each] = form(own)
+            if not left_out or own not in left_out:
+                written[key] = form(own)
         return written
 
-    return Form(core_schema.no_info_after_validator_function(read, schema), write)
+    may_be_null = any(key.form.schema["type"] == "nullable" for key in keys.values())
+    return Form(core_schema.no_info_after_validator_function(read_some if may_be_null else read, schema), write)
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------

@@ -7,18 +7,29 @@ known of it before, so that a picture may be taken in twice, and one that tells 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from cloudgraft.engine.groups.json_at import At
 from cloudgraft.engine.groups.prices import ReferencePrice
-from cloudgraft.engine.groups.spec_json import template_from_json, template_to_json
+from cloudgraft.engine.groups.spec_json import OPTIONS, TEMPLATE
 from cloudgraft.engine.groups.specs import Money
-from cloudgraft.sdk.duration import format_duration, parse_duration
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.json_codec import (
+    FLAG,
+    MONEY,
+    TEXT,
+    WHOLE,
+    Codec,
+    Form,
+    Key,
+    camel,
+    entries,
+    items,
+    maybe,
+    parsed,
+    record,
+)
 from cloudgraft.sdk.types import (
     AutoscalingOptions,
     Instance,
@@ -40,29 +51,8 @@ __all__ = [
     "known_from_json",
     "known_json",
     "options_json",
-    "reference_json",
     "snapshot_from_json",
 ]
-
-_WHAT: Final = "the node manager's picture"
-_DIGITS: Final = Context(prec=30)  # of a reference price: more than a double has
-_STATES: Final = {state.name.lower(): state for state in InstanceState}
-_NAMES: Final = {state: name for name, state in _STATES.items()}
-_TIMES: Final = {
-    "scaleDownUnneededTime": "scale_down_unneeded_time",
-    "scaleDownUnreadyTime": "scale_down_unready_time",
-    "maxNodeProvisionTime": "max_node_provision_time",
-    "maxNodeStartupTime": "max_node_startup_time",
-}
-_SHARES: Final = {
-    "scaleDownUtilizationThreshold": "scale_down_utilization_threshold",
-    "scaleDownGpuUtilizationThreshold": "scale_down_gpu_utilization_threshold",
-}
-_SWITCHES: Final = {
-    "zeroOrMaxNodeScaling": "zero_or_max_node_scaling",
-    "ignoreDaemonSetsUtilization": "ignore_daemon_sets_utilization",
-    "allowNonAtomicScaleUpToMax": "allow_non_atomic_scale_up_to_max",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +130,93 @@ class Snapshot:
     gpu_types: Sequence[str] = field(default=())
 
 
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+_WHAT: Final = "the node manager's picture"
+_DIGITS: Final = Context(prec=30)  # of a reference price: more than a double has
+
+
+def _named(name: str) -> InstanceState:
+    state = InstanceState.__members__.get(name.upper())
+    if state is None or name != name.lower():
+        raise ValueError(f"{name[:80]!r} is no state")
+    return state
+
+
+def _revision(text: str) -> Revision:
+    revision = Revision.parse(text)
+    if revision is None:
+        raise ValueError(f"{text[:80]!r} is no revision")
+    return revision
+
+
+def _decimal(amount: Fraction) -> str:
+    return str(_DIGITS.divide(Decimal(amount.numerator), Decimal(amount.denominator)))
+
+
+def _known(*, id: str, placeholder: str | None = None, **rest: Any) -> Known:  # noqa: A002 - by the name of the field
+    return Known(id=id, placeholder=id if placeholder is None else placeholder, **rest)
+
+
+def _group(*, id: str, min_size: int, max_size: int, debug: str, **rest: Any) -> GroupSnapshot:  # noqa: A002 - likewise
+    return GroupSnapshot(group=NodeGroup(id=id, min_size=min_size, max_size=max_size, debug=debug), **rest)
+
+
+def _snapshot(*, gpu: Mapping[str, Any], **rest: Any) -> Snapshot:
+    return Snapshot(groups=(), gpu_label=gpu["label"], gpu_types=gpu["types"], **rest)
+
+
+_NAMES: Final = {state: state.name.lower() for state in InstanceState}
+_ERROR: Final = record(InstanceError, spelling=camel, code=TEXT, message=TEXT, error_class=WHOLE)
+_KNOWN: Final = Codec(
+    record(
+        _known,
+        spelling=camel,
+        name=TEXT,
+        id=TEXT,
+        placeholder=Key(TEXT, may_miss=True),
+        state=parsed(_named, _NAMES.__getitem__),
+        error=Key(maybe(_ERROR), may_miss=True),
+        provider_id=Key(TEXT, "formerId", may_miss=True),
+        is_gone=Key(FLAG, may_miss=True),
+        is_forgotten=Key(FLAG, may_miss=True),
+    )
+)
+_OPTIONS: Final = record(AutoscalingOptions, OPTIONS, spelling=camel)
+_PRICE: Final = record(Money, amount=Key(MONEY, "hourly"), currency=TEXT)
+_GROUP: Final = Codec(
+    record(
+        _group,
+        spelling=camel,
+        id=Key(TEXT, of="group.id"),
+        min_size=Key(WHOLE, of="group.min_size"),
+        max_size=Key(WHOLE, of="group.max_size"),
+        debug=Key(TEXT, of="group.debug"),
+        number=WHOLE,
+        target=Key(WHOLE, "targetSize"),
+        template=TEMPLATE,
+        options=Key(maybe(_OPTIONS), may_miss=True),
+        price=Key(maybe(_PRICE), may_miss=True),
+        is_complete=FLAG,
+    )
+)
+_RATE: Final[Form[Fraction]] = Form(MONEY.then(Fraction), _decimal)
+_REFERENCE: Final = record(ReferencePrice, core=_RATE, gib=_RATE, gpus=entries(_RATE))
+_GPU: Final[Form[dict[str, Any]]] = record(
+    dict, label=Key(TEXT, of="gpu_label"), types=Key(items(TEXT), of="gpu_types")
+)
+_SNAPSHOT: Final = Codec(
+    record(
+        _snapshot,
+        spelling=camel,
+        revision=parsed(_revision),
+        group_ids=items(TEXT),
+        reference=Key(maybe(_REFERENCE), "podPrices", may_miss=True),
+        gpu=Key(_GPU, of=lambda picture: picture),
+    )
+)
+
+
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
@@ -151,8 +228,7 @@ def known_json(known: Known) -> dict[str, object]:
     if known.provider_id:
         told["formerId"] = known.provider_id
     if known.error is not None:
-        error = known.error
-        told["error"] = {"code": error.code, "message": error.message, "errorClass": int(error.error_class)}
+        told["error"] = _ERROR.write(known.error)
     if known.is_gone:
         told["isGone"] = True
     if known.is_forgotten:
@@ -162,52 +238,18 @@ def known_json(known: Known) -> dict[str, object]:
 
 def group_json(picture: GroupSnapshot) -> dict[str, object]:
     """A group without its machines, which are written some at a time."""
-    group, price = picture.group, picture.price
-    return {
-        "id": group.id,
-        "minSize": group.min_size,
-        "maxSize": group.max_size,
-        "debug": group.debug,
-        "number": picture.number,
-        "targetSize": picture.target,
-        "template": template_to_json(picture.template),
-        "options": options_json(picture.options) if picture.options is not None else None,
-        "price": {"hourly": str(price.amount), "currency": price.currency} if price is not None else None,
-        "isComplete": picture.is_complete,
-    }
+    return _GROUP.write(picture)
 
 
 def general_json(picture: Snapshot) -> dict[str, object]:
     """What a picture tells beside its groups."""
-    return {
-        "revision": str(picture.revision),
-        "groupIds": list(picture.group_ids),
-        "podPrices": reference_json(picture.reference) if picture.reference is not None else None,
-        "gpu": {"label": picture.gpu_label, "types": list(picture.gpu_types)},
-    }
+    return _SNAPSHOT.write(picture)
 
 
 def options_json(options: AutoscalingOptions) -> dict[str, object]:
     """What a group overrides, and nothing else."""
-    said = {key: getattr(options, name) for key, name in (_SHARES | _TIMES | _SWITCHES).items()}
-    return {
-        key: format_duration(value) if isinstance(value, timedelta) else value
-        for key, value in said.items()
-        if value is not None
-    }
-
-
-def reference_json(reference: ReferencePrice) -> dict[str, object]:
-    """What an hour of a core, of a gibibyte and of a GPU of each kind costs, as decimals."""
-    return {
-        "core": _decimal(reference.core),
-        "gib": _decimal(reference.gib),
-        "gpus": {name: _decimal(price) for name, price in reference.gpus.items()},
-    }
-
-
-def _decimal(amount: Fraction) -> str:
-    return str(_DIGITS.divide(Decimal(amount.numerator), Decimal(amount.denominator)))
+    written: dict[str, object] = _OPTIONS.write(options)
+    return written
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -215,91 +257,14 @@ def _decimal(amount: Fraction) -> str:
 
 def known_from_json(data: object) -> Known:
     """The machine that was written."""
-    try:
-        return _known(data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidArgumentError(f"{_WHAT} has a machine that cannot be read: {error}") from error
-
-
-def _known(data: Any) -> Known:
-    id_, error = data["id"], data.get("error")
-    known = Known(
-        name=data["name"],
-        id=id_,
-        placeholder=data.get("placeholder", id_),
-        state=_STATES[data["state"]],
-        error=None
-        if error is None
-        else InstanceError(code=error["code"], message=error["message"], error_class=error["errorClass"]),
-        provider_id=data.get("formerId", ""),
-        is_gone=data.get("isGone", False),
-        is_forgotten=data.get("isForgotten", False),
-    )
-    if not all(isinstance(text, str) for text in (known.name, known.id, known.placeholder, known.provider_id)):
-        raise TypeError("its name and its ids must be text")
-    return known
+    return _KNOWN.read(data, f"a machine of {_WHAT}")
 
 
 def group_from_json(data: object, machines: Sequence[Known]) -> GroupSnapshot:
     """The group that was written; its machines were read before, some at a time."""
-    at = At(data, _WHAT)
-    options, price = at.optional("options"), at.optional("price")
-    return GroupSnapshot(
-        group=NodeGroup(
-            id=at.text("id"),
-            min_size=at.value("minSize", int),
-            max_size=at.value("maxSize", int),
-            debug=at.text("debug"),
-        ),
-        number=at.value("number", int),
-        target=at.value("targetSize", int),
-        template=template_from_json(at.inner("template")),
-        options=_options_from(options) if options is not None else None,
-        price=Money(amount=price.parsed("hourly", _amount), currency=price.text("currency")) if price else None,
-        machines=machines,
-        is_complete=at.value("isComplete", bool),
-    )
+    return replace(_GROUP.read(data, _WHAT), machines=machines)
 
 
 def snapshot_from_json(data: object, groups: Sequence[GroupSnapshot]) -> Snapshot:
     """The picture that was written, with the groups that were read before."""
-    at = At(data, _WHAT)
-    revision = Revision.parse(at.text("revision"))
-    if revision is None:
-        raise InvalidArgumentError(f"{_WHAT} has a revision that cannot be read")
-    prices, gpu, ids = at.optional("podPrices"), at.inner("gpu"), at.value("groupIds", list)
-    types = gpu.value("types", list)
-    if not all(isinstance(text, str) for text in [*ids, *types]):
-        raise InvalidArgumentError(f"{_WHAT} cannot be read: an id of a group, or a type of a GPU, is not text")
-    return Snapshot(
-        revision=revision,
-        group_ids=ids,
-        groups=groups,
-        reference=_reference_from(prices) if prices is not None else None,
-        gpu_label=gpu.text("label"),
-        gpu_types=types,
-    )
-
-
-def _options_from(at: At) -> AutoscalingOptions:
-    said: dict[str, Any] = {name: at.value(key, float) for key, name in _SHARES.items() if key in at.keys}
-    said |= {name: at.parsed(key, parse_duration) for key, name in _TIMES.items() if key in at.keys}
-    said |= {name: at.value(key, bool) for key, name in _SWITCHES.items() if key in at.keys}
-    return AutoscalingOptions(**said)
-
-
-def _reference_from(at: At) -> ReferencePrice:
-    gpus = at.inner("gpus")
-    prices: Mapping[str, Fraction] = {name: Fraction(gpus.parsed(name, _amount)) for name in gpus.keys}
-    core, gib = at.parsed("core", _amount), at.parsed("gib", _amount)
-    return ReferencePrice(core=Fraction(core), gib=Fraction(gib), gpus=prices)
-
-
-def _amount(text: str) -> Decimal:
-    try:
-        amount = Decimal(text)
-    except ArithmeticError:
-        raise ValueError(f"{text[:80]!r} is not an amount of money") from None
-    if not amount.is_finite():
-        raise ValueError(f"{text[:80]!r} is not an amount of money")
-    return amount
+    return replace(_SNAPSHOT.read(data, _WHAT), groups=groups)

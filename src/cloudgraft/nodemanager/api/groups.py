@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Response
 
 from cloudgraft.engine.fleet import Group
-from cloudgraft.engine.groups.spec_json import template_to_json
+from cloudgraft.engine.groups.spec_json import TEMPLATE
 from cloudgraft.engine.machines.states import SHOWN
 from cloudgraft.nodemanager.api import schemas
 from cloudgraft.nodemanager.changes import Operation
@@ -79,7 +79,7 @@ def _groups(router: APIRouter, manager: Manager) -> None:
     @router.get("/nodegroups/{group:path}/template", operation_id="getTemplate")
     async def template(_: Reader, group: GroupId) -> schemas.TemplateModel:
         """What a new node of a group will be."""
-        return schemas.TemplateModel.model_validate(template_to_json(manager.group(group).spec.template))
+        return schemas.TemplateModel.model_validate(TEMPLATE.write(manager.group(group).spec.template))
 
     @router.get("/nodegroups/{group:path}/options", operation_id="getOptions", response_model_exclude_none=True)
     async def options(_: Reader, group: GroupId) -> schemas.Options:
