@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from operator import attrgetter
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, ValidationError, core_schema
 
 from cloudgraft.sdk.duration import format_duration, parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
@@ -41,15 +41,18 @@ __all__ = [
     "TEXTS",
     "WHOLE",
     "Codec",
-    "Flaw",
     "Form",
     "Key",
+    "Mistake",
     "camel",
+    "chosen",
     "entries",
+    "expecting",
     "items",
     "maybe",
     "parsed",
     "record",
+    "taken",
 ]
 
 T = TypeVar("T")
@@ -78,14 +81,17 @@ class Key:
     leaves_out: tuple[object, ...] = ()  # what is not written
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
     """The first thing that is wrong with what was read."""
 
     path: tuple[str | int, ...]
     kind: str  # a word of pydantic's
     value: object
-    why: str = ""  # in words, where a parser has some
+    expected: str = ""  # where a form says it: see expecting()
+    error: Exception | None = None  # of a parser, or of whoever makes the value
+    unknown_key: str | None = None  # of the object at this place
+    known: Sequence[str] = ()  # keys that it may have
 
     @property
     def place(self) -> str:
@@ -102,7 +108,7 @@ class Flaw:
 class Codec(Generic[T]):
     """Reads and writes the objects of one form. ``explain`` makes the error of what is wrong and of what was read."""
 
-    def __init__(self, form: Form[T], explain: Callable[[str, Flaw], CloudgraftError] | None = None) -> None:
+    def __init__(self, form: Form[T], explain: Callable[[str, Mistake], CloudgraftError] | None = None) -> None:
         self._write = form.write
         self._validate = SchemaValidator(form.schema).validate_python
         self._explain = explain or _unreadable
@@ -121,18 +127,28 @@ class Codec(Generic[T]):
         return found
 
 
-def _first(error: ValidationError) -> Flaw:
+def _first(error: ValidationError) -> Mistake:
     first = error.errors(include_url=False)[0]
-    why = str(first.get("ctx", {}).get("error", ""))
-    return Flaw(first["loc"], first["type"], first["input"], why)
+    about = first.get("ctx", {})
+    return Mistake(
+        path=first["loc"],
+        kind=first["type"],
+        value=first["input"],
+        expected=about.get("expected", ""),
+        error=about.get("error"),
+        unknown_key=about.get("key"),
+        known=about.get("known", ()),
+    )
 
 
-def _unreadable(what: str, flaw: Flaw) -> CloudgraftError:
-    if flaw.is_missing:
+def _unreadable(what: str, mistake: Mistake) -> CloudgraftError:
+    if mistake.is_missing:
         why = "is missing"
     else:
-        why = f"is wrong: {flaw.why}" if flaw.why else f"is of the wrong kind ({type(flaw.value).__name__})"
-    return InvalidArgumentError(f"{what} cannot be read: {flaw.place} {why}")
+        why = (
+            f"is wrong: {mistake.error}" if mistake.error else f"is of the wrong kind ({type(mistake.value).__name__})"
+        )
+    return InvalidArgumentError(f"{what} cannot be read: {mistake.place} {why}")
 
 
 # -- forms of forms ----------------------------------------------------------------------------------------------------
@@ -153,14 +169,33 @@ def parsed(parse: Callable[[str], T], write: Callable[[T], str] = str) -> Form[T
     return Form(TEXT.then(parse), write)
 
 
+def taken(convert: Callable[[Any], T], write: Callable[[T], Any] = _same) -> Form[T]:
+    """Whatever JSON has, as ``convert`` understands it; a ValueError says what is wrong with it."""
+    return Form(core_schema.no_info_plain_validator_function(convert), write)
+
+
 def maybe(form: Form[T]) -> Form[T | None]:
     """Null for None."""
     return Form(core_schema.nullable_schema(form.schema), lambda value: None if value is None else form.write(value))
 
 
+def expecting(words: str, form: Form[T]) -> Form[T]:
+    """The same, with words for what must be there, such as "a text that is not empty"."""
+    about: dict[str, str | int | float] = {"expected": words}
+    schema = core_schema.custom_error_schema(
+        form.schema, "expected", custom_error_message="must be {expected}", custom_error_context=about
+    )
+    return Form(schema, form.write)
+
+
+def chosen(first: Form[Any], second: Form[T]) -> Form[T]:
+    """What passes the first, as the second reads it."""
+    return Form(core_schema.chain_schema([first.schema, second.schema]), second.write)
+
+
 def items(form: Form[T]) -> Form[Sequence[T]]:
     """A list; a tuple once it is read."""
-    schema = core_schema.list_schema(form.schema, strict=True)
+    schema = core_schema.list_schema(form.schema, strict=True, fail_fast=True)  # one mistake is told of
     write = form.write
     return Form(
         core_schema.no_info_after_validator_function(tuple, schema), lambda values: [write(value) for value in values]
@@ -181,29 +216,30 @@ def record(
     /,
     *,
     spelling: Callable[[str], str] = str,
-    unknown: Literal["ignore", "forbid"] = "ignore",
+    is_closed: bool = False,
+    missing_is_null: bool = False,
     **fields: Form[Any] | Key,
 ) -> Form[T]:
     """An object with these keys, and with those given; ``make`` gets the values by the names of the fields.
 
-    Where null is allowed, ``make`` is not given it: its default holds.
+    Where null is allowed, ``make`` is not given it: its default holds. One that ``is_closed`` may have no other keys.
     """
     found = {**(given or {}), **fields}
     keys = {name: each if isinstance(each, Key) else Key(each) for name, each in found.items()}
     spelt = {name: key.name or spelling(name) for name, key in keys.items()}
-    schema = core_schema.typed_dict_schema(
-        {
-            name: core_schema.typed_dict_field(key.form.schema, required=not key.may_miss, validation_alias=spelt[name])
-            for name, key in keys.items()
-        },
-        extra_behavior=unknown,
-    )
+    names = {key: name for name, key in spelt.items()}
+
+    def field(key: Key) -> core_schema.TypedDictField:
+        if not missing_is_null:
+            return core_schema.typed_dict_field(key.form.schema, required=not key.may_miss)
+        schema = core_schema.with_default_schema(key.form.schema, default=None, validate_default=True)
+        return core_schema.typed_dict_field(schema, required=False)
 
     def read(values: dict[str, Any]) -> T:
-        return make(**values)
-
-    def read_some(values: dict[str, Any]) -> T:
-        return make(**{name: value for name, value in values.items() if value is not None})
+        if is_closed and not values.keys() <= names.keys():
+            strange = next(key for key in values if key not in names)
+            raise PydanticCustomError("unknown_key", "unknown key", {"key": strange, "known": list(names)})
+        return make(**{names[key]: value for key, value in values.items() if value is not None})
 
     writers = [
         (spelt[name], attrgetter(key.of or name) if isinstance(key.of, str) else key.of, key.form.write, key.leaves_out)
@@ -218,8 +254,10 @@ def record(
                 written[key] = form(own)
         return written
 
-    may_be_null = any(key.form.schema["type"] == "nullable" for key in keys.values())
-    return Form(core_schema.no_info_after_validator_function(read_some if may_be_null else read, schema), write)
+    schema = core_schema.typed_dict_schema(
+        {spelt[name]: field(key) for name, key in keys.items()}, extra_behavior="allow" if is_closed else "ignore"
+    )
+    return Form(core_schema.no_info_after_validator_function(read, schema), write)
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------

@@ -1,94 +1,126 @@
-"""Reading a JSON object that came from outside, key by key: everything is checked, and what nobody knows is refused."""
+"""JSON that comes from outside, with words for what is wrong with it: everything is checked to the last key."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
+from cloudgraft import json_codec
 from cloudgraft.drivers.common.secrets import CUT
-from cloudgraft.sdk.errors import InternalError
+from cloudgraft.json_codec import OBJECT, Codec, Form, Key, Mistake, chosen, entries, expecting, items, parsed, record
+from cloudgraft.sdk.errors import CloudgraftError, InternalError
+from cloudgraft.sdk.flaws import FlawedError
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["QUOTED", "Fields", "Json", "hint", "shown"]
+__all__ = [
+    "FILLED",
+    "LIST_OF_TEXTS",
+    "PATH",
+    "QUOTED",
+    "TEXT",
+    "TEXTS",
+    "Json",
+    "a_time",
+    "foreign",
+    "hint",
+    "mapping",
+    "one_of",
+    "reader",
+    "shown",
+]
 
+T = TypeVar("T")
 Json = dict[str, object]
 
 QUOTED: Final = 80  # characters of a wrong value that a message repeats
 
 
-class Fields:
-    """An object from outside. Take what is known, then call :meth:`end`."""
+# -- forms -------------------------------------------------------------------------------------------------------------
 
-    def __init__(self, data: object, where: str) -> None:
-        if not isinstance(data, dict):
-            raise InternalError(f"{where} must be a JSON object, not {shown(data)}")
-        self._data: Json = data
-        self._where = where
-        self._known: list[str] = []
 
-    def take(self, key: str) -> object:
-        """The value; None when it is not given or null."""
-        self._known.append(key)
-        return self._data.get(key)
+def foreign(make: Callable[..., T], *, is_closed: bool = True, **fields: Form[Any] | Key) -> Form[T]:
+    """An object from outside. Null is as good as a key that is not there.
 
-    def text(self, key: str, *, may_be_empty: bool = True) -> str:
-        """A text that must be there."""
-        value = self.take(key)
-        if isinstance(value, str) and (value or may_be_empty):
-            return value
-        raise self.wrong(key, "a text" if may_be_empty else "a text that is not empty", value)
+    A key that nobody knows is refused: a misspelt providerID would show only when no node is ever found.
+    """
+    return record(make, fields, is_closed=is_closed, missing_is_null=True)
 
-    def optional_text(self, key: str) -> str | None:
-        """A text, or None."""
-        value = self.take(key)
-        if value is None or isinstance(value, str):
-            return value
-        raise self.wrong(key, "a text", value)
 
-    def mapping(self, key: str) -> Json:
-        """An object; an empty one when it is not given."""
-        value = self.take(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self.wrong(key, "an object", value)
-        return value
+def mapping(form: Form[T]) -> Form[Mapping[str, T]]:
+    """An object with keys of any name."""
+    return chosen(expecting("an object", OBJECT), entries(form))
 
-    def texts(self, key: str) -> dict[str, str]:
-        """An object of texts."""
-        entries: dict[str, str] = {}
-        for name, value in self.mapping(key).items():
-            if not isinstance(value, str):
-                raise self.wrong(f"{key}.{name}", "a text", value)
-            entries[name] = value
-        return entries
 
-    def list_of_texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; an empty one when it is not given."""
-        value = self.take(key)
-        if value is None:
-            return ()
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise self.wrong(key, "a list of texts", value)
-        return tuple(value)
+def one_of(words: Iterable[str], make: Callable[[str], T], write: Callable[[T], str] = str) -> Form[T]:
+    """One of these words."""
+    return chosen(TEXT, expecting(f"one of {', '.join(words)}", parsed(make, write)))
 
-    def end(self) -> None:
-        """Refuses the keys that nobody took: a misspelt providerID would show only when no node is ever found."""
-        unknown = [key for key in self._data if key not in self._known]
-        if unknown:
-            raise InternalError(
-                f"{self._where} has the unknown key {shown(unknown[0])}; {hint(unknown[0], self._known)}"
-            )
 
-    def wrong(self, key: str, expected: str, value: object) -> InternalError:
-        """The error for a value that is not what it must be."""
+def a_time(expected: str = "a time with its zone", *, may_be_empty: bool = False) -> Form[datetime | None]:
+    """A time, in the form of ISO 8601; an empty text, where that may be, is None."""
+
+    def read(text: str) -> datetime | None:
+        return None if may_be_empty and not text else _zoned(text)
+
+    return chosen(TEXT, expecting(expected, parsed(read, datetime.isoformat)))
+
+
+def _zoned(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    try:
+        is_time = time.tzinfo is not None and time.timestamp() is not None
+    except (OverflowError, OSError):
+        is_time = False
+    if not is_time:
+        raise ValueError(text)
+    return time
+
+
+def _filled(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    return text
+
+
+TEXT: Final = expecting("a text", json_codec.TEXT)
+FILLED: Final = expecting("a text that is not empty", parsed(_filled))
+PATH: Final = chosen(TEXT, parsed(Path))
+TEXTS: Final = mapping(TEXT)
+LIST_OF_TEXTS: Final = expecting("a list of texts", items(json_codec.TEXT))
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def reader(form: Form[T], *, between: str = ".") -> Codec[T]:
+    """Reads objects of that form; ``between`` stands in messages between what was read and the place in it."""
+
+    def explained(what: str, mistake: Mistake) -> CloudgraftError:
+        if isinstance(mistake.error, FlawedError):  # whoever makes the value has words of his own
+            return mistake.error
+        where = f"{what}{between}{mistake.place}" if mistake.path else what
+        return InternalError(f"{where}{_words(mistake)}")
+
+    return Codec(form, explained)
+
+
+def _words(mistake: Mistake) -> str:
+    value = mistake.value
+    if mistake.unknown_key is not None:
+        return f" has the unknown key {shown(mistake.unknown_key)}; {hint(mistake.unknown_key, mistake.known)}"
+    if mistake.expected:
         found = "missing" if value is None else shown(value)
-        if expected.startswith("a text") and isinstance(value, int | Decimal):
+        if mistake.expected.startswith("a text") and isinstance(value, int | Decimal):
             found = f"{found}, without quotation marks"
-        return InternalError(f"{self._where}.{key} must be {expected}; it is {found}")
+        return f" must be {mistake.expected}; it is {found}"
+    if isinstance(mistake.error, CloudgraftError):
+        return f": {mistake.error.message}"
+    return f" must be {'a list' if mistake.kind == 'list_type' else 'a JSON object'}, not {shown(value)}"
 
 
 def shown(value: object) -> str:

@@ -8,13 +8,27 @@ half an answer may well have bought a machine, and a list settles it (law 3).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Final, NoReturn, TypeVar
+from operator import attrgetter
+from typing import Any, Final, NoReturn
 
 from cloudgraft import documents
-from cloudgraft.drivers.common.json_fields import Fields, Json, hint, shown
+from cloudgraft.drivers.common.json_fields import (
+    FILLED,
+    LIST_OF_TEXTS,
+    TEXT,
+    TEXTS,
+    Json,
+    a_time,
+    foreign,
+    hint,
+    mapping,
+    one_of,
+    reader,
+    shown,
+)
+from cloudgraft.json_codec import Key, chosen, expecting, items, maybe, parsed, taken
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, error_from_slug, error_table
@@ -29,17 +43,98 @@ __all__ = [
     "machine_from_json",
     "machine_to_json",
     "machines_from_json",
+    "page_from_json",
     "parse_json",
     "prices_from_json",
     "shapes_from_json",
     "spec_to_json",
 ]
 
-T = TypeVar("T")
-
 _MOST_BYTES: Final = 1 << 30  # transports have limits of their own, below this one
 _LOOKED_AT: Final = 4096  # bytes: more than is shown, so that no secret is cut before it is hidden
-_STATES: Final = ", ".join(state.value for state in MachineState)
+
+
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+
+def _or_none(text: str) -> str | None:
+    return text or None
+
+
+def _told(*, code: str, message: str, retry_after: str | None = None) -> tuple[str, str, str | None]:
+    return code, message, retry_after
+
+
+def _effect(text: str) -> str:
+    if text not in TAINT_EFFECTS:
+        raise ValueError(text)
+    return text
+
+
+def _amount(amount: object) -> Quantity:
+    if isinstance(amount, str | int):
+        return Quantity(amount)
+    if isinstance(amount, Decimal):  # such as 1.5, which was read exactly
+        return Quantity(str(amount))
+    raise InvalidQuantityError(f'{shown(amount)} is not a quantity: write it like "4", "500m" or "8Gi"')
+
+
+def _hourly(value: object) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+        raise ValueError(value)  # noqa: TRY004 - what is wrong is told by the form
+    try:
+        hourly = Decimal(value)
+    except InvalidOperation:
+        raise ValueError(value) from None
+    if not hourly.is_finite() or hourly < 0:
+        raise ValueError(value)
+    return hourly
+
+
+def _shape(*, capacity: Mapping[str, Quantity] | None = None, **rest: Any) -> Shape:
+    return Shape(capacity=capacity or {}, **rest)
+
+
+def _page(*, machines: Sequence[Machine], token: str = "") -> tuple[Sequence[Machine], str]:
+    return machines, token
+
+
+def _only(*, one: Any) -> Any:
+    return one
+
+
+_TIME: Final = a_time("a time with its zone, such as 2026-01-31T12:00:00Z", may_be_empty=True)
+_MACHINE: Final = foreign(
+    Machine,
+    name=TEXT,
+    machine_id=Key(FILLED, "machineID"),
+    provider_id=Key(maybe(chosen(TEXT, parsed(_or_none))), "providerID"),
+    state=maybe(one_of([state.value for state in MachineState], MachineState, attrgetter("value"))),
+    tags=maybe(TEXTS),
+    created_at=Key(maybe(_TIME), "createdAt"),
+    reason=maybe(TEXT),
+    addresses=maybe(LIST_OF_TEXTS),
+    failure=maybe(TEXT),
+)
+_TAINT: Final = foreign(Taint, key=FILLED, value=maybe(TEXT), effect=one_of(TAINT_EFFECTS, _effect))
+_SHAPE: Final = foreign(
+    _shape,
+    name=FILLED,
+    capacity=maybe(mapping(taken(_amount, str))),
+    labels=maybe(TEXTS),
+    taints=maybe(items(_TAINT)),
+)
+_HOURLY: Final = expecting('a number that is not negative, best in quotes, such as "0.05"', taken(_hourly, str))
+_PRICE: Final = foreign(Price, hourly=_HOURLY, shape=FILLED, currency=FILLED)
+
+_ONE_MACHINE: Final = reader(_MACHINE)
+_ERROR: Final = reader(foreign(_told, code=FILLED, message=TEXT, retry_after=Key(maybe(TEXT), "retryAfter")))
+# Answers.
+_CREATED: Final = reader(foreign(_only, one=Key(_MACHINE, "machine")), between=": ")
+_LIST: Final = reader(foreign(_only, one=Key(items(_MACHINE), "machines")), between=": ")
+_PAGE: Final = reader(foreign(_page, machines=items(_MACHINE), token=Key(maybe(TEXT), "nextPageToken")), between=": ")
+_SHAPES: Final = reader(foreign(_only, one=Key(items(_SHAPE), "shapes")), between=": ")
+_PRICES: Final = reader(foreign(_only, one=Key(items(_PRICE), "prices")), between=": ")
 
 
 # -- out ---------------------------------------------------------------------------------------------------------------
@@ -58,17 +153,7 @@ def spec_to_json(spec: MachineSpec) -> Json:
 
 def machine_to_json(machine: Machine) -> Json:
     """A machine as it was last seen; :func:`machine_from_json` reads the same."""
-    return {
-        "name": machine.name,
-        "machineID": machine.machine_id,
-        "providerID": machine.provider_id,
-        "state": machine.state.value,
-        "tags": dict(machine.tags),
-        "createdAt": machine.created_at.isoformat() if machine.created_at else None,
-        "reason": machine.reason,
-        "addresses": list(machine.addresses),
-        "failure": machine.failure,
-    }
+    return _ONE_MACHINE.write(machine)
 
 
 def dump_json(data: Mapping[str, object]) -> bytes:
@@ -108,9 +193,7 @@ def parse_json(raw: bytes, what: str) -> object:
 
 def created_from_json(data: object, name: str, what: str = "the answer") -> Machine:
     """The ``machine`` of an answer to create; ``name`` is the one that was asked for."""
-    fields = Fields(data, what)
-    machine = machine_from_json(fields.take("machine"), f"{what}: machine")
-    fields.end()
+    machine: Machine = _CREATED.read(data, what)
     if machine.name != name:
         raise InternalError(
             f"{what}: machine.name is {shown(machine.name)}, but {name!r} was to be created. If a machine with the "
@@ -121,41 +204,37 @@ def created_from_json(data: object, name: str, what: str = "the answer") -> Mach
 
 def machines_from_json(data: object, what: str = "the answer") -> list[Machine]:
     """The ``machines`` of an answer to list."""
-    machines = _list_of("machines", machine_from_json, data, what)
-    seen: dict[str, str] = {}
+    return _distinct(_LIST.read(data, what), what)
+
+
+def page_from_json(data: object, what: str = "the answer") -> tuple[list[Machine], str]:
+    """The ``machines`` of a page of a list, and its ``nextPageToken``; empty when it is the last one."""
+    machines, token = _PAGE.read(data, what)
+    return _distinct(machines, what), token
+
+
+def _distinct(machines: Sequence[Machine], what: str) -> list[Machine]:
+    seen: set[str] = set()
     for machine in machines:
         if machine.machine_id in seen:
             raise InternalError(f"{what}: two of the machines have the machineID {shown(machine.machine_id)}")
-        seen[machine.machine_id] = machine.name
-    return machines
+        seen.add(machine.machine_id)
+    return list(machines)
 
 
 def machine_from_json(data: object, where: str = "machine") -> Machine:
     """One machine. Only ``name`` and ``machineID`` must be there; without ``state`` it is running."""
-    fields = Fields(data, where)
-    machine = Machine(
-        name=fields.text("name"),
-        machine_id=fields.text("machineID", may_be_empty=False),
-        provider_id=fields.optional_text("providerID") or None,
-        state=_state(fields),
-        tags=fields.texts("tags"),
-        created_at=_time(fields),
-        reason=fields.optional_text("reason") or "",
-        addresses=fields.list_of_texts("addresses"),
-        failure=fields.optional_text("failure") or "",
-    )
-    fields.end()
-    return machine
+    return _ONE_MACHINE.read(data, where)
 
 
 def shapes_from_json(data: object, what: str = "the answer") -> list[Shape]:
     """The ``shapes`` of an answer."""
-    return _list_of("shapes", _shape, data, what)
+    return list(_SHAPES.read(data, what))
 
 
 def prices_from_json(data: object, what: str = "the answer") -> list[Price]:
     """The ``prices`` of an answer."""
-    return _list_of("prices", _price, data, what)
+    return list(_PRICES.read(data, what))
 
 
 def error_from_json(data: object, what: str = "the answer") -> CloudgraftError | None:
@@ -167,10 +246,7 @@ def error_from_json(data: object, what: str = "the answer") -> CloudgraftError |
     if not isinstance(data, Mapping) or data.get("error") is None:
         return None
     try:
-        fields = Fields(data["error"], f"{what}: error")
-        code, message = fields.text("code", may_be_empty=False), fields.text("message")
-        retry_after = fields.optional_text("retryAfter")
-        fields.end()
+        code, message, retry_after = _ERROR.read(data["error"], f"{what}: error")
     except InternalError as error:
         return error
     kind = error_from_slug(code)
@@ -187,106 +263,6 @@ def _error(kind: type[CloudgraftError], message: str, retry_after: str | None) -
         return kind(message, retry_after=max(0.0, parse_duration(retry_after).total_seconds()))
     except ValueError:  # the class matters more than the hint
         return kind(f"{message} (its retryAfter, {shown(retry_after)}, is not a duration such as 30s)")
-
-
-# -- parts -------------------------------------------------------------------------------------------------------------
-
-
-def _list_of(key: str, read: Callable[[object, str], T], data: object, what: str) -> list[T]:
-    fields = Fields(data, what)
-    entries = fields.take(key)
-    if not isinstance(entries, list):
-        raise InternalError(f"{what}: {key} must be a list, not {shown(entries)}")
-    fields.end()
-    return [read(entry, f"{what}: {key}[{index}]") for index, entry in enumerate(entries)]
-
-
-def _state(fields: Fields) -> MachineState:
-    value = fields.optional_text("state")
-    if value is None:
-        return MachineState.RUNNING
-    try:
-        return MachineState(value)
-    except ValueError:
-        raise fields.wrong("state", f"one of {_STATES}", value) from None
-
-
-def _time(fields: Fields) -> datetime | None:
-    value = fields.optional_text("createdAt")
-    if not value:
-        return None
-    expected = "a time with its zone, such as 2026-01-31T12:00:00Z"
-    try:
-        time = datetime.fromisoformat(value)
-        if time.tzinfo is not None and time.timestamp() is not None:
-            return time
-    except (ValueError, OverflowError, OSError):
-        pass
-    raise fields.wrong("createdAt", expected, value)
-
-
-def _shape(data: object, where: str) -> Shape:
-    fields = Fields(data, where)
-    name, amounts, labels = fields.text("name", may_be_empty=False), fields.mapping("capacity"), fields.texts("labels")
-    taints = _taints(fields.take("taints"), f"{where}.taints")
-    fields.end()
-    capacity: dict[str, Quantity] = {}
-    for resource, amount in amounts.items():
-        try:
-            capacity[resource] = _quantity(amount)
-        except InvalidQuantityError as error:
-            raise InternalError(f"{where}.capacity.{resource}: {error.message}") from None
-    return Shape(name=name, capacity=capacity, labels=labels, taints=taints)
-
-
-def _taints(entries: object, where: str) -> tuple[Taint, ...]:
-    if entries is None:
-        return ()
-    if not isinstance(entries, list):
-        raise InternalError(f"{where} must be a list, not {shown(entries)}")
-    return tuple(_taint(entry, f"{where}[{index}]") for index, entry in enumerate(entries))
-
-
-def _taint(data: object, where: str) -> Taint:
-    fields = Fields(data, where)
-    taint = Taint(
-        key=fields.text("key", may_be_empty=False),
-        value=fields.optional_text("value") or "",
-        effect=fields.text("effect"),
-    )
-    if taint.effect not in TAINT_EFFECTS:
-        raise fields.wrong("effect", f"one of {', '.join(TAINT_EFFECTS)}", taint.effect)
-    fields.end()
-    return taint
-
-
-def _quantity(amount: object) -> Quantity:
-    if isinstance(amount, str | int):
-        return Quantity(amount)
-    if isinstance(amount, Decimal):  # such as 1.5, which was read exactly
-        return Quantity(str(amount))
-    raise InvalidQuantityError(f'{shown(amount)} is not a quantity: write it like "4", "500m" or "8Gi"')
-
-
-def _price(data: object, where: str) -> Price:
-    fields = Fields(data, where)
-    value = fields.take("hourly")
-    expected = 'a number that is not negative, best in quotes, such as "0.05"'
-    try:
-        if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-            raise fields.wrong("hourly", expected, value)
-        hourly = Decimal(value)
-    except InvalidOperation:
-        raise fields.wrong("hourly", expected, value) from None
-    if not hourly.is_finite() or hourly < 0:
-        raise fields.wrong("hourly", expected, value)
-    price = Price(
-        shape=fields.text("shape", may_be_empty=False),
-        hourly=hourly,
-        currency=fields.text("currency", may_be_empty=False),
-    )
-    fields.end()
-    return price
 
 
 def _begin(raw: bytes) -> str:

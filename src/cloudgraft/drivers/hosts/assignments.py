@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgraft.drivers.common.json_fields import Fields
+from cloudgraft.drivers.common.json_fields import FILLED, LIST_OF_TEXTS, TEXTS, a_time, foreign, reader, shown
 from cloudgraft.drivers.hosts.inventory import Host
+from cloudgraft.json_codec import Key, maybe, taken
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 
 __all__ = ["Assignment", "Assignments", "Taken"]
@@ -165,59 +166,40 @@ class Assignments:
             raise UnavailableError(f"{self.file} cannot be written: {error.strerror}. Nothing was done") from None
 
 
-def _to_json(taken: Taken) -> dict[str, object]:
-    machines = [
-        {
-            "host": one.host,
-            "name": one.name,
-            "providerID": one.provider_id,
-            "since": one.since.isoformat(),
-            "addresses": list(one.addresses),
-            "tags": dict(one.tags),
-            "confirmed": one.is_confirmed,
-            "stopping": one.is_stopping,
-            "stoppingSince": one.stopping_since.isoformat() if one.stopping_since else None,
-            "notes": dict(one.notes),
-        }
-        for one in taken.values()
-    ]
-    return {"version": _VERSION, "taken": machines}
+def _assignment(*, since: datetime, stopping: bool, stopping_since: datetime | None = None, **rest: Any) -> Assignment:
+    """Older releases did not say since when a machine stops."""
+    return Assignment(since=since, stopping_since=(stopping_since or since) if stopping else None, **rest)
+
+
+_TAKEN: Final = reader(
+    foreign(
+        _assignment,
+        is_closed=False,
+        host=FILLED,
+        name=FILLED,
+        provider_id=Key(FILLED, "providerID"),
+        since=a_time(),
+        addresses=maybe(LIST_OF_TEXTS),
+        tags=maybe(TEXTS),
+        is_confirmed=Key(taken(lambda said: said is not False), "confirmed"),  # older releases did not say
+        stopping=Key(taken(lambda said: said is True), of="is_stopping"),
+        stopping_since=Key(maybe(a_time()), "stoppingSince"),
+        notes=maybe(TEXTS),
+    )
+)
+
+
+def _to_json(given: Taken) -> dict[str, object]:
+    return {"version": _VERSION, "taken": [_TAKEN.write(one) for one in given.values()]}
 
 
 def _from_json(data: object) -> Taken:
-    fields = Fields(data, "it")
-    if fields.take("version") != _VERSION:
+    if not isinstance(data, dict):
+        raise PreconditionError(f"it must be a JSON object, not {shown(data)}")
+    if data.get("version") != _VERSION:
         raise PreconditionError("it was written by another release of cloudgraft")
-    entries = fields.take("taken")
+    entries = data.get("taken")
     if not isinstance(entries, list):
         raise PreconditionError("it has no list `taken`")
-    found = [_assignment(entry, f"taken[{index}]") for index, entry in enumerate(entries)]
+    found = [_TAKEN.read(entry, f"taken[{index}]") for index, entry in enumerate(entries)]
     return {one.host: one for one in found}
-
-
-def _assignment(entry: object, where: str) -> Assignment:
-    fields = Fields(entry, where)
-    since = _time(fields, "since")
-    told_at = _time(fields, "stoppingSince") if fields.take("stoppingSince") is not None else since
-    return Assignment(
-        host=fields.text("host", may_be_empty=False),
-        name=fields.text("name", may_be_empty=False),
-        provider_id=fields.text("providerID", may_be_empty=False),
-        since=since,
-        addresses=fields.list_of_texts("addresses"),
-        tags=fields.texts("tags"),
-        is_confirmed=fields.take("confirmed") is not False,  # older releases did not say
-        stopping_since=told_at if fields.take("stopping") is True else None,
-        notes=fields.texts("notes"),
-    )
-
-
-def _time(fields: Fields, key: str) -> datetime:
-    text = fields.text(key)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise fields.wrong(key, "a time with its zone", text)
-    return time

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import yaml
 
-from cloudgraft.drivers.common.json_fields import Fields
+from cloudgraft.json_codec import Codec
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaw, FlawedError, Flaws
 
@@ -75,7 +75,8 @@ class Source(Generic[HostType]):
     given: Sequence[HostType]  # in the configuration
     file: Path | None
     key: str  # under which a file may have its list; the option that names the file is called after it
-    entry: Callable[[Fields, Path], HostType]  # one machine of the file; paths in it are relative to the directory
+    codec: Codec[HostType]  # by which a machine of the file is read
+    complete: Callable[[HostType, Path], HostType]  # with paths that are relative to the directory of the file
 
 
 class Inventory(Generic[HostType]):
@@ -142,12 +143,9 @@ def _read(source: Source[HostType], file: Path) -> Sequence[HostType]:
 
 def _host(source: Source[HostType], entry: object, where: str, base: Path) -> HostType:
     try:
-        fields = Fields(entry, where)
-        host = source.entry(fields, base)
-        fields.end()
+        return source.complete(source.codec.read(entry, where), base)
     except FlawedError as error:
         # In words, and not as a path: it is in another file, and a long name in a path is cut before the number.
         raise FlawedError([Flaw((), str(flaw)) for flaw in error.below(where).flaws]) from None
     except CloudgraftError as error:
         raise InvalidArgumentError(error.message) from None
-    return host

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
 from cloudgraft.drivers.common import machine_json
-from cloudgraft.drivers.common.json_fields import Fields
 from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.http import contract
 from cloudgraft.drivers.http import options as schema
@@ -176,7 +175,4 @@ async def _understood(read: Callable[[], T], body: bytes) -> T:
 
 
 def _read_page(body: bytes) -> tuple[Sequence[Machine], str]:
-    data = machine_json.parse_json(body, _answer("list"))
-    token = Fields(data, _answer("list")).optional_text("nextPageToken") or ""
-    rest = {key: value for key, value in data.items() if key != "nextPageToken"} if isinstance(data, dict) else data
-    return machine_json.machines_from_json(rest, _answer("list")), token
+    return machine_json.page_from_json(machine_json.parse_json(body, _answer("list")), _answer("list"))

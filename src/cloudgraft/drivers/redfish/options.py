@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.drivers.common.json_fields import Fields
+from cloudgraft.drivers.common.json_fields import FILLED, LIST_OF_TEXTS, PATH, TEXT, TEXTS, foreign, reader
 from cloudgraft.drivers.hosts.inventory import Source, refuse_bad_id, refuse_twins
+from cloudgraft.json_codec import FLAG, Key, expecting, maybe
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
@@ -78,27 +79,29 @@ class RedfishHost:
         """What its node carries."""
         return self.providerID or f"redfish://{self.id}"
 
-    @staticmethod
-    def read(fields: Fields, base: Path) -> RedfishHost:
-        """One of a file."""
-        password, ca_file = fields.optional_text("passwordFile"), fields.optional_text("caFile")
-        insecure = fields.take("insecure")
-        if insecure not in (None, True, False):
-            raise fields.wrong("insecure", "true or false", insecure)
-        return RedfishHost(
-            id=fields.text("id", may_be_empty=False),
-            url=fields.text("url", may_be_empty=False),
-            system=fields.optional_text("system") or "",
-            username=fields.optional_text("username") or "",
-            password_file=base / password if password else None,
-            ca_file=base / ca_file if ca_file else None,
-            insecure=insecure is True,
-            addresses=fields.list_of_texts("addresses"),
-            labels=fields.texts("labels"),
-            group=fields.optional_text("group") or "",
-            shape=fields.optional_text("shape") or "",
-            providerID=fields.optional_text("providerID") or "",
-        )
+    def below(self, base: Path) -> RedfishHost:
+        """The same with paths that are relative to that directory."""
+        password, ca = self.password_file, self.ca_file
+        return replace(self, password_file=password and base / password, ca_file=ca and base / ca)
+
+
+_HOST: Final = reader(
+    foreign(
+        RedfishHost,
+        password_file=Key(maybe(PATH), "passwordFile"),
+        ca_file=Key(maybe(PATH), "caFile"),
+        insecure=maybe(expecting("true or false", FLAG)),
+        id=FILLED,
+        url=FILLED,
+        system=maybe(TEXT),
+        username=maybe(TEXT),
+        addresses=maybe(LIST_OF_TEXTS),
+        labels=maybe(TEXTS),
+        group=maybe(TEXT),
+        shape=maybe(TEXT),
+        providerID=maybe(TEXT),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +210,11 @@ class RedfishOptions:
     def source(self) -> Source[RedfishHost]:
         """Where the hosts are listed."""
 
-        def read(fields: Fields, base: Path) -> RedfishHost:
-            host = RedfishHost.read(fields, base)
+        def complete(host: RedfishHost, base: Path) -> RedfishHost:
             self.expect_account(host)
-            return host
+            return host.below(base)
 
-        return Source(given=self.hosts, file=self.hosts_file, key="hosts", entry=read)
+        return Source(given=self.hosts, file=self.hosts_file, key="hosts", codec=_HOST, complete=complete)
 
     def traits(self) -> DriverTraits:
         """The driver keeps an account of its own of who has which host."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
-from cloudgraft.drivers.common.json_fields import Fields
+from cloudgraft.drivers.common.json_fields import FILLED, LIST_OF_TEXTS, PATH, TEXT, TEXTS, foreign, mapping, reader
 from cloudgraft.drivers.exec.options import Command, CommandOptions
 from cloudgraft.drivers.hosts.inventory import Source, refuse_bad_id, refuse_twins
+from cloudgraft.json_codec import Key, maybe
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.flaws import Flaws
 
@@ -47,18 +49,23 @@ class Host:
         """What its node carries."""
         return self.providerID or f"static://{self.id}"
 
-    @staticmethod
-    def read(fields: Fields, base: Path) -> Host:
-        """One of a file."""
-        return Host(
-            id=fields.text("id", may_be_empty=False),
-            providerID=fields.optional_text("providerID") or "",
-            addresses=fields.list_of_texts("addresses"),
-            labels=fields.texts("labels"),
-            group=fields.optional_text("group") or "",
-            vars=fields.texts("vars"),
-            var_files={name: base / file for name, file in fields.texts("varFiles").items()},
-        )
+    def below(self, base: Path) -> Host:
+        """The same with paths that are relative to that directory."""
+        return replace(self, var_files={name: base / file for name, file in self.var_files.items()})
+
+
+_HOST: Final = reader(
+    foreign(
+        Host,
+        id=FILLED,
+        providerID=maybe(TEXT),
+        addresses=maybe(LIST_OF_TEXTS),
+        labels=maybe(TEXTS),
+        group=maybe(TEXT),
+        vars=maybe(TEXTS),
+        var_files=Key(maybe(mapping(PATH)), "varFiles"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +125,7 @@ class StaticOptions(CommandOptions):
 
     def source(self) -> Source[Host]:
         """Where the machines are listed."""
-        return Source(given=self.machines, file=self.machines_file, key="machines", entry=Host.read)
+        return Source(given=self.machines, file=self.machines_file, key="machines", codec=_HOST, complete=Host.below)
 
     def traits(self) -> DriverTraits:
         """The driver keeps an account of its own of who has which machine."""
