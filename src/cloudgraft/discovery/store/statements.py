@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam, delete, insert, select, update
@@ -36,15 +35,32 @@ from cloudgraft.discovery.search.reservations import (
     stock_of,
 )
 from cloudgraft.discovery.store import schema
+from cloudgraft.json_codec import (
+    AMOUNTS,
+    FLAG,
+    MONEY,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Codec,
+    Form,
+    Key,
+    entries,
+    items,
+    maybe,
+    parsed,
+    record,
+    taken,
+)
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     ConflictError,
+    InvalidArgumentError,
     NotFoundError,
     OutOfStockError,
     PermissionDeniedError,
     PreconditionError,
 )
-from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.journal import JournalBrokenError
 
 __all__ = [
@@ -81,37 +97,67 @@ __all__ = [
 Row = Sequence[Any]
 
 
+def _written(time: datetime) -> str:
+    return (time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)).isoformat()
+
+
+def _network(said: Sequence[Any]) -> Network:
+    mode, address, port, node_port = said
+    return Network(mode=NetworkMode(mode), address=address, port=port, node_port=node_port)
+
+
+_TIME: Final[Form[datetime]] = parsed(datetime.fromisoformat, _written)
+_NETWORK: Final[Form[Network]] = taken(_network, lambda one: [one.mode.value, one.address, one.port, one.node_port])
+_SPEC: Final[Codec[Any]] = Codec(  # of a ClusterSpec, but for its id
+    record(
+        dict,
+        display_name=Key(TEXT, "displayName"),
+        labels=TEXTS,
+        capacity=AMOUNTS,
+        max_nodes=Key(maybe(WHOLE), "maxNodes"),
+        network=_NETWORK,
+        resource_slice_class=Key(TEXT, "class"),
+        cordoned=FLAG,
+    )
+)
+_PRICES: Final = items(
+    record(
+        PriceList,
+        currency=TEXT,
+        unit=entries(MONEY),
+        fixed_per_node=Key(MONEY, "perNode"),
+        peering_fee=Key(MONEY, "peering"),
+        valid_from=Key(maybe(_TIME), "from"),
+        valid_to=Key(maybe(_TIME), "to"),
+    )
+)
+_HEARTBEAT: Final = Codec(
+    record(
+        Heartbeat,
+        allocatable=AMOUNTS,
+        free=AMOUNTS,
+        offloaded=AMOUNTS,
+        offloaded_by=Key(entries(AMOUNTS), "by", may_miss=True),  # agents of older releases did not say
+        observed_at=Key(maybe(_TIME), "observedAt"),
+        agent_version=Key(TEXT, "agent"),
+    )
+)
+_READ_PRICES: Final = Codec(_PRICES)
+_RESOURCES: Final = Codec(AMOUNTS)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
 def spec_text(spec: ClusterSpec) -> str:
     """What is declared of a cluster, but for its id."""
-    network = spec.network
-    return _json(
-        {
-            "displayName": spec.display_name,
-            "labels": dict(spec.labels),
-            "capacity": _texts(spec.capacity),
-            "maxNodes": spec.max_nodes,
-            "network": [network.mode.value, network.address, network.port, network.node_port],
-            "class": spec.resource_slice_class,
-            "cordoned": spec.cordoned,
-        }
-    )
+    return _json(_SPEC.write(spec))
 
 
 def prices_text(lists: Sequence[PriceList]) -> str:
     """All that a cluster asks, at any time."""
-    return _json(
-        [
-            {
-                "currency": prices.currency,
-                "unit": {name: str(price) for name, price in prices.unit.items()},
-                "perNode": str(prices.fixed_per_node),
-                "peering": str(prices.peering_fee),
-                "from": _written(prices.valid_from),
-                "to": _written(prices.valid_to),
-            }
-            for prices in lists
-        ]
-    )
+    return _json(_PRICES.write(lists))
 
 
 def prices_revision(text: str) -> int:
@@ -126,21 +172,12 @@ def is_cordoned(text: str) -> bool:
 
 def beat_text(beat: Heartbeat) -> str:
     """What an agent measured."""
-    return _json(
-        {
-            "allocatable": _texts(beat.allocatable),
-            "free": _texts(beat.free),
-            "offloaded": _texts(beat.offloaded),
-            "by": {id_: _texts(taken) for id_, taken in beat.offloaded_by.items()},
-            "observedAt": _written(beat.observed_at),
-            "agent": beat.agent_version,
-        }
-    )
+    return _json(_HEARTBEAT.write(beat))
 
 
 def resources_text(resources: Resources) -> str:
     """Amounts, in an order of their own, so that equal ones are equal texts."""
-    return _json(_texts(resources))
+    return _json(_RESOURCES.write(resources))
 
 
 def reservation_row(reservation: Reservation) -> dict[str, object]:
@@ -162,16 +199,16 @@ def read_record(row: Row, reservations: Iterable[Reservation]) -> Record:
     id_, _seq, revision, spec, prices, beat, beat_at = row
     try:
         return Record(
-            spec=_spec(id_, json.loads(spec)),
+            spec=ClusterSpec(id=id_, **_SPEC.read(json.loads(spec), "spec")),
             revision=revision,
             prices=_price_lists(prices),
-            beat=None if beat is None else _beat(json.loads(beat)),
+            beat=None if beat is None else _HEARTBEAT.read(json.loads(beat), "heartbeat"),
             beat_at=beat_at,
             reservations=tuple(reservations),
         )
-    except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+    except (ValueError, TypeError, InvalidArgumentError) as error:
         raise JournalBrokenError(
-            f"the row of cluster {id_} is damaged ({type(error).__name__}): restore a backup of the discovery database"
+            f"the row of cluster {id_} is damaged ({error}): restore a backup of the discovery database"
         ) from error
 
 
@@ -183,80 +220,21 @@ def read_reservation(row: Row) -> Reservation:
             id=id_,
             cluster=cluster,
             owner=owner,
-            resources=_amounts(json.loads(resources)),
+            resources=_RESOURCES.read(json.loads(resources), "resources"),
             state=ReservationState.CONFIRMED if is_confirmed else ReservationState.HELD,
             expires_at=None if is_confirmed or expires_at is None else moment(expires_at),
             reserved_by=reserved_by,
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, InvalidArgumentError) as error:
         raise JournalBrokenError(
-            f"the row of reservation {id_} is damaged ({type(error).__name__}): restore a backup of the discovery "
-            "database"
+            f"the row of reservation {id_} is damaged ({error}): restore a backup of the discovery database"
         ) from error
 
 
-def _spec(id_: str, said: Mapping[str, Any]) -> ClusterSpec:
-    mode, address, port, node_port = said["network"]
-    return ClusterSpec(
-        id=id_,
-        display_name=said["displayName"],
-        labels=said["labels"],
-        capacity=_amounts(said["capacity"]),
-        max_nodes=said["maxNodes"],
-        network=Network(mode=NetworkMode(mode), address=address, port=port, node_port=node_port),
-        resource_slice_class=said["class"],
-        cordoned=said["cordoned"],
-    )
-
-
 @functools.lru_cache(maxsize=1024)
-def _price_lists(text: str) -> tuple[PriceList, ...]:
+def _price_lists(text: str) -> Sequence[PriceList]:
     """The same lists for the same text: a heartbeat leaves prices as they are, and many clusters ask the same."""
-    return tuple(_prices(one) for one in json.loads(text))
-
-
-def _prices(said: Mapping[str, Any]) -> PriceList:
-    return PriceList(
-        currency=said["currency"],
-        unit={name: Decimal(price) for name, price in said["unit"].items()},
-        fixed_per_node=Decimal(said["perNode"]),
-        peering_fee=Decimal(said["peering"]),
-        valid_from=_read(said["from"]),
-        valid_to=_read(said["to"]),
-    )
-
-
-def _beat(said: Mapping[str, Any]) -> Heartbeat:
-    return Heartbeat(
-        allocatable=_amounts(said["allocatable"]),
-        free=_amounts(said["free"]),
-        offloaded=_amounts(said["offloaded"]),
-        offloaded_by={id_: _amounts(taken) for id_, taken in said.get("by", {}).items()},
-        observed_at=_read(said["observedAt"]),
-        agent_version=said["agent"],
-    )
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True)
-
-
-def _texts(resources: Resources) -> dict[str, str]:
-    return {name: str(quantity) for name, quantity in resources.items()}
-
-
-def _amounts(said: Mapping[str, str]) -> dict[str, Quantity]:
-    return {name: Quantity(text) for name, text in said.items()}
-
-
-def _written(time: datetime | None) -> str | None:
-    if time is None:
-        return None
-    return (time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)).isoformat()
-
-
-def _read(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+    return _READ_PRICES.read(json.loads(text), "prices")
 
 
 # -- Statements: plain functions in a transaction that is open ---------------------------------------------------------
