@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from cloudgraft.json_codec import (
     AMOUNTS,
@@ -19,7 +20,6 @@ from cloudgraft.json_codec import (
     Form,
     Key,
     Mistake,
-    camel,
     expecting,
     items,
     maybe,
@@ -39,7 +39,7 @@ class Box:
     note: str = "none"
 
 
-BOX = record(Box, spelling=camel, name=TEXT, max_size=WHOLE, labels=maybe(TEXTS), note=Key(TEXT, may_miss=True))
+BOX = record(Box, spelling=to_camel, name=TEXT, max_size=WHOLE, labels=maybe(TEXTS), note=Key(TEXT, may_miss=True))
 CLOSED = record(Box, is_closed=True, missing_is_null=True, name=TEXT, max_size=Key(maybe(WHOLE), "size"))
 
 

@@ -44,7 +44,6 @@ __all__ = [
     "Form",
     "Key",
     "Mistake",
-    "camel",
     "chosen",
     "entries",
     "expecting",
@@ -156,12 +155,6 @@ def _unreadable(what: str, mistake: Mistake) -> CloudgraftError:
 
 def _same(value: T) -> T:
     return value
-
-
-def camel(name: str) -> str:
-    """A field's name as JSON mostly has it: ``max_size`` is ``maxSize``."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 def parsed(parse: Callable[[str], T], write: Callable[[T], str] = str) -> Form[T]:

@@ -12,6 +12,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from pydantic.alias_generators import to_camel
+
 from cloudgraft.engine.groups.prices import ReferencePrice
 from cloudgraft.engine.groups.spec_json import OPTIONS, TEMPLATE
 from cloudgraft.engine.groups.specs import Money
@@ -23,7 +25,6 @@ from cloudgraft.json_codec import (
     Codec,
     Form,
     Key,
-    camel,
     entries,
     items,
     maybe,
@@ -167,11 +168,11 @@ def _snapshot(*, gpu: Mapping[str, Any], **rest: Any) -> Snapshot:
 
 
 _NAMES: Final = {state: state.name.lower() for state in InstanceState}
-_ERROR: Final = record(InstanceError, spelling=camel, code=TEXT, message=TEXT, error_class=WHOLE)
+_ERROR: Final = record(InstanceError, spelling=to_camel, code=TEXT, message=TEXT, error_class=WHOLE)
 _KNOWN: Final = Codec(
     record(
         _known,
-        spelling=camel,
+        spelling=to_camel,
         name=TEXT,
         id=TEXT,
         placeholder=Key(TEXT, may_miss=True),
@@ -182,12 +183,12 @@ _KNOWN: Final = Codec(
         is_forgotten=Key(FLAG, may_miss=True),
     )
 )
-_OPTIONS: Final = record(AutoscalingOptions, OPTIONS, spelling=camel)
+_OPTIONS: Final = record(AutoscalingOptions, OPTIONS, spelling=to_camel)
 _PRICE: Final = record(Money, amount=Key(MONEY, "hourly"), currency=TEXT)
 _GROUP: Final = Codec(
     record(
         _group,
-        spelling=camel,
+        spelling=to_camel,
         id=Key(TEXT, of="group.id"),
         min_size=Key(WHOLE, of="group.min_size"),
         max_size=Key(WHOLE, of="group.max_size"),
@@ -208,7 +209,7 @@ _GPU: Final[Form[dict[str, Any]]] = record(
 _SNAPSHOT: Final = Codec(
     record(
         _snapshot,
-        spelling=camel,
+        spelling=to_camel,
         revision=parsed(_revision),
         group_ids=items(TEXT),
         reference=Key(maybe(_REFERENCE), "podPrices", may_miss=True),

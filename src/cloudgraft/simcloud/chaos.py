@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pydantic.alias_generators import to_camel
+
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.simcloud.fields import Fields, camel, count, is_number, number, shown, text
+from cloudgraft.simcloud.fields import Fields, count, is_number, number, shown, text
 
 __all__ = ["Chaos", "Faults", "Odds", "Span"]
 
@@ -109,9 +111,9 @@ def _read(kind: type[T], data: object, where: str) -> T:
     fields = Fields(data, where)
     values = {}
     for name, hint in typing.get_type_hints(kind).items():
-        value = fields.take(camel(name))
+        value = fields.take(to_camel(name))
         if value is not None:
-            values[name] = _BY_TYPE[hint](value, fields.path(camel(name)))
+            values[name] = _BY_TYPE[hint](value, fields.path(to_camel(name)))
     fields.end()
     return kind(**values)
 
@@ -164,7 +166,7 @@ def _written(value: Any) -> dict[str, object]:
     for spec in dataclasses.fields(value):
         own = getattr(value, spec.name)
         if own != getattr(default, spec.name):
-            found[camel(spec.name)] = _plain(own)
+            found[to_camel(spec.name)] = _plain(own)
     return found
 
 

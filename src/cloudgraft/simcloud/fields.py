@@ -13,17 +13,11 @@ from typing import TypeGuard
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["Fields", "camel", "count", "is_number", "number", "shown", "text"]
+__all__ = ["Fields", "count", "is_number", "number", "shown", "text"]
 
 _LONGEST = 256  # characters of a text; names, tags and labels of real clouds are shorter
 _MOST = 64  # entries of a mapping
 _LARGEST = 1e9  # seconds: thirty years
-
-
-def camel(name: str) -> str:
-    """A field's name as JSON has it: ``boot_time`` is ``bootTime``."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 def shown(value: object) -> str:

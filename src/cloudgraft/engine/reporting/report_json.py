@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import functools
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+from pydantic.alias_generators import to_camel
 
 __all__ = ["as_json", "as_json_in_slices", "as_json_list", "iso"]
 
@@ -65,6 +68,6 @@ class _Writer:
         return written
 
 
+@functools.cache  # names of fields are few, and a report has thousands of machines
 def _key(name: str) -> str:
-    first, *rest = name.removeprefix("is_").split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return to_camel(name.removeprefix("is_"))

@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
+from pydantic.alias_generators import to_camel
+
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.simcloud.fields import Fields, camel, count, number
+from cloudgraft.simcloud.fields import Fields, count, number
 from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.pages import Page
 from cloudgraft.simcloud.records import LedgerEntry, Order, SimMachine
@@ -38,6 +40,7 @@ CLIENT_HEADER: Final = "X-Cloudgraft-Client"  # who calls; a create says it in i
 
 Json = dict[str, object]
 
+_LEDGER: Final = {field.name: to_camel(field.name) for field in dataclasses.fields(LedgerEntry)}
 _CLUSTER_TAG = "cloudgraft-cluster-id"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -193,7 +196,7 @@ def price_from_json(data: object) -> Price:
 
 def entry_to_json(entry: LedgerEntry) -> Json:
     """One machine of ``GET /ledger``."""
-    return {camel(field.name): _plain(getattr(entry, field.name)) for field in dataclasses.fields(entry)}
+    return {key: _plain(getattr(entry, name)) for name, key in _LEDGER.items()}
 
 
 def _plain(value: object) -> object:
