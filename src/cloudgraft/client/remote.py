@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -13,6 +12,7 @@ from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
@@ -61,10 +61,8 @@ class RemoteProvider(Provider):
         request = _request(lambda: pb.NodeGroupNodesRequest(id=group))
         answer = await self.connection.ask("NodeGroupNodes", request, pb.NodeGroupNodesResponse)
         instances: list[Instance] = []
-        for start in range(0, len(answer.instances), _SLICE):
-            if start:
-                await asyncio.sleep(0)  # thousands at once would keep everything else waiting
-            instances += [wire.instance_from_pb(message) for message in answer.instances[start : start + _SLICE]]
+        async for some in in_slices(answer.instances, _SLICE):
+            instances += [wire.instance_from_pb(message) for message in some]
         return instances
 
     async def increase_size(self, group: str, delta: int) -> None:

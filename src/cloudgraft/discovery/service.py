@@ -46,6 +46,7 @@ from cloudgraft.discovery.store.database import Store
 from cloudgraft.discovery.store.statements import beat_text, prices_revision, prices_text
 from cloudgraft.discovery.store.vault import Rotation, Vault
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Database
 from cloudgraft.store.databases.postgres import PostgresDatabase
@@ -266,11 +267,10 @@ class Discovery:
         named = frozenset(need.clusters)
         candidates = sorted(self._index.columns(self._clock()).candidates, key=lambda one: one.id not in named)
         told: dict[str, str] = {}
-        for start in range(0, len(candidates), _AT_A_TIME):
-            told |= offers.why_not(candidates[start : start + _AT_A_TIME], need)
+        async for some in in_slices(candidates, _AT_A_TIME):
+            told |= offers.why_not(some, need)
             if len(told) >= _MOST_TOLD:
                 break
-            await asyncio.sleep(0)
         return dict(islice(told.items(), _MOST_TOLD))
 
     async def reserve(

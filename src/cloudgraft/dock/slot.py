@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.slices import in_slices
 
 __all__ = ["Calls", "Classes", "DriverSlot", "HubSlot", "shape_of"]
 
@@ -228,8 +228,7 @@ class HubSlot(DriverSlot):
     async def _checked(self, answer: Answer, kind: type[T]) -> Sequence[T]:
         if not isinstance(answer, Sequence):
             raise InternalError(f"{self.name} answered with {type(answer).__name__} where a list was asked for")
-        for start in range(0, len(answer), _SLICE):
-            if not all(isinstance(item, kind) for item in answer[start : start + _SLICE]):
+        async for some in in_slices(answer, _SLICE):
+            if not all(isinstance(item, kind) for item in some):
                 raise InternalError(f"{self.name} answered with a list that is not one of {kind.__name__}")
-            await asyncio.sleep(0)
         return cast("Sequence[T]", answer)

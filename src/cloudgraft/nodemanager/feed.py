@@ -29,6 +29,7 @@ from cloudgraft.nodemanager.snapshot import (
     known_json,
 )
 from cloudgraft.sdk.errors import RateLimitedError
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
 from cloudgraft.store.records import MachineRecord, State
 
@@ -227,10 +228,10 @@ class Feed:
             is_complete=is_complete,
         )
         ids: Mapping[str, str] = group.ids if group is not None else {}
-        pieces = []
-        for start in range(0, len(told) or 1, _SLICE):  # also after a group without machines: there may be many
-            pieces.append(_dumps([known_json(_known(each, ids)) for each in told[start : start + _SLICE]])[1:-1])
-            await asyncio.sleep(0)
+        pieces = [
+            _dumps([known_json(_known(each, ids)) for each in some])[1:-1] async for some in in_slices(told, _SLICE)
+        ]
+        await asyncio.sleep(0)  # also after a group without machines: there may be many
         return _joined(group_json(snapshot), "machines", pieces).decode()
 
     def _newer(self, track: _Track, known: int) -> Iterator[MachineRecord | str]:

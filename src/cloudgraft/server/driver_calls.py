@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InternalError, InvalidArgumentError
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import abort
 from cloudgraft.wire import driver as wire
@@ -181,8 +182,4 @@ async def _prices(callee: Callee, _request: pb.PricesRequest) -> bytes:
 
 async def _in_turns(items: Sequence[T], answer: Callable[[Sequence[T]], Message]) -> bytes:
     """A long answer, made bit by bit: others have their turn meanwhile. Joined, its parts are one message."""
-    parts: list[bytes] = []
-    for start in range(0, len(items), _SLICE):
-        parts.append(answer(items[start : start + _SLICE]).SerializeToString())
-        await asyncio.sleep(0)
-    return b"".join(parts)
+    return b"".join([answer(some).SerializeToString() async for some in in_slices(items, _SLICE)])

@@ -28,6 +28,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.provider import Provider, Question
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
 from cloudgraft.service.metrics import ServiceMetrics
@@ -373,10 +374,8 @@ class CloudProviderService:
 async def _encode_instances(instances: Sequence[Instance]) -> pb.NodeGroupNodesResponse:
     """In slices: thousands of instances at once would keep every other call waiting."""
     response = pb.NodeGroupNodesResponse()
-    for start in range(0, len(instances), _SLICE):
-        if start:
-            await asyncio.sleep(0)
-        response.instances.extend(wire.instance_to_pb(instance) for instance in instances[start : start + _SLICE])
+    async for some in in_slices(instances, _SLICE):
+        response.instances.extend(wire.instance_to_pb(instance) for instance in some)
     return response
 
 

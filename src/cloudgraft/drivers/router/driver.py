@@ -35,6 +35,7 @@ from cloudgraft.drivers.router.options import BackendOptions, MachineSettings, R
 from cloudgraft.drivers.router.share import SharedDriver
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, PartialList, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, Retry, UnavailableError
+from cloudgraft.sdk.slices import in_slices
 
 __all__ = ["RouterDriver", "drivers_within"]
 
@@ -137,9 +138,9 @@ class RouterDriver(Driver):
                 continue
             complete_for += backend.complete_for(found)
             is_whole &= not isinstance(found, PartialList) or found.is_whole
-            for start in range(0, len(found), _SLICE):
-                machines += map(backend.shown, found[start : start + _SLICE])
-                await asyncio.sleep(0)
+            async for some in in_slices(found, _SLICE):
+                machines += map(backend.shown, some)
+            await asyncio.sleep(0)
         if len(errors) == len(self._backends):
             raise refused_by_all(errors)
         return PartialList(machines, complete_for=complete_for, is_whole=is_whole and not errors)

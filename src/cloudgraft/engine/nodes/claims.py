@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +14,7 @@ from cloudgraft.engine.nodes.tracking import Cluster
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.sdk.driver import Machine, ProviderIdBy
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["NodeClaims", "claim_of"]
@@ -107,10 +107,9 @@ class NodeClaims:
             return
         names: list[str] = list(fleet.machines) if not self._is_whole else [*fleet.in_cloud(cloud), *self.gone]
         self._noted.clear()
-        for count, name in enumerate(names, 1):
-            self._update(name)
-            if count % SLICE == 0:
-                await asyncio.sleep(0)
+        async for some in in_slices(names, SLICE):
+            for name in some:
+                self._update(name)
         for name in [name for name in self._claims if name not in fleet.machines]:
             self._update(name)
         self._is_whole = True
@@ -122,10 +121,9 @@ class NodeClaims:
         if cluster is None or at is None or now < at:
             return
         noted, self._noted = self._noted, set()
-        for count, name in enumerate(noted, 1):
-            self._update(name)
-            if count % SLICE == 0:
-                await asyncio.sleep(0)
+        async for some in in_slices(noted, SLICE):
+            for name in some:
+                self._update(name)
         if self._is_due and self._is_whole and self._context.may_act():
             cluster.claim(self._observer.name, tuple(self._claims.values()), self._context.may_act)
             self._has_changed, self._handed_to, self._next_at = False, cluster, now + _EVERY

@@ -9,6 +9,7 @@ from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.nodes.template_learner import TemplateLearner
 from cloudgraft.engine.nodes.tracking import NodeCount
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
+from cloudgraft.sdk.slices import in_slices
 
 __all__ = ["NodeScan"]
 
@@ -53,18 +54,17 @@ class NodeScan:
         counts: dict[str, NodeCount] = {}
         changed: list[str] = []
         self.template_learner.begin()
-        for place, record in enumerate(list(self._context.fleet.in_cloud(cloud).values()), 1):
-            observation = self._observer.observation(record.name)
-            before = observation.joined, observation.unready_since
-            nodes.see(record, observation)
-            if (observation.joined, observation.unready_since) != before:
-                changed.append(record.name)
-            count = counts.setdefault(record.group, NodeCount())
-            count.joined += observation.joined is True
-            count.unready += observation.unready_since is not None
-            self.template_learner.look_at(record, observation)
-            if place % SLICE == 0:
-                await asyncio.sleep(0)
+        async for some in in_slices(list(self._context.fleet.in_cloud(cloud).values()), SLICE):
+            for record in some:
+                observation = self._observer.observation(record.name)
+                before = observation.joined, observation.unready_since
+                nodes.see(record, observation)
+                if (observation.joined, observation.unready_since) != before:
+                    changed.append(record.name)
+                count = counts.setdefault(record.group, NodeCount())
+                count.joined += observation.joined is True
+                count.unready += observation.unready_since is not None
+                self.template_learner.look_at(record, observation)
         if nodes.is_known:
             nodes.count(cloud, counts)
         return changed

@@ -32,6 +32,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.list_budget import ListBudget
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord
 
 __all__ = ["Caller"]
@@ -284,11 +285,10 @@ async def _checked(answer: object) -> Sequence[Machine]:
     if not isinstance(answer, Sequence):
         raise InternalError(f"the driver's list() answered with {type(answer).__name__} instead of a sequence")
     seen: set[str] = set()
-    for count, machine in enumerate(answer, 1):
-        check_machine(machine, "list()")
-        if machine.machine_id in seen:
-            raise InternalError(f"the driver's list() has machine {machine.machine_id} twice")
-        seen.add(machine.machine_id)
-        if count % _SLICE == 0:
-            await asyncio.sleep(0)
+    async for some in in_slices(answer, _SLICE):
+        for machine in some:
+            check_machine(machine, "list()")
+            if machine.machine_id in seen:
+                raise InternalError(f"the driver's list() has machine {machine.machine_id} twice")
+            seen.add(machine.machine_id)
     return answer

@@ -5,7 +5,6 @@ A list that misses many at once is doubted until that has lasted, and so are lis
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from cloudgraft.engine.events import happened
 from cloudgraft.engine.machines.breaker import Breaker, Turn
 from cloudgraft.engine.machines.observation import Listing, Looker, Observation
 from cloudgraft.engine.machines.states import has_vanished, is_lost
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
 __all__ = ["Absence"]
@@ -61,13 +61,12 @@ class Absence:
         missing: set[str] = set()
         total = 0
         records = self._context.fleet.in_cloud(self._cloud)
-        for count, record in enumerate(list(records.values()), 1):
-            if record.state in _THERE and listing.tells_of(record):
-                total += 1
-                if not _is_listed(record, listing) and self._is_doubtful(record, listing, looker):
-                    missing.add(record.name)
-            if count % _SLICE == 0:
-                await asyncio.sleep(0)
+        async for some in in_slices(list(records.values()), _SLICE):
+            for record in some:
+                if record.state in _THERE and listing.tells_of(record):
+                    total += 1
+                    if not _is_listed(record, listing) and self._is_doubtful(record, listing, looker):
+                        missing.add(record.name)
         return missing, total
 
     def _is_doubtful(self, record: MachineRecord, listing: Listing, looker: Looker) -> bool:

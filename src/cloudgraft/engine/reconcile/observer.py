@@ -22,6 +22,7 @@ from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.mass_absence import Absence
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, PermissionDeniedError, PreconditionError
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import Change, CloudRecord, ErrorRecord, Event, MachineRecord, Presence, State
 
 __all__ = ["Health", "Observer"]
@@ -151,9 +152,9 @@ class Observer:
         listing = await _indexed(machines, began, follows)
         await self._look_at_all(listing)
         orphans: list[Orphan] = []
-        for start in range(0, len(machines), SLICE):
-            await asyncio.sleep(0)
-            orphans += self._orphans_of(machines[start : start + SLICE])
+        await asyncio.sleep(0)
+        async for some in in_slices(machines, SLICE):
+            orphans += self._orphans_of(some)
         self._unlisted = self._still_unlisted(listing)
         self.listing, self.orphans = listing, orphans
         await self.take_in()
@@ -165,9 +166,9 @@ class Observer:
 
     async def _truly_named(self, machines: Sequence[Machine]) -> Sequence[Machine]:
         others: list[Machine] = []
-        for start in range(0, len(machines), _GLANCES):
-            others += renamed(machines[start : start + _GLANCES], self._context.identity, self.traits.ownership)
-            await asyncio.sleep(0)
+        async for some in in_slices(machines, _GLANCES):
+            others += renamed(some, self._context.identity, self.traits.ownership)
+        await asyncio.sleep(0)
         return true_names(self.name, machines, others, self._context.fleet)
 
     def review(self) -> None:
@@ -195,11 +196,8 @@ class Observer:
             return
         now, wall = self._context.clock.now(), wall_time(self._context.clock)
         records = [r for r in self._context.fleet.machines.values() if r.cloud == self.name]
-        parts: list[tuple[Sequence[MachineRecord], Tally]] = []
-        for start in range(0, len(records), SLICE):
-            some = records[start : start + SLICE]
-            parts.append((some, tally(some, (), now, wall=wall)))
-            await asyncio.sleep(0)
+        parts = [(some, tally(some, (), now, wall=wall)) async for some in in_slices(records, SLICE)]
+        await asyncio.sleep(0)
         await self._context.writer.write(lambda: self._counted(parts, now, wall))
 
     def _counted(self, parts: Sequence[tuple[Sequence[MachineRecord], Tally]], now: float, wall: float) -> Change:
@@ -256,17 +254,16 @@ class Observer:
         looker = await self.absence.judge(listing, looker)
         fleet = context.fleet
         names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._sights))
-        for count, name in enumerate(names, 1):
-            record = fleet.machines.get(name)
-            if record is not None and record.cloud == self.name and self._matters(record, listing):
-                observation = self.observation(name)
-                look(record, observation, listing, looker)
-                if _is_over(record) and observation.machine is None and not observation.is_calling:
-                    self._sights.pop(name)  # it had turned up again, and is gone for good
-            elif record is None:
-                self._sights.pop(name, None)
-            if count % SLICE == 0:
-                await asyncio.sleep(0)
+        async for some in in_slices(names, SLICE):
+            for name in some:
+                record = fleet.machines.get(name)
+                if record is not None and record.cloud == self.name and self._matters(record, listing):
+                    observation = self.observation(name)
+                    look(record, observation, listing, looker)
+                    if _is_over(record) and observation.machine is None and not observation.is_calling:
+                        self._sights.pop(name)  # it had turned up again, and is gone for good
+                elif record is None:
+                    self._sights.pop(name, None)
 
     def _matters(self, record: MachineRecord, listing: Listing) -> bool:
         """Of those of which the cloud should hold nothing, only what is there all the same matters, or was."""
@@ -369,9 +366,9 @@ class Observer:
 
 async def _indexed(machines: Sequence[Machine], began: float, follows: float | None) -> Listing:
     indexing = Indexing()
-    for start in range(0, len(machines), _GLANCES):
-        indexing.add(machines[start : start + _GLANCES])
-        await asyncio.sleep(0)
+    async for some in in_slices(machines, _GLANCES):
+        indexing.add(some)
+    await asyncio.sleep(0)
     return indexing.listing(machines, began, follows)
 
 

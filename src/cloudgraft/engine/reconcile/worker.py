@@ -44,6 +44,7 @@ from cloudgraft.engine.reconcile.repairer import Repairer
 from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
@@ -175,10 +176,9 @@ class Worker:
         moves: list[Move] = []
         tell: list[Event] = []
         names, self._due = list(self._due), {}
-        for count, name in enumerate(names, 1):
-            self._sort(name, now, moves, tell)
-            if count % SLICE == 0:
-                await asyncio.sleep(0)
+        async for some in in_slices(names, SLICE):
+            for name in some:
+                self._sort(name, now, moves, tell)
         if tell:
             await self._context.writer.write(lambda: Change(events=tell))
         for start in range(0, len(moves), _BATCH):

@@ -14,6 +14,7 @@ from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord, Presence, State
 
 __all__ = ["Finding", "FindingKind", "all_findings"]
@@ -56,9 +57,9 @@ async def all_findings(engine: Engine) -> list[Finding]:
         worker.observer.review()
         found += map(_orphan, worker.observer.orphans)
         records = list(engine.fleet.in_cloud(worker.name).values())
-        for start in range(0, len(records), SLICE):
-            found += _in_trouble(worker, records[start : start + SLICE], engine.clock.now())
-            await asyncio.sleep(0)
+        async for some in in_slices(records, SLICE):
+            found += _in_trouble(worker, some, engine.clock.now())
+        await asyncio.sleep(0)
     return found
 
 

@@ -22,6 +22,7 @@ from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
 
 __all__ = [
@@ -232,9 +233,8 @@ async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines
         troubled = (r for r in records if r.state is State.FAILED or _is_troubled(r, sight_of(engine, r)))
         records = list(itertools.islice(troubled, _MOST_TROUBLED))
     machines: list[MachineReport] = []
-    for start in range(0, len(records), SLICE):
-        machines += [machine_report(record, now, sight_of(engine, record)) for record in records[start : start + SLICE]]
-        await asyncio.sleep(0)
+    async for some in in_slices(records, SLICE):
+        machines += [machine_report(record, now, sight_of(engine, record)) for record in some]
     return group_report(engine, id_, left_out, machines=machines, is_complete=with_machines)
 
 

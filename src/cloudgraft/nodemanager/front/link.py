@@ -20,6 +20,7 @@ from cloudgraft.nodemanager.snapshot import (
     snapshot_from_json,
 )
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.web.client import Answer, WebClient
 
 __all__ = ["Changed", "ManagerLink"]
@@ -104,9 +105,9 @@ async def _picture(data: Any) -> Snapshot:
 async def _group(data: Any) -> GroupSnapshot:
     entries = _list(data, "machines")
     machines: list[Known] = []
-    for start in range(0, len(entries) or 1, _SLICE):
-        machines += [known_from_json(entry) for entry in entries[start : start + _SLICE]]
-        await asyncio.sleep(0)  # a large group, or many, must not keep the autoscaler's calls waiting (law 1)
+    async for some in in_slices(entries, _SLICE):
+        machines += [known_from_json(entry) for entry in some]
+    await asyncio.sleep(0)  # a large group, or many, must not keep the autoscaler's calls waiting (law 1)
     return group_from_json(data, machines)
 
 

@@ -23,6 +23,7 @@ from cloudgraft.plugins.host.supervisor import Supervisor
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.list_budget import current_budget
+from cloudgraft.sdk.slices import in_slices
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
@@ -211,9 +212,9 @@ class RemoteDriver(Driver):
             page = await self._ask("List", pb.ListRequest(page_token=token), pb.ListResponse)
             budget.check_count(len(machines) + len(page.machines))
             budget.spend(page.ByteSize())
-            for start in range(0, len(page.machines), _SLICE):
-                machines += [wire.machine_from_pb(machine) for machine in page.machines[start : start + _SLICE]]
-                await asyncio.sleep(0)  # a long page must not hold up others
+            async for some in in_slices(page.machines, _SLICE):
+                machines += [wire.machine_from_pb(machine) for machine in some]
+            await asyncio.sleep(0)  # a server that answers at once must not hold up others with page after page
             token = page.next_page_token
             if not token:
                 return machines
