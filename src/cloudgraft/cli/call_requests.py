@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, Container, Pod
 from cloudgraft.service.options import FLAG_DEFAULTS
@@ -61,8 +61,8 @@ def find_rpc(name: str) -> Rpc:
     by_lower = {known.lower(): rpc for known, rpc in wire.RPCS.items()}
     if name.lower() in by_lower:
         return by_lower[name.lower()]
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    advice = f"did you mean {by_lower[near[0]].name}?" if near else "`cloudgraft call --list` shows all 15."
+    near = nearest(name, wire.RPCS, cutoff=0.5, fold=str.lower)
+    advice = f"did you mean {near}?" if near else "`cloudgraft call --list` shows all 15."
     raise InvalidArgumentError(f"there is no call {name!r}: {advice}")
 
 
@@ -95,8 +95,8 @@ def _check_fields(data: Mapping[str, object], message: Descriptor) -> None:
     for name, value in data.items():
         if name not in known:
             names = [field.name for field in message.fields]
-            near = difflib.get_close_matches(name, names, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names) or 'no fields at all'}."
+            near = nearest(name, names)
+            advice = f"did you mean {near!r}?" if near else f"it has {', '.join(names) or 'no fields at all'}."
             raise InvalidArgumentError(f"there is no field {name!r} in {message.name}: {advice}")
         _check_value(value, known[name])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import types
 import typing
@@ -18,6 +17,7 @@ from pydantic_core import ErrorDetails
 from cloudgraft.config.document import Document
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.sdk.flaws import FlawedError
+from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.secrecy import may_name_a_secret
 
 __all__ = ["Key", "branches", "did_you_mean", "explain", "follow", "item_type", "keys_of", "unknown_key", "unwrap"]
@@ -239,12 +239,13 @@ def _wrong_choice(context: Mapping[str, Any], value: Any, path: KeyPath) -> tupl
 
 def did_you_mean(given: str, known: Sequence[str]) -> str:
     """The nearest known word, case aside: `listenAddress`, `Listen`, `lsiten` and `force_options` all have one."""
-    folded = {name.lower(): name for name in known}
     wanted = given.lower().replace("_", "").replace("-", "")[:100]
-    close = difflib.get_close_matches(wanted, list(folded), n=1, cutoff=0.7)
-    close += [name for name in folded if len(wanted) > 2 and (name.startswith(wanted) or wanted.startswith(name))]
-    close += [name for name in folded if sorted(name) == sorted(wanted)]
-    return f"did you mean {folded[close[0]]}?" if close else ""
+    near = nearest(wanted, known, cutoff=0.7, fold=str.lower)
+    close = [near] if near is not None else []
+    if len(wanted) > 2:
+        close += [name for name in known if name.lower().startswith(wanted) or wanted.startswith(name.lower())]
+    close += [name for name in known if sorted(name.lower()) == sorted(wanted)]
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def _may_hold_secret(path: KeyPath) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import stat
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from cloudgraft.config.section import Section
 from cloudgraft.sdk.duration import format_duration, parse_duration
 from cloudgraft.sdk.files import stat_of
 from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.sdk.nearest import nearest
 
 __all__ = [
     "Directory",
@@ -234,8 +234,8 @@ def _nearby(path: Path) -> str:
         names = [other.name for other in path.parent.iterdir()]
     except OSError:
         names = []
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean {printable(close[0])}?" if close else "paths are relative to the directory of this file"
+    close = nearest(path.name, names)
+    return f"did you mean {printable(close)}?" if close else "paths are relative to the directory of this file"
 
 
 def _shown(path: Path) -> str:

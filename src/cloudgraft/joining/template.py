@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from jinja2.utils import missing
 
 from cloudgraft.joining.sandbox import LONGEST, Sandbox, steps_counted
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.nearest import nearest
 
 __all__ = ["VARIABLES", "Mistake", "TemplateError", "UserDataTemplate"]
 
@@ -229,5 +229,5 @@ def _unknown_names(tree: nodes.Template, file: str) -> Iterator[Mistake]:
 
 
 def _near(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, [word for word in known if not word.startswith("_")], n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    close = nearest(name, [word for word in known if not word.startswith("_")])
+    return f" (did you mean {close}?)" if close else ""

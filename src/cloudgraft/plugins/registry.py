@@ -12,7 +12,6 @@ so without disturbing the others.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import inspect
 from collections import Counter
@@ -23,6 +22,7 @@ from cloudgraft.plugins.options import Option, options_of
 from cloudgraft.sdk.blocking import BlockingDriver, BlockingProvider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, PreconditionError
+from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.provider import Provider
 
 __all__ = ["Extension", "Kind", "Listing", "extensions", "find", "list_all"]
@@ -142,8 +142,8 @@ def find(kind: Kind, name: str) -> Extension:
     known = {extension.name: extension for extension in extensions(kind)}
     if name in known:
         return known[name]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there is: {', '.join(known) or 'none'}"
+    close = nearest(name, known)
+    hint = f"did you mean {close!r}?" if close else f"there is: {', '.join(known) or 'none'}"
     raise NotFoundError(f"no installed package offers the {kind.word} {name!r}; {hint} (see `cloudgraft drivers`)")
 
 

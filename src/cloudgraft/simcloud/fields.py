@@ -6,12 +6,12 @@ test pass that tests nothing.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.nearest import nearest
 
 __all__ = ["Fields", "count", "is_number", "number", "shown", "text"]
 
@@ -111,5 +111,5 @@ class Fields:
 
 
 def _hint(key: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(key[:100], list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
+    close = nearest(key, known)
+    return f"did you mean {close!r}?" if close else f"known here: {', '.join(sorted(known))}"

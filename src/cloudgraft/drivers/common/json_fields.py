@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -15,6 +14,7 @@ from cloudgraft.drivers.common.secrets import CUT
 from cloudgraft.json_codec import OBJECT, Codec, Form, Key, Mistake, chosen, entries, expecting, items, parsed, record
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
 from cloudgraft.sdk.flaws import FlawedError
+from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.secrecy import redacted
 
 __all__ = [
@@ -143,6 +143,5 @@ def _digits(value: int | Decimal) -> str:
 def hint(key: str, known: Iterable[str]) -> str:
     """What was probably meant, or what there is."""
     names = list(known)
-    close = difflib.get_close_matches(key[:QUOTED].lower(), [name.lower() for name in names], n=1)
-    meant = [name for name in names if close and name.lower() == close[0]]
-    return f"did you mean {meant[0]!r}?" if meant else f"known here: {', '.join(names)}"
+    close = nearest(key, names, fold=str.lower)
+    return f"did you mean {close!r}?" if close else f"known here: {', '.join(names)}"

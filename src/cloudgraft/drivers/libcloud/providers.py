@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 from dataclasses import dataclass
 from typing import Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.nearest import nearest
 
 __all__ = ["PROVIDERS", "Provider", "Served", "provider_of"]
 
@@ -116,8 +116,8 @@ def provider_of(name: str) -> Provider:
     served = [key for key, one in PROVIDERS.items() if one.served is not Served.NOT]
     found = PROVIDERS.get(name)
     if found is None:
-        near = difflib.get_close_matches(name.upper().replace("-", "_"), PROVIDERS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(served)}"
+        near = nearest(name.upper().replace("-", "_"), PROVIDERS)
+        hint = f"did you mean {near}?" if near else f"there is: {', '.join(served)}"
         raise InvalidArgumentError(f"provider: libcloud 3.9 has no cloud {name!r}; {hint}")
     if found.served is Served.NOT:
         instead = f". Use {found.instead}" if found.instead.startswith(("the driver", "RACK", "OUT")) else ""
