@@ -20,6 +20,7 @@ from cloudgraft.discovery.agent.measure import Margin, Rules
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
 from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.server.signals import StopSignals
@@ -100,15 +101,14 @@ async def _until(told: StopSignals, working: asyncio.Task[None]) -> None:
 
 async def _id_of(kube: KubeClient) -> str:
     """Liqo's cluster id. Liqo may be installed after the agent: it is waited for."""
-    pause, is_told = 1.0, False
+    backoff, is_told = Backoff(first=1.0, longest=_LONGEST_PAUSE), False
     while True:
         try:
             return await cluster_id_of(kube)
         except CloudgraftError as error:
             _LOG.log(logging.DEBUG if is_told else logging.WARNING, "waiting for Liqo's cluster id: %s", error.message)
             is_told = True
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        await asyncio.sleep(backoff.next())
 
 
 def connected(reach: Reach) -> KubeClient:

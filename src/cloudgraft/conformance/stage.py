@@ -22,6 +22,7 @@ from cloudgraft.conformance.check import Hindered, Violation
 from cloudgraft.conformance.hooks import HookRunner
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import Release
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
@@ -268,12 +269,12 @@ class Stage:
 
     async def until(self, condition: Callable[[], Awaitable[bool]], limit: timedelta) -> bool:
         """Looks again and again, ever more slowly; False when it did not come true in time."""
-        end, pause = time.monotonic() + limit.total_seconds(), _FIRST_PAUSE
+        end = time.monotonic() + limit.total_seconds()
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, factor=1.5)
         while not await condition():
             if time.monotonic() >= end:
                 return False
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            await asyncio.sleep(backoff.next())
         return True
 
     # -- whose is what -----------------------------------------------------------------------------------------------

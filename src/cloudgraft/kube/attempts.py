@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from cloudgraft.sdk.backoff import pause_after
+
 __all__ = ["Attempts"]
 
 _SETTLING: Final = 1.0  # seconds in which the effect of what was done comes back to us
@@ -42,7 +44,7 @@ class Attempts:
         """It failed; each time in a row the pause is twice as long. Says how often that was, up to ten times."""
         last = self._last.get(key)
         failures = 1 if last is None else min(last.failures + 1, 10)
-        self._last[key] = _Last(failures, now + min(_SETTLING * 2 ** (failures - 1), _LONGEST))
+        self._last[key] = _Last(failures, now + pause_after(failures, first=_SETTLING, longest=_LONGEST))
         return failures
 
     def keep_only(self, keys: Iterable[str]) -> None:

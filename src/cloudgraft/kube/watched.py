@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Generic, Protocol
 
 from cloudgraft.kube.errors import ExpiredError
 from cloudgraft.kube.objects import Change, ChangeType, Kind, Listing, V
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["Source", "Watched"]
@@ -60,7 +60,8 @@ class Watched(Generic[V]):
 
     async def run(self) -> None:
         """Keeps the copy up to date until cancelled."""
-        pause = _FIRST_PAUSE
+        # A watch is stable after a while, not just because it could be listed: that is the costly part.
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, spread=0.5, stable_after=_LONGEST_PAUSE)
         clock = asyncio.get_running_loop()
         while True:
             began = clock.time()
@@ -70,10 +71,7 @@ class Watched(Generic[V]):
                 _LOG.debug("the watch fell too far behind; listing again", extra={"kind": self._kind.plural})
             except CloudgraftError as error:
                 self._tell(error)
-            if clock.time() - began > _LONGEST_PAUSE:  # not just because it could be listed: that is the costly part
-                pause = _FIRST_PAUSE
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the load, guards no secret
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(backoff.after(clock.time() - began))
 
     async def _relist(self) -> str:
         self._doing = "list"

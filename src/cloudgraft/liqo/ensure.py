@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgraft.kube.objects import CustomObject, Kind, Manifest
 from cloudgraft.liqo.manifests import is_ours
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError
 
 if TYPE_CHECKING:
@@ -22,11 +23,10 @@ _LONGEST_PAUSE = 2.0
 
 async def steps() -> AsyncIterator[None]:
     """Looks, with pauses between them that grow. Without end: the one who asks sets the deadline."""
-    pause = _FIRST_PAUSE
+    backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, factor=1.5)
     while True:
         yield
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+        await asyncio.sleep(backoff.next())
 
 
 def name_of(manifest: Manifest) -> str:

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cloudgraft.net.descriptors import connection_limit
 from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.server.clients import AllowedClients, GuardedServer
@@ -218,16 +219,15 @@ class Listener:
             await self._open_again()
 
     async def _open_again(self) -> None:
-        pause = _FIRST_PAUSE
+        backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not self._stopping.is_set():
             try:
                 await self._open()
             except UnavailableError as error:
                 log.warning("closed all connections, but %s", error.message, extra={"address": self.address})
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
+                    async with asyncio.timeout(backoff.next()):
                         await self._stopping.wait()
-                pause = min(2 * pause, _LONGEST_PAUSE)
             else:
                 log.info("closed all connections, and listening again", extra={"address": self.address})
                 return

@@ -16,7 +16,8 @@ from google.protobuf.duration_pb2 import Duration
 from cloudgraft.certs.authority import create_bundle
 from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Tls
-from cloudgraft.dock.runner.backoff import Backoff
+from cloudgraft.dock.runner.connection import End
+from cloudgraft.dock.runner.runner import backoff_of, wait_after
 from cloudgraft.dock.runner.state import ResultPriority, UnacknowledgedResults
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import PreconditionError
@@ -234,7 +235,7 @@ def test_case_31_two_hundred_drivers_do_not_come_back_in_one_moment() -> None:
     dice = random.Random(31)
     arrivals = []
     for _ in range(200):
-        backoff = Backoff(first=1.0, longest=30.0, stable_after=60.0, chance=dice.random)
+        backoff = backoff_of(RunnerSettings(), dice.random)
         now = 0.0 + backoff.after(3600.0)
         while now < 300.0:
             now += backoff.after(0.0)
@@ -246,12 +247,18 @@ def test_case_31_two_hundred_drivers_do_not_come_back_in_one_moment() -> None:
 
 
 def test_the_wait_doubles_up_to_its_limit_and_begins_anew_after_a_stable_connection() -> None:
-    backoff = Backoff(first=1.0, longest=30.0, stable_after=60.0, chance=lambda: 1.0)
-    assert [backoff.after(0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert backoff.after(59.0) == 30
-    assert backoff.after(60.0) == 1
-    assert backoff.after(0.0, at_least=100.0) == 102
-    assert backoff.after(0.0, at_least=1e12) == 304, "no hub sends a driver away for ever"
+    backoff, lost = backoff_of(RunnerSettings(), lambda: 0.0), End(reason="lost")
+    assert [wait_after(lost, 0.0, backoff) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert wait_after(lost, 59.0, backoff) == 30
+    assert wait_after(lost, 60.0, backoff) == 1
+    assert wait_after(End(reason="busy", retry_after=100.0), 0.0, backoff) == 102
+    assert wait_after(End(reason="busy", retry_after=1e12), 0.0, backoff) == 304, "no hub sends a driver away for ever"
+    assert wait_after(End(reason="it restarts", was_drained=True), 0.0, backoff) == 1
+
+
+def test_the_wait_is_anything_from_nothing_to_its_limit() -> None:
+    assert wait_after(End(reason="lost"), 0.0, backoff_of(RunnerSettings(), lambda: 1.0)) == 0
+    assert 0 <= wait_after(End(reason="lost"), 0.0, backoff_of(RunnerSettings())) <= 1
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------

@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import traceback
+from collections.abc import Callable
 from typing import Final
 
 import grpc.aio
 from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.runner.adapter import Docked
-from cloudgraft.dock.runner.backoff import Backoff
 from cloudgraft.dock.runner.connection import Dialled, End, dial, why
-from cloudgraft.dock.runner.options import RunnerOptions, Speech
+from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech
 from cloudgraft.dock.runner.session_v0 import ByProviderId, SessionV0
 from cloudgraft.dock.runner.session_v1 import SessionV1
 from cloudgraft.dock.runner.state import RunnerState, Session
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["DockRunner"]
+__all__ = ["DockRunner", "backoff_of", "wait_after"]
 
 log = logging.getLogger("cloudgraft.dock")
 
 _CLOSE: Final = 5.0  # seconds for the driver's own close()
+_MOST_ASKED: Final = 300.0  # seconds; a hub that asks for more is looked for all the same
+
+
+def backoff_of(settings: RunnerSettings, chance: Callable[[], float] = random.random) -> Backoff:
+    """Full jitter: a hub that comes back after an outage is found by its drivers one after the other, not at once."""
+    return Backoff(
+        first=settings.first_wait,
+        longest=settings.longest_wait,
+        spread=1.0,
+        stable_after=settings.stable_after,
+        chance=chance,
+    )
+
+
+def wait_after(end: End, lasted: float, backoff: Backoff) -> float:
+    """The seconds until the hub is dialled again, after a connection that lasted so long."""
+    if end.was_drained:
+        backoff.reset()
+    return min(end.retry_after, _MOST_ASKED) + backoff.after(lasted)
 
 
 class DockRunner:
@@ -45,9 +66,7 @@ class DockRunner:
         self.options = options
         self._docked = docked
         self._state = RunnerState(docked, options)
-        self._backoff = Backoff(
-            first=settings.first_wait, longest=settings.longest_wait, stable_after=settings.stable_after
-        )
+        self._backoff = backoff_of(settings)
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
 
@@ -129,9 +148,7 @@ class DockRunner:
             end, lasted = await self._connection()
             if self._is_stopped:
                 return
-            if end.was_drained:
-                self._backoff.reset()
-            wait = self._backoff.after(lasted, at_least=end.retry_after)
+            wait = wait_after(end, lasted, self._backoff)
             log.warning("no connection to %s: %s; next try in %.1f s", self.options.address, end.reason, wait)
             await asyncio.sleep(wait)
 

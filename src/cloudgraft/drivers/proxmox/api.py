@@ -20,6 +20,7 @@ from cloudgraft.drivers.common.requests_calls import error_of_request, limit_ans
 from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.proxmox.errors import error_of_answer, error_of_task
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import AuthenticationError, DeadlineError, InternalError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 
@@ -295,15 +296,14 @@ class Clock:
 
     def __init__(self, longest: timedelta) -> None:
         self.until = time.monotonic() + longest.total_seconds()
-        self._pause = _FIRST_PAUSE
+        self._backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, factor=1.5)
 
     def pause(self, what: str) -> None:
         """A little longer each time; raises DeadlineError when there is no time left."""
         left = self.until - time.monotonic()
         if left <= 0:
             raise DeadlineError(f"{what}: it takes too long, and goes on; what becomes of it is not known")
-        time.sleep(min(self._pause, left))
-        self._pause = min(self._pause * 1.5, _LONGEST_PAUSE)
+        time.sleep(min(self._backoff.next(), left))
 
     @property
     def is_over(self) -> bool:
@@ -312,7 +312,7 @@ class Clock:
 
     def rest(self) -> None:
         """The next thing that is waited for may be quick."""
-        self._pause = _FIRST_PAUSE
+        self._backoff.reset()
 
 
 class Tasks:

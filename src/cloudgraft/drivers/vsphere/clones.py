@@ -16,6 +16,7 @@ from cloudgraft.drivers.vsphere.machines import instance_uuid
 from cloudgraft.drivers.vsphere.properties import authenticated
 from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim, vmodl
 from cloudgraft.drivers.vsphere.session import Session
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError
 
@@ -73,14 +74,14 @@ def _fault(session: Session, task: Reference, what: str) -> Data:
 
 def wait(session: Session, task: Reference, what: str, seconds: float) -> TaskState:
     """The state of a task once it is over, or after so many seconds."""
-    deadline, pause = time.monotonic() + seconds, _FIRST_LOOK
+    deadline = time.monotonic() + seconds
+    backoff = Backoff(first=_FIRST_LOOK, longest=_SLOWEST_LOOK)
     while True:
         state = outcome(session, task, what)
         left = deadline - time.monotonic()
         if state.is_over or left <= 0:
             return state
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, _SLOWEST_LOOK)
+        time.sleep(min(backoff.next(), left))
 
 
 # -- clones ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.machines.decide import Move, failure
 from cloudgraft.engine.machines.response_checks import check_machine
 from cloudgraft.engine.machines.states import amend, move
+from cloudgraft.sdk.backoff import pause_after
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -148,9 +148,7 @@ def delay(settings: CloudSettings, failures: int, hint: float | None = None) -> 
     ``hint`` is what the cloud itself asked for; it is not undercut, within reason.
     """
     first, longest = settings.backoff_initial.total_seconds(), settings.backoff_max.total_seconds()
-    full = min(longest, first * 2.0 ** min(failures - 1, 30))
-    spread = full * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
-    return max(spread, hinted(hint))
+    return max(pause_after(failures, first=first, longest=longest, spread=0.5), hinted(hint))
 
 
 def hinted(seconds: float | None) -> float:

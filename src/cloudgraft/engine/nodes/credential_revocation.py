@@ -10,6 +10,7 @@ from typing import Final
 
 from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.machines.observation import Observation
+from cloudgraft.sdk.backoff import pause_after
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
@@ -105,7 +106,7 @@ class CredentialRevocation:
         now, record = self._context.clock.now(), self._context.fleet.machines.get(name)
         is_due = record is not None and record.attempt_at is not None and now - record.attempt_at < _DUE_FOR
         if tries < _TRIES or (is_due and isinstance(error, _AWAY)):
-            self._waiting[name] = now + min(_AGAIN * 2.0 ** min(tries - 1, _TRIES), _SELDOM)
+            self._waiting[name] = now + pause_after(tries, first=_AGAIN, longest=_SELDOM)
             return
         del self._tries[name]
         told = {"machine": name, "error": error.message if isinstance(error, CloudgraftError) else type(error).__name__}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import random
 import re
 import ssl
 import threading
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 
 from cloudgraft.engine.events import level_of
 from cloudgraft.engine.reporting.report_json import iso
+from cloudgraft.sdk.backoff import pause_after
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.store.records import Event
@@ -216,8 +216,8 @@ class Webhook:
         }
 
     def _wait(self, attempt: int) -> None:
-        full = min(self.settings.longest_pause, self.settings.first_pause * 2.0 ** min(attempt - 1, 30))
-        seconds = full * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+        settings = self.settings
+        seconds = pause_after(attempt, first=settings.first_pause, longest=settings.longest_pause, spread=0.5)
         if self.pause is not None:
             self.pause(seconds)
             return

@@ -22,6 +22,7 @@ from cloudgraft.engine.groups.prices import node_price, pod_price
 from cloudgraft.nodemanager.front.link import ManagerLink
 from cloudgraft.nodemanager.front.views import View, Views
 from cloudgraft.nodemanager.snapshot import Revision
+from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
@@ -211,7 +212,7 @@ class NodeManagerProvider(Provider):
     # -- the background ----------------------------------------------------------------------------------------------
 
     async def _keep_reading(self) -> None:
-        pause = _FIRST_PAUSE
+        backoff = Backoff(first=_FIRST_PAUSE, longest=self._settings.refresh_every)
         while True:
             began = self._clock()
             try:
@@ -220,10 +221,9 @@ class NodeManagerProvider(Provider):
                 if not isinstance(error, CloudgraftError):
                     log.exception("a snapshot of the node manager could not be taken in", extra={"provider": self.name})
                     self._note_trouble(f"tells what cannot be taken in: {type(error).__name__}")
-                await self._sleep(pause)
-                pause = min(2 * pause, self._settings.refresh_every)
+                await self._sleep(backoff.next())
                 continue
-            pause = _FIRST_PAUSE
+            backoff.reset()
             if has_news:  # the next ones are awaited together, unless a loop begins
                 await self._sleep(self._settings.refresh_every - (self._clock() - began))
 

@@ -16,10 +16,10 @@ import grpc.aio
 from grpc_health.v1 import health_pb2
 
 from cloudgraft.plugins.handshake import PluginError
-from cloudgraft.plugins.host.backoff import Backoff
 from cloudgraft.plugins.host.connection import Connection, connect
 from cloudgraft.plugins.host.output import OutputLog, follow_go_output
 from cloudgraft.plugins.host.process import CannotStartError, Child, PluginSpec, Timing, launch
+from cloudgraft.sdk.backoff import Backoff
 
 __all__ = ["HealthProbe", "PluginState", "PluginStatus", "Supervisor"]
 
@@ -119,8 +119,9 @@ class Supervisor:
         self._backoff = Backoff(
             first=self._timing.backoff_first,
             longest=self._timing.backoff_max,
+            spread=0.25,  # many plugins of one host should not move as one
             stable_after=self._timing.stable_after,
-            jitter=jitter,
+            chance=jitter,
         )
         self._log = OutputLog(spec.name)
         self._status = PluginStatus()
