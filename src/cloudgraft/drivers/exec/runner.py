@@ -20,8 +20,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgraft.drivers.exec import keeper
 from cloudgraft.drivers.exec.options import CommandOptions
+from cloudgraft.sdk import child_guard
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnavailableError
 from cloudgraft.sdk.files import is_directory, is_file
 from cloudgraft.sdk.secrecy import hide
@@ -116,7 +116,7 @@ class Process:
         job = self._job
         transport, _ = await asyncio.get_running_loop().subprocess_exec(
             lambda: self._output,
-            *(sys.executable, "-I", "-S", keeper.__file__),
+            *(sys.executable, "-I", "-S", child_guard.__file__),
             *(str(control), str(job.grace), str(job.scratch or ""), str(job.directory or ""), *job.command),
             env=dict(job.env),
             pass_fds=(control,),
@@ -141,7 +141,7 @@ class Process:
         await asyncio.wait({self._output.closed}, timeout=_MOMENT)
 
     def _finished(self, said: str) -> Finished:
-        word, _, rest = said.partition(" ")
+        word, _, rest = said.rpartition("\n")[2].partition(" ")  # the first line has the pid
         if word == "failed":
             return Finished(cannot_start=self._why_not(rest))
         stdout, stderr = bytes(self._output.stdout), bytes(self._output.stderr)
@@ -153,7 +153,8 @@ class Process:
         return Finished(stop=why, stderr=stderr)
 
     def _why_not(self, reason: str) -> str:
-        number, _, text = reason.partition(" ")
+        number, _, rest = reason.partition(" ")
+        text = rest.partition(": ")[0]
         program = self._job.command[0]
         place = (self._job.directory or Path()) / program
         if "/" not in program or not place.is_file():

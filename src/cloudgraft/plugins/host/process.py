@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cloudgraft.plugins.handshake import Handshake, HandshakeError, PluginError, environment, tls_directory
-from cloudgraft.plugins.host import child_guard as watchdog
 from cloudgraft.plugins.host.output import Output, OutputLog
 from cloudgraft.plugins.throwaway_tls import HostTls
+from cloudgraft.sdk import child_guard
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 __all__ = ["CannotStartError", "Child", "PluginSpec", "Timing", "launch"]
@@ -176,9 +176,8 @@ class Child:
 
     async def _start_watchdog(self, control: socket.socket) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", watchdog.__file__, "--grace", str(self._timing.stop_grace)),
-            *(("--cwd", self.spec.cwd) if self.spec.cwd else ()),
-            *("--scratch", str(self.directory), "--", *self.spec.command),
+            *(sys.executable, "-I", "-S", child_guard.__file__),
+            *("0", str(self._timing.stop_grace), str(self.directory), self.spec.cwd or "", *self.spec.command),
             stdin=control.fileno(),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -194,7 +193,8 @@ class Child:
     def _read_answer(self, answer: str) -> None:
         word, _, rest = answer.partition(" ")
         if word == "failed":
-            raise CannotStartError(f"it cannot be started: {rest}")
+            _, _, reason = rest.partition(" ")
+            raise CannotStartError(f"it cannot be started: {reason}")
         if word != "pid":
             raise PluginError(f"its watchdog ended before it could start it{self._output.last_words()}")
 

@@ -1,18 +1,24 @@
-"""Stands between cloudgraft and one run of a script, so that nothing of the run is left, whatever happens to whom.
+"""Stands between cloudgraft and one program that it runs, so that nothing of it is left, whatever happens to whom.
 
-Run as ``python -I -S keeper.py CONTROL GRACE SCRATCH DIRECTORY COMMAND...``; it needs only the standard library, and
-little of it, for it is started for every call. CONTROL is the number of one end of a socket pair; cloudgraft holds the
-other:
+Run as ``python -I -S child_guard.py CONTROL GRACE SCRATCH DIRECTORY COMMAND...``. It needs only the standard library,
+and little of it, for the driver ``exec`` starts one for every call. CONTROL is the number of one end of a socket pair,
+and cloudgraft holds the only other end:
 
-- the keeper writes one line: ``failed ERRNO WHY`` when there is nothing to run, ``ended CODE`` when the script ended by
-  itself (CODE is negative for a signal), ``stopped`` when it was made to end;
-- it is closed for writing (cloudgraft has given the call up), or breaks (cloudgraft died, be it by ``kill -9``): the
-  script and everything that came from it get SIGTERM, and SIGKILL after the grace.
+- the guard writes lines: ``pid NUMBER`` when the program runs, or ``failed ERRNO WHY: WHAT`` when there is nothing to
+  run; then ``ended CODE`` when the program ended by itself (CODE is negative for a signal), or ``stopped`` when it was
+  made to end;
+- it is closed for writing (cloudgraft is done with the program) or breaks (cloudgraft died, be it by ``kill -9``):
+  every process that came from the program gets SIGTERM, and SIGKILL after the grace period. SIGTERM, SIGINT and SIGHUP
+  mean the same.
 
-When the script ends by itself, what it left running is ended in the same way: a process group is not enough for that,
-for children may leave it. On Linux the keeper is a *subreaper*: whatever loses its parent becomes its child and is
-found. Should the keeper itself be killed, the kernel kills the script. Last, the scratch directory is removed, in which
-the user data was.
+The program has the guard's standard input, unless that is CONTROL: then it has a pipe that nobody writes to, and that
+ends with the guard.
+
+When the program ends by itself, what it started is ended too. A process group is not enough for that: a script's
+children may outlive it, and a daemon has a session of its own. On Linux the guard is therefore a *subreaper*: whatever
+loses its parent becomes its child and is found. Should the guard itself be killed, the kernel kills the program
+(PR_SET_PDEATHSIG). Last, the scratch directory is removed, in which user data or keys were; the guard's exit code is
+the program's, in the manner of a shell.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ import signal
 import sys
 import time
 
-__all__ = ["main"]
+__all__ = ["CANNOT_START", "main"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -39,27 +45,38 @@ CANNOT_START = 127
 def main() -> int:
     """Runs the command to its end, or until it is to stop; says how it went through the control socket."""
     control, grace, scratch, directory, *command = sys.argv[1:]
-    os.set_inheritable(int(control), False)  # the script must not hold it: its end would go unnoticed
+    os.set_inheritable(int(control), False)  # the program must not hold it: its end would go unnoticed
     wake = _wake_on_signals()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    family = Family(*_start(command, directory))
-    _let_go_of_output()
+    silence = os.pipe() if int(control) == 0 else None  # the guard keeps both ends: what it holds ends with it
+    family = Family(*_start(command, directory, silence))
+    _let_go_of_streams(int(control))
     if family.failure:
         _tell(int(control), f"failed {family.failure}")
     else:
+        _tell(int(control), f"pid {family.pid}")
         _watch(family, int(control), wake)
         family.end(float(grace), wake)
-    _remove(scratch)
-    return CANNOT_START if family.failure else 0
+    if scratch:
+        _remove(scratch)
+    return family.exit_code
 
 
 class Family:
-    """The script and everything that came from it."""
+    """The program and everything that came from it."""
 
     def __init__(self, pid: int, failure: str) -> None:
         self.failure = failure  # why it could not be started
-        self.code: int | None = None  # the script's exit code, once it has ended; negative for a signal
-        self._pid = pid  # the script's, and the id of its process group
+        self.code: int | None = None  # the program's exit code, once it has ended; negative for a signal
+        self.pid = pid  # the program's, and the id of its process group
+
+    @property
+    def exit_code(self) -> int:
+        """The program's exit code in the manner of a shell: 128 + n when signal n ended it."""
+        if self.failure:
+            return CANNOT_START
+        code = -signal.SIGKILL if self.code is None else self.code
+        return code if code >= 0 else 128 - code
 
     def reap(self) -> bool:
         """Takes in whoever has ended; False once there is nobody left."""
@@ -70,7 +87,7 @@ class Family:
                 return self._group_exists()
             if pid == 0:
                 return True
-            if pid == self._pid:
+            if pid == self.pid:
                 self.code = os.waitstatus_to_exitcode(status)
 
     def end(self, grace: float, wake: int) -> None:
@@ -80,6 +97,7 @@ class Family:
         self._signal(signal.SIGTERM)
         deadline = time.monotonic() + grace
         while self.reap() and time.monotonic() < deadline:
+            # Not all of it at once: where there are no subreapers, nothing tells of a grandchild's end.
             _sleep(wake, min(_LOOK_AGAIN_AFTER, deadline - time.monotonic()))
         deadline = time.monotonic() + _GIVE_UP_AFTER
         while self.reap() and time.monotonic() < deadline:
@@ -88,7 +106,7 @@ class Family:
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, number)
+            os.killpg(self.pid, number)
         for pid in _descendants():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
@@ -96,7 +114,7 @@ class Family:
     def _group_exists(self) -> bool:
         # Where there are no subreapers, a grandchild is nobody's child that we could wait for.
         try:
-            os.killpg(self._pid, 0)
+            os.killpg(self.pid, 0)
         except ProcessLookupError:
             return False
         except PermissionError:  # what some systems say of a zombie
@@ -129,16 +147,19 @@ def _parent(pid: str) -> int:
         return 0
 
 
-def _start(command: list[str], directory: str) -> tuple[int, str]:
-    """The script's pid, and why it could not be started, if so."""
-    keeper = os.getpid()
+def _start(command: list[str], directory: str, silence: tuple[int, int] | None) -> tuple[int, str]:
+    """The program's pid, and why it could not be started, if so."""
+    guard = os.getpid()
     read, write = os.pipe()  # closed by a successful exec
     pid = os.fork()
     if pid == 0:
         try:
-            _become(command, directory, keeper)
+            if silence is not None:
+                os.dup2(silence[0], 0)
+            _become(command, directory, guard)
         except OSError as error:
-            os.write(write, f"{error.errno} {error.strerror}".encode())
+            why = f"{error.errno} {error.strerror}: {error.filename or command[0]}"
+            os.write(write, why.encode(errors="replace"))
         finally:
             os._exit(CANNOT_START)
     os.close(write)
@@ -147,12 +168,12 @@ def _start(command: list[str], directory: str) -> tuple[int, str]:
     return pid, failure
 
 
-def _become(command: list[str], directory: str, keeper: int) -> None:
+def _become(command: list[str], directory: str, guard: int) -> None:
     os.setsid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:  # it died before the line above
+    if os.getppid() != guard:  # it died before the line above
         os._exit(CANNOT_START)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a script must not
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a program must not
         signal.signal(number, signal.SIG_DFL)
     if directory:
         os.chdir(directory)
@@ -177,7 +198,7 @@ def _wake_on_signals() -> int:
 
 
 def _watch(family: Family, control: int, wake: int) -> None:
-    """Until the script has ended, or is to be ended; says which."""
+    """Until the program has ended, or is to be ended; says which."""
     while True:
         family.reap()
         if family.code is not None:
@@ -206,11 +227,12 @@ def _tell(control: int, line: str) -> None:
         os.write(control, line.replace("\n", " ").encode(errors="replace") + b"\n")
 
 
-def _let_go_of_output() -> None:
-    # The reader must see the end of the output when the script's family has closed it, not when the keeper ends.
+def _let_go_of_streams(control: int) -> None:
+    # The reader must see the end of the output when the program's family has closed it, not when the guard ends.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
+        if descriptor != control:
+            os.dup2(null, descriptor)
     os.close(null)
 
 
@@ -219,6 +241,10 @@ def _remove(scratch: str) -> None:
         for name in os.listdir(scratch):  # noqa: PTH208 - pathlib is slow to import
             os.unlink(os.path.join(scratch, name))  # noqa: PTH108, PTH118 - likewise
         os.rmdir(scratch)  # noqa: PTH106 - likewise
+        return
+    import shutil  # noqa: PLC0415 - slow to import, and needed only where there are directories
+
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":
