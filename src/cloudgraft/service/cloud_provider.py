@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.contain import within
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -172,24 +172,23 @@ class CloudProviderService:
         if self._gate is not None:
             self._gate()
         seconds = self.deadline if call.seconds_left is None else min(call.seconds_left, self.deadline)
-        timeout = asyncio.timeout(seconds)
-        try:
-            async with timeout:
-                return await contained(self._methods[rpc](request))
-        except CloudgraftError:
-            raise
-        except Exception as error:
-            if timeout.expired():
-                raise DeadlineError(f"the provider did not answer {rpc} within {seconds:.1f} s") from error
-            # What an unexpected exception says may be anything, a password too: only the log may have it.
-            incident = secrets.token_hex(4)
-            log.error(  # noqa: TRY400 - not always with the traceback
-                "the provider raised an unexpected exception in %s (id %s)",
-                *(rpc, incident),
-                exc_info=error if self._is_news(rpc, error) else None,
-                extra={"rpc": rpc, "id": incident, "error": type(error).__name__},
-            )
-            raise InternalError(f"internal error (id {incident}): the server's log has the details") from error
+        return await within(
+            seconds,
+            lambda: self._methods[rpc](request),
+            late=lambda: DeadlineError(f"the provider did not answer {rpc} within {seconds:.1f} s"),
+            failed=lambda error: self._incident(rpc, error),
+        )
+
+    def _incident(self, rpc: str, error: Exception) -> CloudgraftError:
+        # What an unexpected exception says may be anything, a password too: only the log may have it.
+        incident = secrets.token_hex(4)
+        log.error(
+            "the provider raised an unexpected exception in %s (id %s)",
+            *(rpc, incident),
+            exc_info=error if self._is_news(rpc, error) else None,
+            extra={"rpc": rpc, "id": incident, "error": type(error).__name__},
+        )
+        return InternalError(f"internal error (id {incident}): the server's log has the details")
 
     def _is_news(self, rpc: str, error: Exception) -> bool:
         """True once a minute for each kind of exception: thousands of tracebacks per loop would stop everything."""

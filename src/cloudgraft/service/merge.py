@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.contain import contained, within
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
 from cloudgraft.sdk.provider import Provider, Question, ReadyReplies
 from cloudgraft.sdk.template_nodes import group_of_template
@@ -259,17 +259,13 @@ class MergedProvider(Provider):
     async def _limited(self, member: _Member, call: Awaitable[T], seconds: float | None = None) -> T:
         """The call's result, or a CloudgraftError, within the time a provider may take from the others."""
         seconds = self._timeout if seconds is None else seconds
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                return await contained(call)
-        except CloudgraftError:
-            raise
-        except Exception as error:
-            if limit.expired():
-                raise UnavailableError(f"provider {member.name} did not answer in {seconds:g} s") from error
-            log.exception("a provider raised an unexpected exception", extra={"provider": member.name})
-            raise UnavailableError(f"provider {member.name} failed; the server's log has the details") from error
+
+        def failed(error: Exception) -> CloudgraftError:
+            log.error("a provider raised an unexpected exception", exc_info=error, extra={"provider": member.name})
+            return UnavailableError(f"provider {member.name} failed; the server's log has the details")
+
+        late = f"provider {member.name} did not answer in {seconds:g} s"
+        return await within(seconds, lambda: call, late=lambda: UnavailableError(late), failed=failed)
 
     def _remember_claim(self, key: tuple[str, str], member: _Member) -> None:
         self._claims[key] = member

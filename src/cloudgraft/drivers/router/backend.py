@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from cloudgraft.drivers.router.failures import hinted, put_off
-from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.contain import contained, within
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -297,19 +297,17 @@ class Backend:
 
     async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result, or a CloudgraftError: an outcome that nobody knows is never taken for a refusal."""
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                return await contained(call())
-        except CloudgraftError:
-            raise
-        except Exception as error:
-            if limit.expired():
-                raise DeadlineError(f"cloud {self.name} did not answer {verb} within {seconds:g} s") from error
-            log.exception("a driver raised an unexpected exception", extra={"cloud": self.name, "call": verb})
-            raise InternalError(
+
+        def failed(error: Exception) -> CloudgraftError:
+            log.error(
+                "a driver raised an unexpected exception", exc_info=error, extra={"cloud": self.name, "call": verb}
+            )
+            return InternalError(
                 f"the driver of cloud {self.name} failed in {verb} with {type(error).__name__}; the log has the details"
-            ) from error
+            )
+
+        late = f"cloud {self.name} did not answer {verb} within {seconds:g} s"
+        return await within(seconds, call, late=lambda: DeadlineError(late), failed=failed)
 
 
 def _checked(cloud: str, answer: object) -> Sequence[Machine]:

@@ -21,7 +21,7 @@ from cloudgraft.engine.machines.outcomes import (
     check_created,
 )
 from cloudgraft.engine.machines.response_checks import check_machine, check_prices, check_shapes
-from cloudgraft.sdk.contain import contained
+from cloudgraft.sdk.contain import contained, within
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -221,17 +221,13 @@ class Caller:
             raise UnavailableError("another process leads; no call was made")
         self._check_allowed("create")
         seconds = create_limit(self.settings, self.traits) / 2
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                return await contained(prepare())
-        except CloudgraftError:
-            raise
-        except Exception as error:
-            if limit.expired():
-                raise DeadlineError(f"it was not made within {seconds:g} s") from error
-            log.exception("user data could not be made", extra={"cloud": self.settings.name})
-            raise InternalError(f"it failed with {type(error).__name__}; the log has the details") from error
+
+        def failed(error: Exception) -> CloudgraftError:
+            log.error("user data could not be made", exc_info=error, extra={"cloud": self.settings.name})
+            return InternalError(f"it failed with {type(error).__name__}; the log has the details")
+
+        late = f"it was not made within {seconds:g} s"
+        return await within(seconds, prepare, late=lambda: DeadlineError(late), failed=failed)
 
     async def _delete(self, machine: Machine) -> Outcome:
         seconds = self.settings.delete_timeout.total_seconds()
@@ -263,21 +259,17 @@ class Caller:
             )
 
     async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                return await contained(call())
-        except CloudgraftError:
-            raise
-        except Exception as error:
-            cloud = self.settings.name
-            if limit.expired():
-                raise DeadlineError(f"cloud {cloud} did not answer {verb} within {seconds:g} s") from error
-            log.exception("a driver raised an unexpected exception", extra={"cloud": cloud, "call": verb})
+        cloud = self.settings.name
+
+        def failed(error: Exception) -> CloudgraftError:
+            log.error("a driver raised an unexpected exception", exc_info=error, extra={"cloud": cloud, "call": verb})
             # What it says may be anything; the log has it, without what was hidden (sdk.secrecy).
-            raise InternalError(
+            return InternalError(
                 f"the driver of cloud {cloud} failed in {verb} with {type(error).__name__}; the log has the details"
-            ) from error
+            )
+
+        late = f"cloud {cloud} did not answer {verb} within {seconds:g} s"
+        return await within(seconds, call, late=lambda: DeadlineError(late), failed=failed)
 
 
 async def _checked(answer: object) -> Sequence[Machine]:
