@@ -1,4 +1,4 @@
-"""Drivers that dial in: the hub that they call, the runner that calls it, and the bridge to the engine.
+"""Connects drivers that dial in: the hub, the runner of a driver, and the link to the engine.
 
 An author of a driver needs :func:`run`, and perhaps the rest of what is named here.
 """
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """What an author needs, when it is asked for: who runs a hub need not wait for it."""
+    """Imports the runner's names on first use, so that a hub does not load them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cloudgraft.dock import runner  # noqa: PLC0415

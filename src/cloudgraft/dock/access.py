@@ -1,4 +1,4 @@
-"""Who may call: drivers and engines, by their certificates, by tokens, or by both; and for which kinds."""
+"""Authenticates drivers and engines by certificate, token or both, and authorizes them for machine kinds."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
     "rules_of",
 ]
 
-LOCAL: Final = "local"  # whoever is on this host, where nothing tells one program from another
+LOCAL: Final = "local"  # any caller on this host; without TLS and tokens all programs look the same
 _LOG = logging.getLogger("cloudgraft.dock")
-_TELL_EVERY: Final = 60.0  # seconds
-_MOST_TOLD: Final = 1000
+_WARN_EVERY: Final = 60.0  # seconds
+_MOST_WARNED: Final = 1000
 
 
 class Role(enum.Enum):
-    """What a caller is. Nobody is both: a driver could otherwise have other drivers' machines made and deleted."""
+    """The role of a caller. No caller has both: a driver could otherwise create and delete other drivers' machines."""
 
     DRIVER = "driver"
     ENGINE = "engine"
@@ -45,11 +45,11 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerIdentity:
-    """Who a caller has proved to be."""
+    """An authenticated caller."""
 
     name: str
-    registers: frozenset[Key] | None = frozenset()  # what it may register as a driver; None: everything
-    uses: frozenset[Key] | None = frozenset()  # whose drivers it may use as an engine; None: everybody's
+    registers: frozenset[Key] | None = frozenset()  # keys that it may register as a driver; None: all
+    uses: frozenset[Key] | None = frozenset()  # keys whose drivers it may use as an engine; None: all
 
     def may(self, key: Key) -> bool:
         """Whether it may register as the driver of these machines, and read their classes and secrets."""
@@ -62,7 +62,7 @@ class CallerIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerRule:
-    """A driver or an engine as the configuration has it. With names and a token, both are asked of it."""
+    """A driver or an engine of the configuration. With names and a token, the caller must present both."""
 
     name: str
     keys: frozenset[Key]
@@ -72,13 +72,13 @@ class CallerRule:
 
     @property
     def identity(self) -> CallerIdentity:
-        """Who has proved to be this one."""
+        """The identity of a caller that matches this rule."""
         registers, uses = (self.keys, frozenset()) if self.role is Role.DRIVER else (frozenset(), self.keys)
         return CallerIdentity(name=self.name, registers=registers, uses=uses)
 
 
 def rules_of(dock: Dock) -> tuple[CallerRule, ...]:
-    """The drivers and engines of a configuration."""
+    """The rules for the drivers and engines of a configuration."""
     return tuple(
         CallerRule(
             name=caller.name,
@@ -93,7 +93,7 @@ def rules_of(dock: Dock) -> tuple[CallerRule, ...]:
 
 
 def admit(access: Access, context: Context, key: Key | None = None) -> Identity:
-    """The caller, if it may call, and register the key when one is given.
+    """Returns the caller if it may call, and may register the key when one is given.
 
     Raises AuthenticationError for a stranger, PermissionDeniedError for a driver of other kinds and for an engine.
     """
@@ -112,7 +112,7 @@ def admit(access: Access, context: Context, key: Key | None = None) -> Identity:
 
 
 def known_engine(access: EngineAccess, context: Context) -> EngineIdentity:
-    """The caller; raises AuthenticationError for a stranger, before anything that it has sent is looked at."""
+    """Returns the caller. Raises AuthenticationError for an unknown one, before any of its input is read."""
     identity = access.identify(context)
     if identity is None:
         raise AuthenticationError(
@@ -123,7 +123,7 @@ def known_engine(access: EngineAccess, context: Context) -> EngineIdentity:
 
 
 def admit_engine(access: EngineAccess, context: Context, key: Key) -> EngineIdentity:
-    """The caller, if it is an engine that may use the key's driver; else raises as :func:`admit` does."""
+    """Returns the caller if it is an engine that may use the key's driver; else raises as :func:`admit` does."""
     identity = known_engine(access, context)
     if not identity.may_use(key):
         raise PermissionDeniedError(
@@ -134,34 +134,34 @@ def admit_engine(access: EngineAccess, context: Context, key: Key) -> EngineIden
 
 
 class _Known:
-    """A driver or engine, and the tokens that it may come with."""
+    """A rule with the tokens that are valid for it now."""
 
     def __init__(self, rule: CallerRule) -> None:
         self.rule = rule
         self.tokens = TokenFile(rule.token_file, owner=rule.name) if rule.token_file is not None else None
 
     def proves(self, names: Iterable[str], token: bytes) -> bool:
-        """Whether a caller with these names and this token is this one."""
+        """Whether a caller with these names and this token matches."""
         if self.rule.client_names and self.rule.client_names.isdisjoint(names):
             return False
         return self.tokens.holds(token) if self.tokens is not None else bool(self.rule.client_names)
 
 
 class Watch(Protocol):
-    """Who is told where calls come from: it keeps room for those that may call."""
+    """Receives where known and unknown callers connect from, to reserve connections for the known ones."""
 
     def trust(self, peer: str) -> None:
-        """A caller there is known."""
+        """A known caller connected from there."""
 
     def refused(self, peer: str) -> None:
-        """A caller there is not."""
+        """An unknown caller connected from there."""
 
 
 class CallerAccess:
-    """Tells callers apart. Without TLS and without tokens all are ``local``, and may do what anybody may.
+    """Identifies callers. Without TLS and without tokens every caller is ``local``, with the rights of any caller.
 
-    A session that is open keeps going when a certificate ends; it is cut off when its driver is removed or may do less,
-    and when its token is taken out of the file.
+    An open session outlives the expiry of its certificate. It ends when its driver is removed or loses rights, and when
+    its token is removed from the file.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class CallerAccess:
     ) -> None:
         """``secure`` says whether the listener has TLS.
 
-        ``for_engines`` is for a dock that is there for engines elsewhere: where nobody is named, ``local`` may be one.
+        ``for_engines`` is for a dock that serves remote engines: without configured engines, ``local`` may be one.
         """
         self._for_engines = for_engines
         self._secure = secure
@@ -182,39 +182,39 @@ class CallerAccess:
         self._known: dict[str, _Known] = {}
         self._local: CallerIdentity | None = None
         self._callbacks: list[Callable[[CallerIdentity], None]] = []
-        self._told: dict[str, float] = {}
+        self._warned: dict[str, float] = {}
         self.watch: Watch | None = None
         self.replace(rules)
 
     def on_removed(self, callback: Callable[[CallerIdentity], None]) -> None:
-        """The callback is called at once for each identity that is gone, or can do less than before."""
+        """Calls back at once for each identity that was removed or lost rights."""
         self._callbacks.append(callback)
 
     def replace(self, rules: Sequence[CallerRule]) -> None:
-        """Takes those of a new configuration. Who is gone or changed is told."""
+        """Applies the rules of a new configuration, and calls back for identities that were removed or changed."""
         self._replace(rules, self._everyone(rules))
 
     def _replace(self, rules: Sequence[CallerRule], everyone: CallerIdentity | None) -> None:
         before, local = self._known, self._local
-        # Those of whom more is asked first: who can show a token is not taken for one that needs none.
+        # Strictest rules first: a caller that can show a token must not match a rule that needs none.
         ordered = sorted(rules, key=lambda rule: (rule.token_file is None, not rule.client_names))
         self._known = {rule.name: self._kept(before.get(rule.name), rule) for rule in ordered}
         self._local = everyone
-        poorer = self._look()
+        poorer = self._reread_tokens()
         gone = [known for name, known in before.items() if self._known.get(name) is not known]
         for known in gone:
             if known.tokens is not None:
                 known.tokens.forget()
-        self._tell([*poorer, *(known.rule.identity for known in gone)])
+        self._notify([*poorer, *(known.rule.identity for known in gone)])
         if local is not None and local != self._local:
-            self._tell([local])
+            self._notify([local])
 
     def shut(self) -> None:
-        """Knows nobody any more, until it is given rules again."""
+        """Rejects every caller until :meth:`replace` sets rules again."""
         self._replace((), None)
 
     def identify(self, context: Context) -> CallerIdentity | None:
-        """The caller; None for a stranger."""
+        """Returns the caller; None for an unknown one."""
         found = self._local if self._local is not None else self._identify(context)
         if self.watch is not None:
             (self.watch.refused if found is None else self.watch.trust)(context.peer())
@@ -231,11 +231,11 @@ class CallerAccess:
         return None
 
     def look(self) -> None:
-        """Reads files of tokens that have changed, and tells of callers one of whose tokens is good no more."""
-        self._tell(self._look())
+        """Rereads token files that have changed, and calls back for callers that lost a token."""
+        self._notify(self._reread_tokens())
 
     async def run(self, every: float = 1.0) -> None:
-        """Looks at the files of tokens until cancelled, so that a token is taken away even when nobody calls."""
+        """Checks the token files until cancelled, so that a removed token is revoked even without calls."""
         while True:
             await asyncio.sleep(every)
             self.look()
@@ -257,28 +257,28 @@ class CallerAccess:
             return old
         return _Known(rule)
 
-    def _look(self) -> list[CallerIdentity]:
-        """Whose tokens became fewer."""
+    def _reread_tokens(self) -> list[CallerIdentity]:
+        """Returns the rules that lost a token."""
         known = self._known.values()
         return [each.rule.identity for each in known if each.tokens is not None and each.tokens.look()]
 
-    def _tell(self, gone: Iterable[CallerIdentity]) -> None:
+    def _notify(self, gone: Iterable[CallerIdentity]) -> None:
         for identity in gone:
             _LOG.info("who may call the dock has changed", extra={"caller": identity.name})
             for callback in self._callbacks:
                 try:
                     callback(identity)
-                except Exception:  # noqa: BLE001 - the others are to be told all the same
+                except Exception:  # noqa: BLE001 - the other callbacks must still run
                     _LOG.exception("a listener of identities failed")
 
     def _warn(self, names: Sequence[str], peer: str) -> None:
-        """Once a minute for each client: one that is configured wrongly tries for ever."""
+        """Warns once a minute for each client, because a misconfigured one retries for ever."""
         who = ", ".join(names) or peer.rpartition(":")[0]
         now = self._clock()
-        level = logging.WARNING if now - self._told.get(who, -_TELL_EVERY) >= _TELL_EVERY else logging.DEBUG
+        level = logging.WARNING if now - self._warned.get(who, -_WARN_EVERY) >= _WARN_EVERY else logging.DEBUG
         if level == logging.WARNING:
-            recent = {told: at for told, at in self._told.items() if now - at < _TELL_EVERY}
-            self._told = {**recent, who: now} if len(recent) < _MOST_TOLD else {who: now}
+            recent = {client: at for client, at in self._warned.items() if now - at < _WARN_EVERY}
+            self._warned = {**recent, who: now} if len(recent) < _MOST_WARNED else {who: now}
         what = "refused a caller that is in neither dock.drivers nor dock.engines: %s"
         _LOG.log(level, what, ", ".join(names) or "no name, and no token that is known", extra={"peer": peer})
 

@@ -1,4 +1,4 @@
-"""A driver that dialled in, as a cloud of the engine like any other.
+"""Presents a driver that dialled in as a cloud of the engine.
 
 While the driver is away every call fails with UnavailableError: nothing was done, groups go on answering from the
 journal, and what is waiting is tried again until its time is up (laws 5 to 7). A call that was under way when the
@@ -37,13 +37,13 @@ __all__ = ["DockDriver", "DockOptions"]
 log = logging.getLogger("cloudgraft.dock")
 
 _USUAL: Final = timedelta(seconds=110)  # for a create or delete: the engine waits for 120
-# What holds before a driver was ever connected: the answers with which the least is created and deleted.
+# Assumed before a driver has ever connected: the traits with which the engine creates and deletes least.
 _UNTIL_KNOWN: Final = DriverTraits(ownership=Ownership.NAME, complete_list=False, list_delay=timedelta(days=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockOptions:
-    """Which driver, and what its cloud is like, for one that does not say so itself: those of 2018 do not."""
+    """Selects the driver, and describes its cloud for drivers that do not: those of 2018 declare nothing."""
 
     kind: str  # of the driver, such as AcmeMachineClass
     api_version: str  # such as machine.example/v1
@@ -51,11 +51,11 @@ class DockOptions:
     address: str = ""  # host:port of a dock that runs elsewhere; empty: the `dock` of this file
     cert_file: Path | None = None  # our certificate for that dock, and with it the key: mTLS
     key_file: Path | None = None
-    ca_file: Path | None = None  # who signed the dock's certificate
+    ca_file: Path | None = None  # the authority that signed the dock's certificate
     server_name: str = ""  # the name in it, if not the host of the address
     token_file: Path | None = None  # sent as a Bearer token
-    # For create and delete, a little less than the engine's own. None: 110 s, and for a create of a driver that
-    # declares how long it may take, that, less a twelfth.
+    # For create and delete, slightly below the engine's own timeout. None: 110 s. For a create of a driver that
+    # declares how long it may take: that time, less a twelfth.
     create_timeout: timedelta | None = None
     list_timeout: timedelta = timedelta(seconds=55)  # a little less than engine.listTimeout
     ownership: Ownership = Ownership.NAME
@@ -66,7 +66,7 @@ class DockOptions:
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - the same
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Rejects combinations that can never work."""
         flaws = Flaws()
         named = {"kind": self.kind, "apiVersion": self.api_version, "machineClass": self.machine_class}
         for key, value in named.items():
@@ -98,12 +98,12 @@ class DockOptions:
 
     @property
     def key(self) -> Key:
-        """Under which the driver connects."""
+        """The key that the driver registers under."""
         return Key(kind=self.kind, api_version=self.api_version)
 
     @property
     def destination(self) -> Destination:
-        """Where the dock is, if it is elsewhere."""
+        """The address and credentials of a remote dock; None for the dock of this process."""
         return Destination(
             address=self.address,
             cert_file=self.cert_file,
@@ -114,7 +114,7 @@ class DockOptions:
         )
 
     def traits(self) -> DriverTraits:
-        """What the file says of the cloud, as a driver declares it."""
+        """The cloud's traits from the file, as a driver would declare them."""
         return DriverTraits(
             ownership=self.ownership,
             idempotency=self.idempotency,
@@ -126,16 +126,16 @@ class DockOptions:
 
 
 class DockDriver(Driver):
-    """Drivers that dial in: a program anywhere that has connected to the dock.
+    """A driver that dials in: a program anywhere that has connected to the dock.
 
-    What it declares of its cloud is taken from its hello, each time that it connects; of one that declares nothing, the
-    options say it. Until one has ever connected :attr:`traits` are such that nothing is taken for gone.
+    It declares its traits in the hello of each connection; for one that declares nothing, the options apply. Until one
+    has ever connected, :attr:`traits` are such that no machine counts as gone.
     """
 
     Options = DockOptions
 
     def __init__(self, options: DockOptions, hub: Calls | None = None, classes: Classes | None = None) -> None:
-        """``hub`` and ``classes`` are those of this process; without an address and without them, nobody is there."""
+        """``hub`` and ``classes`` are those of this process. Without them and without an address, every call fails."""
         self.traits = _UNTIL_KNOWN
         self._options = options
         self._is_known = False
@@ -147,11 +147,11 @@ class DockDriver(Driver):
 
     @property
     def key(self) -> Key:
-        """Under which the driver connects."""
+        """The key that the driver registers under."""
         return self._options.key
 
     async def start(self) -> None:
-        """A driver that is away now is asked again before each call."""
+        """Opens the slot. If the driver is away now, its traits are read before each call."""
         if self._slot is not None:
             await self._slot.open()
         try:
@@ -165,34 +165,34 @@ class DockDriver(Driver):
             await self._slot.close()
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """One machine of the class."""
+        """Creates one machine of the class."""
         slot = await self._ready()
         declared = self.traits.create_timeout
         usual = declared * 11 / 12 if declared else _USUAL
         return await slot.create(spec, self._options.create_timeout or usual)
 
     async def delete(self, machine: Machine) -> None:
-        """NotFoundError when the driver says that it is gone."""
+        """Raises NotFoundError when the driver says that the machine is gone."""
         slot = await self._ready()
         await slot.delete(machine, self._options.create_timeout or _USUAL)
 
     async def list(self) -> Sequence[Machine]:
-        """All machines that the driver has of the class."""
+        """Lists all machines that the driver has of the class."""
         slot = await self._ready()
         return await slot.list(self._options.list_timeout)
 
     async def shapes(self) -> Sequence[Shape]:
-        """The driver's; else what the machine class's node template says."""
+        """The driver's shapes; else the one of the machine class's node template."""
         slot = await self._ready()
         return await slot.shapes(self._options.list_timeout)
 
     async def prices(self) -> Sequence[Price]:
-        """The driver's."""
+        """The driver's prices."""
         slot = await self._ready()
         return await slot.prices(self._options.list_timeout)
 
     async def _ready(self) -> DriverSlot:
-        """The way to the driver, once it is known what it is like now: another may have taken its place."""
+        """Returns the slot after refreshing the traits: another driver may have taken over the key."""
         if self._slot is None:
             raise UnavailableError(
                 "there is no dock in this process: add a `dock` section and start it again, or give the address of one "

@@ -1,4 +1,4 @@
-"""What the hub asks of others: who calls, and what machines are made of."""
+"""Declares the interfaces that the hub needs: caller authentication and machine classes."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Identity(Protocol):
-    """Who a driver has proved to be."""
+    """An authenticated driver."""
 
     @property
     def name(self) -> str:
         """For people, logs and limits."""
 
     def may(self, key: Key) -> bool:
-        """Whether it may register as the driver of these machines, and so read their classes and secrets."""
+        """Whether it may register as the driver of this key, and so read its classes and secrets."""
 
 
 class Access(Protocol):
-    """Who may call."""
+    """Authenticates drivers."""
 
     def identify(self, context: Context) -> Identity | None:
-        """The caller by its certificate or token; None for a stranger. It may be asked again in mid-stream."""
+        """Returns the caller by its certificate or token; None for an unknown one. May be called during a stream."""
 
     def on_removed(self, callback: Callable[..., None]) -> None:
-        """The callback is called, with whatever, when an identity is gone or may do less than before."""
+        """Calls back, with any arguments, when an identity was removed or lost rights."""
 
 
 class EngineIdentity(Protocol):
-    """Who an engine elsewhere has proved to be."""
+    """An authenticated remote engine."""
 
     @property
     def name(self) -> str:
         """For people and logs."""
 
     def may_use(self, key: Key) -> bool:
-        """Whether it may have the driver of these machines make, delete and list them."""
+        """Whether it may create, delete and list machines through the driver of this key."""
 
 
 class EngineAccess(Protocol):
-    """Which engines may call."""
+    """Authenticates engines."""
 
     def identify(self, context: Context) -> EngineIdentity | None:
-        """The caller by its certificate or token; None for a stranger."""
+        """Returns the caller by its certificate or token; None for an unknown one."""
 
 
 class ClassStore(Protocol):
-    """Machine classes and secrets as they are now. All from memory: nothing here waits."""
+    """The current machine classes and secrets. Everything is in memory: no method blocks."""
 
     def get(self, name: str, key: Key) -> MachineClass:
         """The class of that name and kind; raises NotFoundError."""
@@ -63,7 +63,7 @@ class ClassStore(Protocol):
         """The secret that the class names; None when it needs none."""
 
     def ref(self, name: str, key: Key) -> ClassRef:
-        """The present revisions of a class and its secret; raises NotFoundError."""
+        """The current revisions of a class and its secret; raises NotFoundError."""
 
     def on_changed(self, callback: Callable[[Key, Sequence[str], Sequence[str]], None]) -> None:
-        """The callback is called with a kind and the names of its classes and secrets that are other ones now."""
+        """Calls back with a kind and the names of its classes and secrets that have changed."""

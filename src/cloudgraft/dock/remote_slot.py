@@ -1,6 +1,6 @@
-"""The way to a driver that has dialled in at a dock which runs elsewhere: ``cloudgraft.driver.v1.Driver`` over gRPC.
+"""Calls a driver that is connected to a remote dock: ``cloudgraft.driver.v1.Driver`` over gRPC.
 
-Which driver is meant goes along with every call as metadata: its kind, its API version and the machine class.
+The metadata of every call selects the driver: its kind, its API version and the machine class.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _DESCRIBE: Final = timedelta(seconds=10)
 _RETIRE: Final = 120.0  # seconds for calls under way when certificates have changed
 _LONGEST_ANSWER: Final = 64 * 1024 * 1024
 _LONGEST_TOKEN: Final = 8192
-# Seconds: a dock whose network is gone without a word is noticed after both. More often than every 5 s it would mind.
+# Seconds. A dock whose network fails silently is noticed after their sum. A dock rejects pings closer than 5 s.
 _PING_EVERY: Final = 20.0
 _PING_ANSWER: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a dock is, and how both sides know each other."""
+    """The address of a dock, and the credentials for mutual authentication."""
 
     address: str  # host:port
     cert_file: Path | None = None
@@ -68,13 +68,13 @@ class Destination:
 
 
 class RemoteSlot(DriverSlot):
-    """Calls to one driver through a dock elsewhere. It is dialled at the first call.
+    """Calls one driver through a remote dock. Dials at the first call.
 
-    Certificates and a token that are replaced on disk are used from the next call on.
+    Uses certificates and tokens that are replaced on disk from the next call on.
     """
 
     def __init__(self, key: Key, machine_class: str, where: Destination) -> None:
-        """Reads the certificates; without TLS only a dock on this machine is talked to."""
+        """Reads the certificates. Without TLS, only a dock on this machine is allowed."""
         self._config = CloudConfig(
             address=Address.parse(where.address),
             cert=str(where.cert_file or ""),
@@ -98,12 +98,12 @@ class RemoteSlot(DriverSlot):
         self._retired: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Prepares the channel; a second time, after a start that failed, changes nothing."""
+        """Prepares the channel. Calling it again after a failed start changes nothing."""
         if self._channel is None:
             self._channel = self._dial()
 
     async def close(self) -> None:
-        """Closes it."""
+        """Closes the channel."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -113,16 +113,16 @@ class RemoteSlot(DriverSlot):
         self._show("")
 
     async def traits(self) -> DriverTraits | None:
-        """Describe; an answer without ownership is that of a driver which declares nothing."""
+        """Calls Describe. A response without ownership means that the driver declares nothing."""
         answer = await self._ask("Describe", pb.DescribeRequest(), pb.DescribeResponse, _DESCRIBE)
         return wire.traits_from_pb(answer) if answer.ownership else None
 
     async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
-        """Create. A connection that breaks meanwhile is a DeadlineError: the machine may have been made."""
+        """Calls Create. A connection that breaks meanwhile is a DeadlineError: the machine may exist."""
         try:
             answer = await self._ask("Create", wire.spec_to_pb(spec), pb.CreateResponse, within)
         except UnavailableError as error:
-            if _says_by_itself(error.__cause__):
+            if _reported_by_dock(error.__cause__):
                 raise
             raise DeadlineError(f"{error.message}; whether {spec.name} was created is not known") from error.__cause__
         machine = wire.machine_from_pb(answer.machine)
@@ -131,19 +131,19 @@ class RemoteSlot(DriverSlot):
         return replace(machine, name=spec.name)
 
     async def delete(self, machine: Machine, within: timedelta) -> None:
-        """Delete."""
+        """Calls Delete."""
         await self._ask("Delete", pb.DeleteRequest(machine=wire.machine_to_pb(machine)), pb.DeleteResponse, within)
 
     async def list(self, within: timedelta) -> Sequence[Machine]:
-        """List, all in one answer."""
+        """Calls List; the whole list is one response."""
         return await self._ask_for_many("List", pb.ListRequest(), pb.Machine, wire.machine_from_pb, within)
 
     async def shapes(self, within: timedelta) -> Sequence[Shape]:
-        """Shapes."""
+        """Calls Shapes."""
         return await self._ask_for_many("Shapes", pb.ShapesRequest(), pb.Shape, wire.shape_from_pb, within)
 
     async def prices(self, within: timedelta) -> Sequence[Price]:
-        """Prices."""
+        """Calls Prices."""
         return await self._ask_for_many("Prices", pb.PricesRequest(), pb.Price, wire.price_from_pb, within)
 
     async def _ask(self, rpc: str, request: Message, answer: type[Reply], within: timedelta) -> Reply:
@@ -156,7 +156,7 @@ class RemoteSlot(DriverSlot):
     async def _ask_for_many(
         self, rpc: str, request: Message, kind: type[Reply], convert: Callable[[Reply], T], within: timedelta
     ) -> Sequence[T]:
-        """An answer that may be long: it is read little by little, so that it holds nobody up."""
+        """Decodes a response that may be long in steps, so that it does not block the event loop."""
         data = await self._asked(rpc, request, within)
         try:
             return await converted(convert, (), kind, memoryview(data))
@@ -177,7 +177,7 @@ class RemoteSlot(DriverSlot):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # gRPC's way to tell that the channel was closed meanwhile; nobody has cancelled us.
+            # gRPC raises this when the channel was closed meanwhile; this task was not cancelled.
             raise DeadlineError(f"{self.name}: the connection was closed during {rpc}") from error
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
@@ -193,7 +193,7 @@ class RemoteSlot(DriverSlot):
         return (*self._about, ("authorization", f"Bearer {token}"))
 
     def _show(self, token: str) -> None:
-        """The token that is in use now is the one that is hidden."""
+        """Redacts the token in use instead of the previous one."""
         if token != self._token:
             hide(token)
             unhide(self._token)
@@ -242,8 +242,8 @@ def _with_name(name: str, error: CloudgraftError) -> CloudgraftError:
     return type(error)(f"{name}: {error.message}", retry_after=error.retry_after)
 
 
-def _says_by_itself(error: BaseException | None) -> bool:
-    """True when the dock itself said that the driver is away; it knows then that nothing was done."""
+def _reported_by_dock(error: BaseException | None) -> bool:
+    """True when the dock itself reported that the driver is away; it is certain then that nothing was done."""
     if error is None:
         return True  # nothing was sent
     trailing = error.trailing_metadata() if isinstance(error, grpc.aio.AioRpcError) else None

@@ -28,7 +28,7 @@ __all__ = ["Calls", "Classes", "DriverSlot", "HubSlot", "shape_of"]
 # -- Machine types of classes, for the engine's node templates ---------------------------------------------------------
 
 
-_PODS: Final = Quantity(110)  # what a kubelet takes unless told otherwise
+_PODS: Final = Quantity(110)  # the kubelet's default
 _GPU: Final = "nvidia.com/gpu"
 _LABELS: Final = {"architecture": ARCH, "region": REGION, "zone": ZONE}
 
@@ -63,7 +63,7 @@ def _mapping(template: Mapping[str, object], field: str, where: str) -> Mapping[
 
 
 def _amount(name: str, value: object, where: str) -> Quantity:
-    """As in Kubernetes' own files: text, or a plain number."""
+    """Reads a quantity as Kubernetes writes it: text, or a plain number."""
     try:
         amount = Quantity(str(value) if isinstance(value, float) else value)  # type: ignore[arg-type]  # refused there
     except InvalidQuantityError as error:
@@ -84,40 +84,40 @@ def _text(field: str, value: object, where: str) -> str:
 
 T = TypeVar("T")
 _WITHOUT_USER_DATA: Final = "v0"
-_SLICE: Final = 5000  # of a long answer, looked at in a row before others have their turn
+_SLICE: Final = 5000  # entries of a long response that are converted before the event loop runs other tasks
 
 
 class Calls(Protocol):
-    """What is needed of a hub."""
+    """The calls of a hub that a slot needs."""
 
     async def call(self, key: Key, operation: Operation) -> Answer:
-        """Has the key's driver do it; raises CloudgraftError."""
+        """Calls the key's driver; raises CloudgraftError."""
 
     def info(self, key: Key) -> DriverInfo | None:
-        """What the connected driver says of itself; None when there is none."""
+        """What the connected driver declared; None when there is none."""
 
 
 class Classes(Protocol):
-    """What is needed of a store of machine classes."""
+    """The part of a store of machine classes that a slot needs."""
 
     def ref(self, name: str, key: Key) -> ClassRef:
-        """The class as it is now; raises NotFoundError."""
+        """The current revisions of the class; raises NotFoundError."""
 
     def get(self, name: str, key: Key) -> MachineClass:
         """The class itself; raises NotFoundError."""
 
     def check_create(self, name: str, key: Key) -> None:
-        """Whether a machine may be made of it; raises NotFoundError or PreconditionError."""
+        """Checks that machines may be created from the class; raises NotFoundError or PreconditionError."""
 
 
 class DriverSlot(ABC):
-    """The calls to whatever driver is connected under one key, for one machine class."""
+    """Calls the driver that is connected under one key, for one machine class."""
 
     name: str
 
     @abstractmethod
     async def traits(self) -> DriverTraits | None:
-        """What the driver declares; None when it declares nothing. Raises UnavailableError when it is away."""
+        """The traits that the driver declares; None for none. Raises UnavailableError when it is away."""
 
     @abstractmethod
     async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
@@ -133,7 +133,7 @@ class DriverSlot(ABC):
 
     @abstractmethod
     async def shapes(self, within: timedelta) -> Sequence[Shape]:
-        """As :meth:`cloudgraft.sdk.Driver.shapes`; the machine class tells where the driver does not know."""
+        """As :meth:`cloudgraft.sdk.Driver.shapes`; falls back to the machine class when the driver has none."""
 
     @abstractmethod
     async def prices(self, within: timedelta) -> Sequence[Price]:
@@ -147,7 +147,7 @@ class DriverSlot(ABC):
 
 
 class HubSlot(DriverSlot):
-    """In this process."""
+    """Calls a driver through the hub of this process."""
 
     def __init__(self, hub: Calls, classes: Classes | None, key: Key, machine_class: str) -> None:
         self.name = f"the driver of {key}"
@@ -157,14 +157,14 @@ class HubSlot(DriverSlot):
         self._class = machine_class
 
     async def traits(self) -> DriverTraits | None:
-        """From the driver's hello."""
+        """Reads the traits of the driver's hello."""
         info = self._hub.info(self._key)
         if info is None:
             raise UnavailableError(f"{self.name} is not connected")
         return info.traits
 
     async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
-        """A machine of another name is not the one that was asked for; one without a name is."""
+        """Rejects a machine of another name; a machine without a name is accepted."""
         info = self._hub.info(self._key)
         if spec.user_data and info is not None and info.protocol == _WITHOUT_USER_DATA:
             raise PreconditionError(
@@ -179,15 +179,15 @@ class HubSlot(DriverSlot):
         return replace(answer, name=spec.name)
 
     async def delete(self, machine: Machine, within: timedelta) -> None:
-        """Nothing is expected but that it ends well."""
+        """Deletes the machine; the response carries nothing."""
         await self._call(Verb.DELETE, within, machine=machine)
 
     async def list(self, within: timedelta) -> Sequence[Machine]:
-        """All machines of the class."""
+        """Lists all machines of the class."""
         return await self._checked(await self._call(Verb.LIST, within), Machine)
 
     async def shapes(self, within: timedelta) -> Sequence[Shape]:
-        """The driver's, else that of the class."""
+        """The driver's shapes, else the one of the class."""
         try:
             return await self._checked(await self._call(Verb.SHAPES, within), Shape)
         except UnsupportedError:
@@ -197,7 +197,7 @@ class HubSlot(DriverSlot):
             return (shape_of(machine_class),)
 
     async def prices(self, within: timedelta) -> Sequence[Price]:
-        """The driver's."""
+        """The driver's prices."""
         return await self._checked(await self._call(Verb.PRICES, within), Price)
 
     async def _call(self, verb: Verb, within: timedelta, **about: Any) -> Answer:
@@ -215,7 +215,7 @@ class HubSlot(DriverSlot):
         except NotFoundError:
             if verb is Verb.CREATE:
                 raise
-            return ClassRef(name=self._class)  # machines of a class that is gone are still to be listed and deleted
+            return ClassRef(name=self._class)  # machines of a removed class must still be listed and deleted
 
     def _known_class(self) -> MachineClass | None:
         if self._classes is None:

@@ -254,7 +254,7 @@ async def test_a_list_that_would_end_the_connection_is_an_error_and_not_a_part()
     async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0) as runner:
         visit = await hub.old_visit()
         answer = (await visit.ask("list")).listresponse
-        assert "cannot be told in part" in answer.error
+        assert "cannot be sent in part" in answer.error
         assert (len(answer.list), runner.connections) == (0, 1)
 
 

@@ -1,1 +1,1 @@
-"""Machine classes and their secrets: from the configuration, from files, and from Kubernetes."""
+"""Loads machine classes and their secrets from the configuration, from files and from Kubernetes."""

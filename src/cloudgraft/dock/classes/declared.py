@@ -1,4 +1,4 @@
-"""Machine classes and Secrets as objects in Kubernetes' form, from any source, and the redaction of their values."""
+"""Reads machine classes and Secrets from Kubernetes objects of any source, and redacts secret values."""
 
 from __future__ import annotations
 
@@ -39,44 +39,45 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0
 _LONGEST: Final = 253
 _KIND: Final = re.compile("[A-Za-z][A-Za-z0-9]{0,126}")
 _API_VERSION: Final = re.compile("([a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?/)?[a-z][a-z0-9]{0,62}")
-_REFERENCES: Final = ("secretRef", "credentialsSecretRef")  # in this order: the second is laid over the first
+# in this order: values of the second override those of the first
+_REFERENCES: Final = ("secretRef", "credentialsSecretRef")
 _NOISE: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A machine class as a source tells it."""
+    """A machine class as a source declares it."""
 
     name: str
     key: Key
     provider_spec: Mapping[str, object] = field(default_factory=dict, repr=False)
     node_template: Mapping[str, object] = field(default_factory=dict)
-    json: str = field(repr=False)  # the whole object, always written in the same way
+    json: str = field(repr=False)  # the whole object, in canonical form
     namespace: str = ""
     secrets: tuple[SecretId, ...] = ()  # that it names
-    data: SecretData | None = field(default=None, repr=False)  # of all of them together; None: not to be had
-    missing: str = ""  # why it is not
-    deleting: bool = False  # its deletion was asked for
+    data: SecretData | None = field(default=None, repr=False)  # of all of them merged; None: unavailable
+    missing: str = ""  # why it is unavailable
+    deleting: bool = False  # its deletion was requested
 
     @property
     def id(self) -> ClassId:
-        """Names are unique only within a kind."""
+        """Includes the kind, because names are unique only within it."""
         return self.key, self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All that a source has at one moment, and what is wrong with the rest."""
+    """The content of a source at one moment, and its errors."""
 
     classes: tuple[Declared, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def class_of(content: Mapping[str, object], find: Callable[[SecretId], SecretData | None]) -> Declared:
-    """A machine class from its object; ``find`` gives the data of a Secret. Raises InvalidArgumentError."""
+    """Builds a machine class from its object; ``find`` returns the data of a Secret. Raises InvalidArgumentError."""
     metadata = _mapping(content, "metadata")
     name, namespace = named(metadata), _text(metadata, "namespace")
-    spec = _mapping(content, "providerSpec" if "providerSpec" in content else "spec")  # as until 2019
+    spec = _mapping(content, "providerSpec" if "providerSpec" in content else "spec")  # the key used until 2019
     secrets = tuple(secret_ids(content, namespace))
     data, missing = _overlaid(secrets, find)
     return Declared(
@@ -96,7 +97,7 @@ def class_of(content: Mapping[str, object], find: Callable[[SecretId], SecretDat
 
 
 def named(metadata: Mapping[str, object]) -> str:
-    """The name of an object. Raises InvalidArgumentError for what Kubernetes would not take as one."""
+    """Returns the name of an object. Raises InvalidArgumentError for one that Kubernetes would reject."""
     name = _text(metadata, "name")
     if not is_name(name):
         raise InvalidArgumentError(
@@ -106,14 +107,14 @@ def named(metadata: Mapping[str, object]) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be the name of an object. No path can."""
+    """Whether a text is a valid object name. No path is one."""
     return len(text) <= _LONGEST and _NAME.fullmatch(text) is not None
 
 
 def secret_ids(content: Mapping[str, object], namespace: str) -> Iterator[SecretId]:
-    """The Secrets that a class names. They are in its own namespace, and nowhere else.
+    """The Secrets that a class names, in its own namespace only.
 
-    A class could otherwise hand its driver any Secret of the cluster that cloudgraft may read.
+    A class could otherwise give its driver any Secret of the cluster that cloudgraft may read.
     """
     holder = content if "providerSpec" in content or "spec" not in content else _mapping(content, "spec")
     for reference in (_mapping(holder, key) for key in _REFERENCES):
@@ -127,7 +128,7 @@ def secret_ids(content: Mapping[str, object], namespace: str) -> Iterator[Secret
 
 
 def secret_data(content: Mapping[str, object]) -> SecretData:
-    """What a Secret holds. Raises InvalidArgumentError, without any of it."""
+    """Returns the data of a Secret. Raises InvalidArgumentError, whose message contains none of it."""
     found: dict[str, bytes] = {}
     for name, value in _mapping(content, "data").items():
         try:
@@ -142,7 +143,7 @@ def secret_data(content: Mapping[str, object]) -> SecretData:
 
 
 def shown(text: str) -> str:
-    """Somebody else's text for a message: short, and without anything that a terminal would act on."""
+    """Makes foreign text safe for a message: short, and without control characters."""
     return repr(text[:80] + ("…" if len(text) > 80 else ""))
 
 
@@ -175,7 +176,7 @@ def _written(content: Mapping[str, object]) -> str:
 
 
 def _lasting(metadata: Mapping[str, object]) -> dict[str, object]:
-    """What says something about machines; versions and managers change by themselves."""
+    """Drops metadata that changes by itself, such as versions and managers."""
     kept: dict[str, object] = {key: metadata[key] for key in ("name", "namespace", "labels") if metadata.get(key)}
     notes = {key: value for key, value in _mapping(metadata, "annotations").items() if key != _NOISE}
     return {**kept, "annotations": notes} if notes else kept
@@ -199,14 +200,15 @@ def _text(content: Mapping[str, object], key: str) -> str:
     return value
 
 
-# -- Redaction: a secret's values appear in no log line until no operation can use them any more -----------------------
+# -- Redaction ---------------------------------------------------------------------------------------------------------
+# A secret's values stay redacted until no operation can use them any more.
 
 
-_KEPT_FOR: Final = 3600.0  # seconds; an operation that began with the old one has long ended
+_KEPT_FOR: Final = 3600.0  # seconds; operations that began with the old value have ended by then
 
 
 class SecretRedaction:
-    """What is hidden at present (see :mod:`cloudgraft.sdk.secrecy`)."""
+    """The values that are redacted at present (see :mod:`cloudgraft.sdk.secrecy`)."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -214,15 +216,15 @@ class SecretRedaction:
         self._retired: deque[tuple[float, SecretData]] = deque()
 
     def begin(self, data: SecretData) -> None:
-        """Has a secret's values hidden by the next :meth:`apply`, as they are and as Kubernetes writes them."""
+        """Redacts a secret's values from the next :meth:`apply` on, in plain text and in base64."""
         self._new.append(data)
 
     def end(self, data: SecretData) -> None:
-        """Shows them again, but not yet: operations that are under way have them."""
+        """Schedules the end of redaction. Not at once, because running operations still use the values."""
         self._retired.append((self._clock() + _KEPT_FOR, data))
 
     def apply(self) -> None:
-        """Hides what is new, and shows again what has had its time. All at once: each call sorts all secrets."""
+        """Applies additions and expired removals together, because each call sorts all secrets."""
         hide(*(form for data in self._new for form in _forms(data)))
         self._new.clear()
         ended: list[SecretData] = []

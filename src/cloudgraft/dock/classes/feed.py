@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["ClassFeed", "ClusterClasses"]
 
 
-# -- Objects of a Kubernetes cluster, and the Secrets that they name ---------------------------------------------------
+# -- Classes of a Kubernetes cluster -----------------------------------------------------------------------------------
 
 
 class _Namespaced:
-    """One namespace of a cluster, as a source for copies."""
+    """One namespace of a cluster, as a source for watched copies."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
@@ -42,26 +42,27 @@ class _Namespaced:
 
 
 class ClusterClasses:
-    """The classes of one namespace, kept up to date by watches.
+    """The classes of one namespace and the Secrets that they name, kept current by watches.
 
-    Nothing is told before both classes and Secrets were listed once. While the API is away, all stays as it was.
+    Publishes nothing before classes and Secrets were both listed once. While the API is unavailable, nothing changes.
     """
 
     def __init__(self, client: KubeClient, namespace: str, publish: Callable[[Snapshot], None]) -> None:
         source = _Namespaced(client, namespace)
         self._namespace = namespace
         self._publish = publish
-        self._classes = Watched(source, MACHINE_CLASSES, on_change=self._tell)
-        self._secrets = Watched(source, SECRET_CONTENTS, on_change=self._tell)
-        self._read: dict[str, tuple[object, Declared | str]] = {}  # by key: what it was read from, and what it gave
+        self._classes = Watched(source, MACHINE_CLASSES, on_change=self._publish_snapshot)
+        self._secrets = Watched(source, SECRET_CONTENTS, on_change=self._publish_snapshot)
+        # by key: the objects it was built from, and the class
+        self._read: dict[str, tuple[object, Declared | str]] = {}
 
     async def run(self) -> None:
-        """Follows the cluster until cancelled."""
+        """Watches the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._classes.run())
             group.create_task(self._secrets.run())
 
-    def _tell(self) -> None:
+    def _publish_snapshot(self) -> None:
         if not (self._classes.is_synced and self._secrets.is_synced):
             return
         self._read = {key: self._class(item) for key, item in self._classes.objects.items()}
@@ -74,7 +75,7 @@ class ClusterClasses:
         )
 
     def _class(self, item: MachineClassObject) -> tuple[object, Declared | str]:
-        """Reads a class anew only if it, or one of its Secrets, is another one now."""
+        """Rebuilds a class only if it, or one of its Secrets, has changed."""
         try:
             secrets = [self._secrets.objects.get("/".join(id_)) for id_ in secret_ids(item.content, item.namespace)]
             basis = (item, *secrets)
@@ -91,7 +92,7 @@ class ClusterClasses:
         return dict(found.data) if found is not None else None
 
 
-# -- The feed ----------------------------------------------------------------------------------------------------------
+# -- Feed --------------------------------------------------------------------------------------------------------------
 
 
 _LOG = logging.getLogger("cloudgraft.dock")
@@ -102,7 +103,7 @@ _CLUSTER: Final = "dock.kubernetes"
 
 class _Reader(Protocol):
     def read(self) -> Snapshot | None:
-        """All that there is; None when nothing has changed. Blocks."""
+        """Returns the content; None when nothing has changed. Blocks."""
 
 
 class ClassFeed:
@@ -111,7 +112,7 @@ class ClassFeed:
     def __init__(
         self, dock: Dock, *, client: KubeClient | None = None, every: float = 1.0, timeout: float = 10.0
     ) -> None:
-        """``client`` is needed for ``dock.kubernetes``. Files are looked at ``every`` so many seconds."""
+        """``client`` is needed for ``dock.kubernetes``. Files are checked ``every`` so many seconds."""
         if dock.kubernetes is not None and client is None:
             raise PreconditionError("dock.kubernetes needs the section kubernetes, to know where the cluster is")
         self._client = client
@@ -124,12 +125,12 @@ class ClassFeed:
         self.store = MachineClasses(sources)
 
     def replace(self, dock: Dock) -> None:
-        """Takes the classes of a new configuration, within :attr:`every`. The namespace of the cluster stays."""
+        """Applies the classes of a new configuration, within :attr:`every`. The namespace of the cluster stays."""
         self._readers = _readers(dock)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keeps the store in step for as long as the block lasts. What is in files is there when it begins."""
+        """Keeps the store current inside the block. Classes of files are loaded before the block begins."""
         await self.refresh()
         tasks = {asyncio.create_task(self._poll(), name="machine classes in files")}
         if self._client is not None and self._namespace:
@@ -144,7 +145,7 @@ class ClassFeed:
             self._pool.close()
 
     async def refresh(self) -> None:
-        """Looks at the files now. A file system that hangs is told, and what was known stays."""
+        """Checks the files now. If the file system hangs, logs that and keeps the known classes."""
         readers = self._readers
         for source, reader in readers.items():
             try:
@@ -177,7 +178,7 @@ class ClassFeed:
 
 
 class _NoFiles:
-    """Tells once that there is nothing."""
+    """Publishes an empty source once."""
 
     def __init__(self) -> None:
         self._is_told = False

@@ -30,7 +30,8 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 __all__ = ["ConfiguredReader", "DirectoryReader", "FileStamp", "listed", "objects_in", "read_small", "stamp_of"]
 
 
-# -- Files of objects and of secrets; messages never repeat their content ----------------------------------------------
+# -- Files of objects and of secrets -----------------------------------------------------------------------------------
+# Messages never repeat their content.
 
 
 FileStamp = tuple[int, int, int]
@@ -40,9 +41,9 @@ _BETWEEN: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
 def stamp_of(path: Path) -> FileStamp | None:
-    """Something that changes when a file does, links followed; None for what is no plain file.
+    """Returns a stamp that changes when the file does, links followed; None for anything but a plain file.
 
-    The inode too: a replacement by rename, or of the link above it, may keep time and size.
+    Includes the inode: a replacement by rename, or of the link above it, may keep time and size.
     """
     try:
         found = path.stat()
@@ -52,7 +53,7 @@ def stamp_of(path: Path) -> FileStamp | None:
 
 
 def listed(directory: Path, suffixes: frozenset[str] = frozenset()) -> dict[str, FileStamp]:
-    """The files of a directory by name, without hidden ones. Raises OSError, InvalidArgumentError."""
+    """Lists the files of a directory by name, without hidden ones. Raises OSError, InvalidArgumentError."""
     found: dict[str, FileStamp] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -67,7 +68,7 @@ def listed(directory: Path, suffixes: frozenset[str] = frozenset()) -> dict[str,
 
 
 def read_small(path: Path) -> bytes:
-    """A file's content. Raises InvalidArgumentError when it cannot be read or is far too large."""
+    """Reads a file. Raises InvalidArgumentError when it is unreadable or too large."""
     try:
         with path.open("rb") as stream:
             content = stream.read(_MOST_BYTES + 1)
@@ -79,7 +80,7 @@ def read_small(path: Path) -> bytes:
 
 
 def objects_in(path: Path) -> Iterator[Mapping[str, object]]:
-    """The objects of a YAML or JSON file, those of lists one by one. Raises InvalidArgumentError."""
+    """Returns the objects of a YAML or JSON file, with lists flattened. Raises InvalidArgumentError."""
     try:
         text = read_small(path).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -113,23 +114,25 @@ def _from_yaml(text: str, path: Path) -> Iterator[object]:
     for end in [*(match.start() for match in _BETWEEN.finditer(text)), len(text)]:
         part = _BETWEEN.sub("   ", text[begin:end], count=1)
         try:
-            document = read_yaml("\n" * text.count("\n", 0, begin) + part, str(path))  # so that lines are the file's
+            # keeps the line numbers of the file
+            document = read_yaml("\n" * text.count("\n", 0, begin) + part, str(path))
         except ConfigError as error:
-            raise InvalidArgumentError(_told(error.problems[0])) from None
+            raise InvalidArgumentError(_without_content(error.problems[0])) from None
         if document.problems:
-            raise InvalidArgumentError(_told(document.problems[0]))
+            raise InvalidArgumentError(_without_content(document.problems[0]))
         if document.root.value is not None:
             yield document.root.value
         begin = end
 
 
-def _told(problem: Problem) -> str:
-    """Without YAML's own words, which may quote a value."""
+def _without_content(problem: Problem) -> str:
+    """Describes a YAML error without YAML's own message, which may quote a value."""
     message = "not valid YAML" if problem.message.startswith(("not valid YAML", "the tag")) else problem.message
     return f"{problem.file}:{problem.line}:{problem.column}: {message}"
 
 
-# -- Files of a directory, such as a mounted ConfigMap -----------------------------------------------------------------
+# -- Files of a directory ----------------------------------------------------------------------------------------------
+# Such as a mounted ConfigMap.
 
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -137,7 +140,7 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """What a file held when it was last good, and what is wrong with it now."""
+    """The last valid content of a file, and its current error."""
 
     classes: tuple[Mapping[str, object], ...] = field(default=(), repr=False)
     secrets: Mapping[SecretId, SecretData] = field(default_factory=dict, repr=False)
@@ -145,10 +148,10 @@ class _File:
 
 
 class DirectoryReader:
-    """Reads a directory again when something in it has changed.
+    """Rereads a directory when something in it has changed.
 
-    A file that became unreadable stays as it was; so does everything while the directory is missing, and while files
-    are being replaced as they are read.
+    Keeps the last valid content of a file that became unreadable. Keeps everything while the directory is missing, and
+    while files are replaced during a read.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -159,14 +162,14 @@ class DirectoryReader:
         self._trouble = ""
 
     def read(self) -> Snapshot | None:
-        """All that is there; None when nothing has changed. Blocks."""
+        """Returns the content; None when nothing has changed. Blocks."""
         try:
             now = listed(self._directory, _SUFFIXES)
             if now == self._seen and not self._trouble:
                 return None
             files = {name: self._file(name, stamp) for name, stamp in now.items()}
             if listed(self._directory, _SUFFIXES) != now:
-                return None  # half old, half new: the next time
+                return None  # half old, half new: retry next time
         except (OSError, InvalidArgumentError) as error:
             return self._unreadable(error)
         self._seen, self._files, self._trouble = now, files, ""
@@ -224,14 +227,15 @@ def _secret_id(content: Mapping[str, object]) -> SecretId:
     return str(namespace), named(metadata)
 
 
-# -- Classes of the configuration, with secrets in files, directories or the environment -------------------------------
+# -- Classes of the configuration --------------------------------------------------------------------------------------
+# Their secrets are in files, directories or the environment.
 
 
 _Stamps = Mapping[str, FileStamp | None]
 
 
 class ConfiguredReader:
-    """Tells the classes of a configuration, and reads their secrets again when those have changed.
+    """Publishes the classes of a configuration, and rereads their secrets when those have changed.
 
     A secret that cannot be read any more stays as it was.
     """
@@ -245,7 +249,7 @@ class ConfiguredReader:
         self._is_read = False
 
     def read(self) -> Snapshot | None:
-        """All classes; None when nothing has changed. Blocks."""
+        """Returns all classes; None when nothing has changed. Blocks."""
         changed = [name for name, entry in self._classes.items() if self._is_changed(name, entry)]
         if self._is_read and not changed:
             return None
@@ -284,7 +288,7 @@ class ConfiguredReader:
     def _read_secret(self, name: str, entry: DockClass) -> None:
         try:
             data = self._secret(entry)
-            if _stamps(entry) != self._seen[name]:  # half old, half new: the next time
+            if _stamps(entry) != self._seen[name]:  # half old, half new: retry next time
                 self._seen.pop(name)
                 return
         except InvalidArgumentError as error:
@@ -304,7 +308,7 @@ class ConfiguredReader:
 
 
 def _from_file(path: Path) -> SecretData:
-    """A mapping of names to texts, or a whole Secret of Kubernetes."""
+    """Reads a mapping of names to texts, or a whole Kubernetes Secret."""
     objects = list(objects_in(path))
     if len(objects) != 1:
         raise InvalidArgumentError(f"{path}: must hold one mapping of names to values")
@@ -330,7 +334,7 @@ def _files(directory: Path) -> dict[str, FileStamp]:
 
 
 def _stamps(entry: DockClass) -> _Stamps:
-    """What changes when the secret does."""
+    """Stamps that change when the secret does."""
     if entry.secret_file is not None:
         return {"": stamp_of(entry.secret_file)}
     if entry.secret_dir is None:

@@ -1,8 +1,7 @@
-"""Machine classes and secrets in memory, merged from several sources, with revisions.
+"""Holds machine classes and secrets in memory, merged from several sources, with revisions.
 
-A revision is a number that grows when what it counts has changed. It is not kept anywhere: a store that is started
-later begins with a higher one, by the clock of its host, so that a driver does not take what it remembers of an earlier
-hub for the present.
+A revision is a number that grows with each change. It is not persisted: a restarted store begins with a higher one, by
+the clock of its host, so that a driver does not mistake its cached revisions of an earlier hub for current ones.
 """
 
 from __future__ import annotations
@@ -36,75 +35,75 @@ class _Entry:
 
     declared: Declared
     value: MachineClass
-    secret: Secret | None = None  # the last that there was
+    secret: Secret | None = None  # the last one seen
     digest: bytes = field(default=b"", repr=False)  # of the secret
-    trouble: str = ""  # why no machine is made of it
+    trouble: str = ""  # why machines cannot be created from it
 
 
 class MachineClasses:
-    """What machines are made of. Nothing here waits; use it from one event loop.
+    """The current machine classes. No method blocks; use it from one event loop.
 
-    A class, or a secret, that is gone is kept as it last was, for as long as the process runs: its machines still have
-    to be listed and deleted. No machine is made of it any more: see :meth:`check_create`.
+    A removed class or secret is kept in its last version for as long as the process runs, because its machines must
+    still be listed and deleted. New machines cannot be created from it: see :meth:`check_create`.
     """
 
     def __init__(
         self, sources: Sequence[str], *, clock: Callable[[], float] = time.monotonic, first_revision: int | None = None
     ) -> None:
-        """``sources`` are those that are going to publish. Where two have a class of one name, the first wins."""
+        """``sources`` are the names of all publishers. If two have a class of the same name, the first wins."""
         self._waiting = list(sources)
         self._snapshots: dict[str, Snapshot] = dict.fromkeys(sources, Snapshot())
         self._entries: dict[ClassId, _Entry] = {}
-        self._removed: dict[ClassId, None] = {}  # of those, oldest first
+        self._removed: dict[ClassId, None] = {}  # removed classes, oldest first
         self._revision = int(time.time()) - _EPOCH if first_revision is None else first_revision - 1
         self._hiding = SecretRedaction(clock)
         self._callbacks: list[OnChanged] = []
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
-    # -- what the hub asks ---------------------------------------------------------------------------------------------
+    # -- for the hub ---------------------------------------------------------------------------------------------------
 
     def get(self, name: str, key: Key) -> MachineClass:
-        """The class of that name and kind. One of another kind is told as one that is not there.
+        """Returns the class of that name and kind. One of another kind counts as not found.
 
         Raises NotFoundError; UnavailableError while a source has not been read yet.
         """
         return self._entry(name, key).value
 
     def secret(self, machine_class: MachineClass) -> Secret | None:
-        """The secret of a class as it is now; None when it needs none. Raises NotFoundError when it was never there."""
+        """Returns the current secret of a class; None when it needs none. Raises NotFoundError when never seen."""
         entry = self._entry(machine_class.name, machine_class.key)
         if entry.secret is None and entry.declared.secrets:
             raise NotFoundError(f"machine class {shown(entry.value.name)}: {entry.declared.missing}")
         return entry.secret
 
     def ref(self, name: str, key: Key) -> ClassRef:
-        """The present revisions of a class and of its secret; raises NotFoundError."""
+        """Returns the current revisions of a class and of its secret; raises NotFoundError."""
         entry = self._entry(name, key)
         secret_revision = entry.secret.revision if entry.secret is not None else 0
         return ClassRef(name=name, revision=entry.value.revision, secret_revision=secret_revision)
 
     def check_create(self, name: str, key: Key) -> None:
-        """Whether a machine may be made of a class. Raises NotFoundError or PreconditionError."""
+        """Checks that machines may be created from a class. Raises NotFoundError or PreconditionError."""
         trouble = self._entry(name, key).trouble
         if trouble:
             raise PreconditionError(f"no machine is made of machine class {shown(name)} of {key}: {trouble}")
 
     def on_changed(self, callback: OnChanged) -> None:
-        """The callback is told a kind, and the names of its classes and of their secrets that changed."""
+        """Calls back with a kind, and the names of its classes and of their secrets that have changed."""
         self._callbacks.append(callback)
 
-    # -- what others ask and tell --------------------------------------------------------------------------------------
+    # -- for sources and reports ---------------------------------------------------------------------------------------
 
     def classes(self) -> Sequence[MachineClass]:
-        """All classes of which machines may be made."""
+        """All classes that machines may be created from."""
         return [entry.value for entry in self._entries.values() if not entry.trouble]
 
     def problems(self) -> Sequence[str]:
-        """What is wrong in the sources at present, for people."""
-        return sorted(self._told)
+        """Current errors of the sources, for people."""
+        return sorted(self._reported)
 
     def publish(self, source: str, snapshot: Snapshot) -> None:
-        """A source's content as it is now."""
+        """Replaces the content of a source."""
         self._waiting = [name for name in self._waiting if name != source]
         self._snapshots[source] = snapshot
         wanted, problems = self._merged()
@@ -119,11 +118,11 @@ class MachineClasses:
                 secrets += [secret.name for secret in (old.secret, new.secret) if secret is not None]
             self._removed.pop(id_, None)
         self._remove([id_ for id_ in self._entries if id_ not in wanted and id_ not in self._removed])
-        self._hiding.apply()  # before anything is told
-        self._tell_problems(problems)
+        self._hiding.apply()  # before any callback
+        self._log_problems(problems)
         for key, (classes, secrets) in changed.items():
             if classes or secrets:
-                self._tell(key, classes, list(dict.fromkeys(secrets)))
+                self._notify(key, classes, list(dict.fromkeys(secrets)))
 
     def _entry(self, name: str, key: Key) -> _Entry:
         entry = self._entries.get((key, name))
@@ -154,7 +153,7 @@ class MachineClasses:
             return old
         value = old.value if old is not None and old.declared.json == declared.json else self._value(declared)
         trouble = "it is being deleted" if declared.deleting else declared.missing
-        if declared.data is None:  # the last that there was is kept, unless none is named any more
+        if declared.data is None:  # keep the last one, unless the class no longer names any
             kept = old if declared.secrets else None
             if old is not None and old.secret is not None and kept is None:
                 self._hiding.end(old.secret.data)
@@ -200,23 +199,23 @@ class MachineClasses:
         self._revision += 1
         return self._revision
 
-    def _tell_problems(self, problems: Sequence[str]) -> None:
+    def _log_problems(self, problems: Sequence[str]) -> None:
         for problem in dict.fromkeys(problems):
-            if problem not in self._told:
+            if problem not in self._reported:
                 _LOG.warning("machine classes: %s", problem)
-        self._told = frozenset(problems)
+        self._reported = frozenset(problems)
 
-    def _tell(self, key: Key, classes: Sequence[str], secrets: Sequence[str]) -> None:
+    def _notify(self, key: Key, classes: Sequence[str], secrets: Sequence[str]) -> None:
         _LOG.info("machine classes changed", extra={"kind": str(key), "classes": classes, "secrets": secrets})
         for callback in self._callbacks:
             try:
                 callback(key, classes, secrets)
-            except Exception:  # noqa: BLE001 - the others, and what changes next, are to be told all the same
+            except Exception:  # noqa: BLE001 - the other callbacks must still run
                 _LOG.exception("a listener of machine classes failed")
 
 
 def _main(secrets: Sequence[SecretId]) -> str:
-    """The name of the secret with the credentials: the last one, which is laid over the other."""
+    """The name of the secret with the credentials: the last one, whose values override the other's."""
     return secrets[-1][1] if secrets else ""
 
 

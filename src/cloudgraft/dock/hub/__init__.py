@@ -1,1 +1,1 @@
-"""The hub that drivers dial in at: admission, sessions, operations."""
+"""Serves drivers that dial in: admission, sessions, operations."""

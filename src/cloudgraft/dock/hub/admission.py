@@ -1,4 +1,4 @@
-"""Admits drivers: checks identity and room, and keeps the registry with one driver for each key."""
+"""Admits drivers: authenticates them, enforces limits, and registers one driver for each key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 import grpc.aio
 
 from cloudgraft.dock.access import admit
-from cloudgraft.dock.hub.session import EngineContext, Session, State
+from cloudgraft.dock.hub.session import HubContext, Session, State
 from cloudgraft.dock.hub.settings import Limits
 from cloudgraft.dock.ports import Access, Context
 from cloudgraft.dock.protocol.dialect import Dialect, Introduction, Tombstones
@@ -30,7 +30,7 @@ from cloudgraft.server.listener import abort
 __all__ = ["Admission", "Registry"]
 
 
-# -- The registry: one driver for each key at a time -------------------------------------------------------------------
+# -- Registry ----------------------------------------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.dock")
@@ -39,30 +39,29 @@ log = logging.getLogger("cloudgraft.dock")
 class Registry:
     """The drivers that are ready, by key.
 
-    The same process that comes back takes its own place: its old connection is dead, and only it knows already. Another
-    one waits until the holder has been asked for a sign of life. In v0 nobody can be asked and no process says which
-    one it is: the first one keeps the place, as in 2018, until its connection ends. A frozen one's is ended by HTTP/2's
-    keepalive.
+    A process that reconnects replaces its own session: its old connection is dead, and the hub may not know yet. A
+    different process waits until the hub has probed the holder. In v0 the hub cannot probe, and processes have no id:
+    the first one keeps the key, as in 2018, until its connection ends. Keepalive ends that of a frozen process.
     """
 
     def __init__(self, patience: float) -> None:
-        """``patience`` is the seconds that a holder has to give a sign of life."""
+        """``patience``: seconds that a holder has to answer a probe."""
         self._patience = patience
         self._holders: dict[Key, Session] = {}
-        self._contested: set[Key] = set()  # somebody waits for the holder's sign of life
+        self._contested: set[Key] = set()  # keys whose holder is being probed
 
     def get(self, key: Key) -> Session | None:
-        """The driver of these machines."""
+        """The driver of this key."""
         return self._holders.get(key)
 
     def sessions(self) -> Sequence[Session]:
-        """All of them."""
+        """All registered sessions."""
         return list(self._holders.values())
 
     async def admit(self, newcomer: Session) -> None:
-        """Makes it the driver of its key; raises AlreadyExistsError when there is another one, alive.
+        """Registers the session under its key; raises AlreadyExistsError when another live driver holds it.
 
-        It is the driver as soon as this returns, and nothing is awaited in between.
+        The session is registered when this returns: nothing is awaited after registering.
         """
         key = newcomer.key
         holder = self._holders.get(key)
@@ -74,7 +73,7 @@ class Registry:
         self._holders[key] = newcomer
 
     def release(self, session: Session) -> bool:
-        """It is not the driver any more; False when it was not: another one has its place by then."""
+        """Unregisters the session; False when it was not registered because another one holds the key by then."""
         if self._holders.get(session.key) is not session:
             return False
         del self._holders[session.key]
@@ -89,7 +88,7 @@ class Registry:
             alive = await holder.is_alive(self._patience)
         finally:
             self._contested.discard(key)
-        # Meanwhile the holder may have left, or its place may have gone to its own next connection.
+        # Meanwhile the holder may have left, or reconnected under the same key.
         now = self._holders.get(key)
         if now is not None and (alive or now is not holder):
             raise _taken(key)
@@ -97,7 +96,7 @@ class Registry:
     @staticmethod
     def _evict(holder: Session) -> None:
         log.warning(
-            "a driver's place goes to a newer connection",
+            "a newer connection replaces a driver's session",
             extra={"driver": str(holder.key), "session": holder.session_id},
         )
         holder.end("its place went to a newer connection", UnavailableError("a newer connection has this place"))
@@ -119,26 +118,26 @@ def _taken(key: Key) -> AlreadyExistsError:
 # -- Admission ---------------------------------------------------------------------------------------------------------
 
 
-_LAST_WORDS: Final = 1.0  # seconds; a driver that does not read hears nothing, and holds nobody up
-_V0_TOMBSTONES: Final = 1000  # of one connection: its numbers mean nothing on another
+_REJECT_TIMEOUT: Final = 1.0  # seconds; a driver that does not read misses the message, and must not delay others
+_V0_TOMBSTONES: Final = 1000  # for one connection: its operation numbers mean nothing on another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Takes drivers in, and keeps each until its end."""
+    """Admits drivers, and serves each until its connection ends."""
 
     access: Access
-    surroundings: EngineContext
+    hub_context: HubContext
     registry: Registry
     tombstones: Tombstones
-    ready: Callable[[Session], None]  # a driver was taken
-    refused: Callable[[], None]  # one was not
+    ready: Callable[[Session], None]  # called when a driver was admitted
+    refused: Callable[[], None]  # called when a driver was rejected
     closing: Callable[[], bool]
     limits: Limits
 
     async def serve(self, context: Context, dialect: Dialect) -> None:
-        """One stream, from its beginning to its end."""
-        # By itself: a first write that is given up half way would leave gRPC unable to end the call.
+        """Serves one stream from beginning to end."""
+        # In a task of its own: if a first write is cancelled half way, gRPC cannot end the call.
         await context.send_initial_metadata(())
         try:
             identity = admit(self.access, context).name
@@ -147,15 +146,15 @@ class Admission:
                 await session.run()
         except CloudgraftError as error:
             self.refused()
-            level = logging.DEBUG if isinstance(error, RateLimitedError) else logging.INFO  # those come in thousands
+            level = logging.DEBUG if isinstance(error, RateLimitedError) else logging.INFO  # these come in thousands
             log.log(level, "a driver was not taken: %s", error.message, extra={"peer": context.peer()})
-            await _turn_away(context, dialect.reject(error), error)
+            await _reject(context, dialect.reject(error), error)
         else:
             if session.ending is not None:
-                await _turn_away(context, None, session.ending)
+                await _reject(context, None, session.ending)
 
     async def _receive(self, context: Context, dialect: Dialect, identity: str) -> Session:
-        """The driver's session, and nothing else: what came with its first word is long, and not kept until the end."""
+        """Returns the session alone, so that the long first message is not kept in memory until the end."""
         introduction = await self._shake_hands(context, dialect)
         session = Session(
             context=context,
@@ -163,13 +162,13 @@ class Admission:
             info=introduction.info,
             identity=identity,
             tombstones=self.tombstones if dialect.beats else Tombstones(_V0_TOMBSTONES),
-            surroundings=self.surroundings,
+            hub_context=self.hub_context,
         )
         await self._admit(session, introduction)
         return session
 
     async def _shake_hands(self, context: Context, dialect: Dialect) -> Introduction:
-        limit = self.surroundings.settings.handshake
+        limit = self.hub_context.settings.handshake
         try:
             async with asyncio.timeout(limit):
                 greeting = dialect.greeting()
@@ -185,12 +184,12 @@ class Admission:
     async def _admit(self, session: Session, introduction: Introduction) -> None:
         admit(self.access, session.context, session.key)
         await self.registry.admit(session)
-        # From here on nothing is awaited until it is ready: no operation may go before its welcome.
+        # Await nothing between here and ready: no operation may be sent before the welcome.
         try:
-            admit(self.access, session.context, session.key)  # it may have lost its right meanwhile
+            admit(self.access, session.context, session.key)  # it may have lost its rights meanwhile
             if self.closing():
                 raise UnavailableError(
-                    "the hub is closing: come back later", retry_after=self.surroundings.settings.grace
+                    "the hub is closing: come back later", retry_after=self.hub_context.settings.grace
                 )
         except CloudgraftError:
             self.registry.release(session)
@@ -199,10 +198,10 @@ class Admission:
         self.ready(session)
 
 
-async def _turn_away(context: Context, words: bytes | None, error: CloudgraftError) -> None:
-    """Tells the driver why, if it listens, and ends the call."""
+async def _reject(context: Context, words: bytes | None, error: CloudgraftError) -> None:
+    """Sends the driver the reason, if it reads, and ends the call."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_WORDS):
+        async with asyncio.timeout(_REJECT_TIMEOUT):
             if words is not None:
                 with contextlib.suppress(grpc.aio.BaseError, grpc.aio.UsageError, asyncio.InvalidStateError):
                     await context.write(words)
@@ -211,4 +210,4 @@ async def _turn_away(context: Context, words: bytes | None, error: CloudgraftErr
             except grpc.aio.AbortError:
                 raise
             except grpc.aio.BaseError:
-                log.debug("a driver that was sent away was gone already", extra={"peer": context.peer()})
+                log.debug("a rejected driver had already left", extra={"peer": context.peer()})

@@ -1,4 +1,4 @@
-"""The hub: drivers dial in, and whoever needs machines calls them here."""
+"""Connects drivers that dial in with the callers that need machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import grpc
 
 from cloudgraft.dock.hub.admission import Admission, Registry
 from cloudgraft.dock.hub.service import ClassRequests, DockService
-from cloudgraft.dock.hub.session import EngineContext, Session, State
+from cloudgraft.dock.hub.session import HubContext, Session, State
 from cloudgraft.dock.hub.settings import DriverReport, HubSettings, Limits
 from cloudgraft.dock.ports import Access, ClassStore
 from cloudgraft.dock.protocol.dialect import Tombstones
@@ -26,12 +26,12 @@ __all__ = ["DriverReport", "Hub", "HubSettings"]
 
 log = logging.getLogger("cloudgraft.dock")
 
-_TICKS: Final = 4  # looks at all connections in one heartbeat
-_PATIENCE: Final = 1.5  # heartbeats that a driver has for a sign of life when another one wants its place
+_TICKS: Final = 4  # checks of all connections in one heartbeat
+_PATIENCE: Final = 1.5  # heartbeats that a driver has to answer a probe when another one wants its key
 
 
 class Hub:
-    """All drivers that are connected. Everything here belongs to one event loop."""
+    """All connected drivers. Not thread-safe: use it from one event loop."""
 
     def __init__(
         self,
@@ -45,22 +45,22 @@ class Hub:
         self._settings = settings
         self._clock = clock
         self._registry = Registry(settings.heartbeat * _PATIENCE)
-        self._sessions: dict[Session, None] = {}  # ready and draining ones
+        self._sessions: dict[Session, None] = {}  # ready and draining sessions
         self._listeners: list[Callable[[Key], None]] = []
         self._counts: Counter[str] = Counter()
         self._closing = False
         self._ticker: asyncio.Task[None] | None = None
         self._service = self._made_service(classes)
-        access.on_removed(self._look_at_identities)
-        classes.on_changed(self._tell_changed)
+        access.on_removed(self._end_unauthorized)
+        classes.on_changed(self._notify_changed)
 
     def _made_service(self, classes: ClassStore) -> DockService:
-        surroundings = EngineContext(
+        hub_context = HubContext(
             settings=self._settings, clock=self._clock, left=self._left, late=self._late, malformed=self._malformed
         )
         admission = Admission(
             access=self._access,
-            surroundings=surroundings,
+            hub_context=hub_context,
             registry=self._registry,
             tombstones=Tombstones(self._settings.tombstones),
             ready=self._ready,
@@ -71,10 +71,10 @@ class Hub:
         class_requests = ClassRequests(access=self._access, classes=classes, sessions=lambda: list(self._sessions))
         return DockService(admission, class_requests, DialectV0(), DialectV1())
 
-    # -- for those who need machines -----------------------------------------------------------------------------------
+    # -- for callers ---------------------------------------------------------------------------------------------------
 
     async def call(self, key: Key, operation: Operation) -> Answer:
-        """Has a driver do something, and gives its answer.
+        """Calls a driver, and returns its response.
 
         Raises UnavailableError at once when no driver is connected: nothing was done. Raises DeadlineError when the
         outcome is unknown: no answer in time, or the connection was lost in mid-operation. Any other error is the
@@ -86,32 +86,32 @@ class Hub:
         return await session.call(operation)
 
     def drivers(self) -> Sequence[DriverReport]:
-        """The drivers that are connected, one for each key. It may be asked from any thread."""
+        """The connected drivers, one for each key. Thread-safe."""
         by_key = {session.key: session for session in list(self._sessions) if session.state is State.DRAINING}
         by_key.update({session.key: session for session in self._registry.sessions()})
         return [by_key[key].report() for key in sorted(by_key)]
 
     def info(self, key: Key) -> DriverInfo | None:
-        """What the connected driver says of itself; None: there is none."""
+        """What the connected driver declared; None: there is none."""
         session = self._registry.get(key)
         return session.info if session is not None else None
 
     def counts(self) -> Mapping[str, int]:
-        """How often what happened since the start: connected, refused, gone, late, malformed."""
+        """Event counts since the start: connected, refused, gone, late, malformed. Thread-safe."""
         return dict(self._counts)
 
     def listen(self, on_change: Callable[[Key], None]) -> None:
-        """``on_change`` is called when a driver is connected, is gone, or a late result came: look again."""
+        """Calls ``on_change`` when a driver connects or leaves, or a late result arrives: time to list again."""
         self._listeners.append(on_change)
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- life cycle ----------------------------------------------------------------------------------------------------
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """What a grpc.aio server takes; open it with :func:`cloudgraft.dock.hub.service.server_options`."""
+        """The handlers for a grpc.aio server; create it with :func:`cloudgraft.dock.hub.service.server_options`."""
         return self._service.handlers()
 
     async def close(self, grace: float) -> None:
-        """Takes no more calls and drivers, and waits at most so many seconds for what is in flight."""
+        """Rejects new calls and drivers, and waits at most this many seconds for operations in flight."""
         self._closing = True
         sessions = list(self._sessions)
         for session in sessions:
@@ -128,7 +128,7 @@ class Hub:
             await asyncio.gather(self._ticker, return_exceptions=True)
 
     async def _tick(self) -> None:
-        """Looks at all connections for as long as there are any."""
+        """Checks all connections while there are any."""
         pause = self._settings.heartbeat / _TICKS
         last = self._clock()
         while self._sessions:
@@ -137,11 +137,11 @@ class Hub:
             overslept = now - last - 2 * pause
             last = now
             for session in list(self._sessions):
-                if overslept > 0:  # it was the hub that heard nothing, not the driver that was silent
+                if overslept > 0:  # the hub's own loop was blocked: the drivers were not silent
                     session.excuse(overslept)
                 session.tick(now, pause)
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def _ready(self, session: Session) -> None:
         self._sessions[session] = None
@@ -153,7 +153,7 @@ class Hub:
         )
         if self._ticker is None or self._ticker.done():
             self._ticker = asyncio.create_task(self._tick())
-        self._tell(session.key)
+        self._notify(session.key)
 
     def _left(self, session: Session) -> None:
         if session.state is State.CLOSED:
@@ -161,11 +161,11 @@ class Hub:
         if self._registry.release(session):
             self._counts["gone"] += 1
             log.info("a driver is gone", extra={"driver": str(session.key), "identity": session.identity})
-            self._tell(session.key)
+            self._notify(session.key)
 
     def _late(self, session: Session) -> None:
         self._counts["late"] += 1
-        self._tell(session.key)
+        self._notify(session.key)
 
     def _refused(self) -> None:
         self._counts["refused"] += 1
@@ -173,22 +173,22 @@ class Hub:
     def _malformed(self) -> None:
         self._counts["malformed"] += 1
 
-    def _tell(self, key: Key) -> None:
+    def _notify(self, key: Key) -> None:
         for listener in self._listeners:
             try:
                 listener(key)
             except Exception:
                 log.exception("a listener of the hub failed", extra={"driver": str(key)})
 
-    def _look_at_identities(self, *_: object) -> None:
-        """Somebody may do less than before: whoever may not be here any more is cut off."""
+    def _end_unauthorized(self, *_: object) -> None:
+        """Ends the sessions of identities that were removed or lost rights."""
         for session in list(self._sessions):
             identity = self._access.identify(session.context)
             if identity is None or identity.name != session.identity or not identity.may(session.key):
                 error = PermissionDeniedError("this driver was taken out of the hub's configuration")
                 session.end("the driver's right to be here has ended", error)
 
-    def _tell_changed(self, key: Key, classes: Sequence[str], secrets: Sequence[str]) -> None:
+    def _notify_changed(self, key: Key, classes: Sequence[str], secrets: Sequence[str]) -> None:
         session = self._registry.get(key)
         if session is not None:
             session.notifications.changed(classes, secrets)

@@ -1,4 +1,4 @@
-"""The port of a dock: where drivers dial in, and engines that run elsewhere call."""
+"""Listens for drivers that dial in, and for remote engines."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ log = logging.getLogger("cloudgraft.dock")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockTlsFiles:
-    """Where the dock's certificate and key are, and the authority of its callers (PEM)."""
+    """The dock's certificate and key, and the authority of its callers (PEM files)."""
 
     cert: Path
     key: Path
-    client_ca: Path | None = None  # None: callers are known by tokens alone
+    client_ca: Path | None = None  # None: callers authenticate by token alone
 
 
 class DockListener:
-    """One listening address. It can be opened again after it was closed."""
+    """One listening address. It can be reopened after it was closed."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class DockListener:
         access: Access,
         metrics: ListenerMetrics | None = None,
     ) -> None:
-        """Reads the certificates; without TLS only a loopback address is accepted (law 9).
+        """Reads the certificates. Without TLS, only a loopback address is accepted (law 9).
 
-        ``access`` knows the callers. The handlers check them; the listener checks who calls methods that do not exist.
+        ``access`` authenticates the callers. The handlers check them; the listener checks callers of unknown methods.
         """
         check_exposure(listen, secure=tls is not None, insecure=False)
         self._handlers = handlers
@@ -79,12 +79,12 @@ class DockListener:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address that it listens at, with the real port."""
         host, colon, port = self._listen.rpartition(":")
         return f"{host}{colon}{self._port or port}"
 
     async def open(self) -> None:
-        """Opens the port; raises UnavailableError when it cannot be had."""
+        """Opens the port; raises UnavailableError when the port is not available."""
         server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._calls)
         server.add_generic_rpc_handlers((*self._handlers, UnknownMethods(self._admit)))
         try:
@@ -107,7 +107,7 @@ class DockListener:
             await abort(context, error)
 
     async def close(self, grace: float) -> None:
-        """Takes no new calls, gives those under way so many seconds, then cuts them."""
+        """Rejects new calls, and cancels those under way after this many seconds."""
         server, self._server = self._server, None
         self.watch.stop()
         if server is not None:
@@ -115,7 +115,7 @@ class DockListener:
 
 
 class _Reloading:
-    """The certificate, read again when its files change; connections that exist keep the one they began with."""
+    """Reloads the certificate when its files change. Existing connections keep the one they began with."""
 
     def __init__(self, files: DockTlsFiles) -> None:
         self._files = files
@@ -125,7 +125,7 @@ class _Reloading:
         self._loaded = self._given = load_tls(files.cert, files.key, files.client_ca)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Made anew for each server: gRPC asks for the first certificate once in the life of such credentials."""
+        """Created for each server: gRPC asks for the first certificate once in the life of such credentials."""
         return grpc.dynamic_ssl_server_credentials(
             _configuration(self._loaded),
             self._fetch,  # type: ignore[arg-type]  # None is "no change", which the stubs do not know
@@ -133,11 +133,11 @@ class _Reloading:
         )
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC in a thread of its own, before each handshake. An exception would refuse the caller."""
+        """Called by gRPC in a thread of its own before each handshake. An exception would reject the caller."""
         with self._lock:
             now = stamp(*self._paths)
             if now != self._seen:
-                self._seen = now  # also when they cannot be used: that is told once, not at every connection
+                self._seen = now  # even when they are unusable: log that once, not at every connection
                 self._load()
             if self._loaded is self._given:
                 return None

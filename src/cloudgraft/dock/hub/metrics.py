@@ -1,4 +1,4 @@
-"""What ``/metrics`` shows of the dock. Read when somebody asks, from whatever thread that is."""
+"""Exports the dock's metrics for ``/metrics``. Scrapes may come from any thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgraft.dock.hub.settings import DriverReport
 __all__ = ["DockMetrics"]
 
 _DRIVER: Final = ("kind", "api_version")
-# name -> (what it tells, labels). Gauges, but for those in _COUNTERS.
+# name -> (help text, labels). Gauges, except those in _COUNTERS.
 _FAMILIES: Final = {
     "cloudgraft_dock_drivers": ("Drivers that are connected, by version of the protocol", ("protocol",)),
     "cloudgraft_dock_driver_info": (
@@ -43,13 +43,13 @@ Sample = tuple[str, tuple[str, ...], float]  # a name, the values of its labels,
 
 
 class Reports(Protocol):
-    """What is needed of a hub. Both may be asked from any thread."""
+    """The part of a hub that the metrics read. Both methods are thread-safe."""
 
     def drivers(self) -> Sequence[DriverReport]:
-        """Who is connected."""
+        """The connected drivers."""
 
     def counts(self) -> Mapping[str, int]:
-        """How often what happened since the start."""
+        """Event counts since the start."""
 
 
 class DockMetrics(Collector):
@@ -61,18 +61,18 @@ class DockMetrics(Collector):
 
     @staticmethod
     def families() -> list[Metric]:
-        """All of them, without values: for the registry and the documentation."""
+        """All metric families, without values: for the registry and the documentation."""
         return [
             (CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily)(name, text, labels=labels)
             for name, (text, labels) in _FAMILIES.items()
         ]
 
     def describe(self) -> Iterable[Metric]:
-        """As prometheus_client wants it."""
+        """All metric families, as prometheus_client requires."""
         return self.families()
 
     def collect(self) -> Iterable[Metric]:
-        """All of them as they are now."""
+        """All metric families with current values."""
         families = {family.name: family for family in self.families()}
         reports, counts = self._hub.drivers(), self._hub.counts()
         for name, labels, value in (*_in_all(reports, counts), *(sample for one in reports for sample in _of(one))):

@@ -15,29 +15,30 @@ from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Operation, Res
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, UnavailableError
 
-__all__ = ["Deadlines", "Wait", "Waiting", "judged"]
+__all__ = ["Deadlines", "Wait", "Waiting", "answer_or_error"]
 
 
-# -- Deadlines of many operations with one timer: most are answered in time, at no cost --------------------------------
+# -- Deadlines ---------------------------------------------------------------------------------------------------------
+# One timer serves many operations: most end in time, and cost nothing.
 
 
-_TIDY_AT: Final = 1000  # entries, of which most may be over
+_TIDY_AT: Final = 1000  # entries, most of which may be done
 
 
 class Deadlines:
-    """Calls back at the time of each number that is still pending by then. Of the others it keeps nothing for long."""
+    """Calls back at the deadline of each number that is still pending. Forgets the others soon."""
 
     def __init__(self, pending: Container[int], due: Callable[[int, float], None]) -> None:
-        """``due`` is called with the number and with the time that :meth:`add` gave for it."""
+        """``due`` gets the number and the time that :meth:`add` returned for it."""
         self._pending = pending
         self._due = due
-        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
+        self._loop = asyncio.get_running_loop()  # cached: each lookup is a system call
         self._heap: list[tuple[float, int]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._tidy_at = _TIDY_AT
 
     def add(self, number: int, seconds: float) -> float:
-        """From now on, so many seconds; gives the time of the loop at which it is due."""
+        """Sets a deadline this many seconds from now; returns it in the loop's time."""
         when = self._loop.time() + seconds
         heapq.heappush(self._heap, (when, number))
         if self._timer is None or when < self._timer.when():
@@ -49,7 +50,7 @@ class Deadlines:
         return when
 
     def close(self) -> None:
-        """No more."""
+        """Cancels all deadlines."""
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -75,13 +76,13 @@ class Deadlines:
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """One operation that somebody waits for."""
+    """One operation with a waiting caller."""
 
     number: int
     operation: Operation
     future: asyncio.Future[Reply]
-    due: float = 0.0  # when it is given up, by the loop's clock
-    sent: bool = False  # handed to the connection: from then on nobody knows whether it is done
+    due: float = 0.0  # the loop's time at which it times out
+    sent: bool = False  # handed to the connection: from then on the outcome is unknown until the result arrives
 
 
 class Waiting:
@@ -95,7 +96,7 @@ class Waiting:
         tombstones: Tombstones,
         late: Callable[[], None],
     ) -> None:
-        """``late`` is called when a result came at the same moment as its caller went."""
+        """``late`` is called when a result arrived at the same moment as its caller left."""
         self._info = info
         self._most = info.max_in_flight
         self._dialect = dialect
@@ -103,15 +104,15 @@ class Waiting:
         self._outbox = outbox
         self._tombstones = tombstones
         self._late = late
-        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
+        self._loop = asyncio.get_running_loop()  # cached: each lookup is a system call
         self._waits: dict[int, Wait] = {}
         self._deadlines = Deadlines(self._waits, self._give_up)
         self._empty = asyncio.Event()
         self._empty.set()
-        self.in_flight = 0  # sent, and not answered
+        self.in_flight = 0  # sent, without a result yet
 
     def enter(self, operation: Operation, max_bytes: int) -> Wait:
-        """Takes a place for the answer, and only then puts the operation in line to be sent.
+        """Registers the operation, and only then queues it, so that its result always finds it.
 
         Raises UnavailableError when the line is full, and other errors when it cannot be sent: then nothing was sent.
         """
@@ -134,14 +135,14 @@ class Waiting:
     def _encoded(self, number: int, operation: Operation) -> bytes:
         try:
             return self._dialect.operation(number, operation, self._info)
-        except ValueError as error:  # half a character, or a number that is too large for the wire
+        except ValueError as error:  # half a character, or a number that does not fit the wire format
             raise InvalidArgumentError(
                 f"this {operation.verb.value} cannot be written as a message ({type(error).__name__})"
             ) from None
 
     def _give_up(self, number: int, due: float) -> None:
         wait = self._waits[number]
-        if wait.due == due and not wait.future.done():  # not one that had the same number before
+        if wait.due == due and not wait.future.done():  # not an earlier operation with the same number
             self._bury(wait)
             self._fail(wait, self._too_late(wait))
 
@@ -156,7 +157,7 @@ class Waiting:
         )
 
     def abandon(self, wait: Wait) -> None:
-        """The caller is gone."""
+        """Gives up the operation: its caller has left."""
         if wait.future.done() and not wait.future.cancelled():
             if wait.future.exception() is None:
                 self._late()
@@ -164,7 +165,7 @@ class Waiting:
         self._bury(wait)
         if wait.sent:
             words = self._dialect.cancel(wait.number)
-            self._outbox.say(lambda: words)
+            self._outbox.notify(lambda: words)
 
     def _bury(self, wait: Wait) -> None:
         if wait.sent:
@@ -172,15 +173,15 @@ class Waiting:
         self._drop(wait)
 
     def mark_sent(self, number: int) -> None:
-        """The operation is handed to the connection now."""
+        """Marks the operation as handed to the connection."""
         self._waits[number].sent = True
         self.in_flight += 1
         self._regulate()
 
     def settle(self, reply: Reply) -> bool:
-        """Gives the reply to who waits for it; False when nobody does."""
+        """Delivers the reply to its caller; False when no caller waits."""
         wait = None if reply.foreign else self._waits.get(reply.number)
-        if wait is None or not wait.sent:  # an answer before the question is none
+        if wait is None or not wait.sent:  # a reply to an operation that was not sent is invalid
             return False
         self._drop(wait)
         if not wait.future.done():
@@ -188,14 +189,14 @@ class Waiting:
         return True
 
     def fail_unsent(self, why: str) -> None:
-        """Those that were never handed to the connection: nothing was done, and that is certain."""
+        """Fails the operations that were never handed to the connection: it is certain that nothing was done."""
         for wait in [wait for wait in self._waits.values() if not wait.sent]:
             self._drop(wait)
             verb = wait.operation.verb.value
             self._fail(wait, UnavailableError(f"{why}: {verb} was not sent to the driver for {self._info.key}"))
 
     def fail_all(self, why: str) -> None:
-        """The connection has ended."""
+        """Fails all operations: the connection has ended."""
         self.fail_unsent(why)
         self._deadlines.close()
         for wait in list(self._waits.values()):
@@ -212,7 +213,7 @@ class Waiting:
             wait.future.set_exception(error)
 
     async def empty(self) -> None:
-        """Returns when nobody waits."""
+        """Returns when no operation is pending."""
         await self._empty.wait()
 
     def _drop(self, wait: Wait) -> None:
@@ -233,13 +234,13 @@ class Waiting:
                 self._outbox.take_operations(take=take)
 
 
-def judged(result: Result, operation: Operation) -> Answer:
-    """The answer, or the error that the driver tells.
+def answer_or_error(result: Result, operation: Operation) -> Answer:
+    """Returns the result, or raises the error that the driver reported.
 
-    A machine that comes with an error may exist or not: then the outcome is unknown, whatever the code.
+    A machine that comes with an error may or may not exist: the outcome is unknown, whatever the code.
     """
     status = result.status
-    if status.code is Code.OK:  # whatever was asked: nothing to look up
+    if status.code is Code.OK:  # for every verb: no lookup needed
         return result.answer
     error = error_of(status.code, status.message, operation.verb, status.retry_after)
     if error is None:

@@ -10,33 +10,34 @@ from typing import Final
 
 from cloudgraft.dock.protocol.dialect import Dialect
 
-__all__ = ["Notifications", "Outbox", "Words"]
+__all__ = ["Notification", "Notifications", "Outbox"]
 
 
-# -- Messages to one driver: bounded, because a driver that never reads must not fill the memory -----------------------
+# -- Bounded queue -----------------------------------------------------------------------------------------------------
+# A driver that never reads must not fill the memory.
 
 
-Words = Callable[[], bytes | None]  # made when they are sent; None: there is nothing to say any more
+Notification = Callable[[], bytes | None]  # built when it is sent; None: no longer needed
 
 
 class Outbox:
-    """Operations in the order in which they came, and before them what hub and driver tell each other."""
+    """Queues operations in order of arrival, with notifications ahead of them."""
 
     def __init__(self, *, limit: int, limit_bytes: int) -> None:
         self._limit = limit
         self._limit_bytes = limit_bytes
-        self._words: deque[Words] = deque(maxlen=limit)  # of too many the oldest is lost: all can be done without
+        self._notifications: deque[Notification] = deque(maxlen=limit)  # drops the oldest: none is essential
         self._operations: dict[int, bytes] = {}
         self._bytes = 0
-        self._loop = asyncio.get_running_loop()  # asked for once: each time is a call of the system
-        self._writer: asyncio.Future[None] | None = None  # it waits for something to send
-        self.open = True  # whether the driver takes another operation now
+        self._loop = asyncio.get_running_loop()  # cached: each lookup is a system call
+        self._writer: asyncio.Future[None] | None = None  # set while the writer waits for something to send
+        self.open = True  # whether the driver accepts another operation now
 
     def __len__(self) -> int:
         return len(self._operations)
 
     def put(self, number: int, data: bytes) -> bool:
-        """Whether there was room for this operation."""
+        """Queues an operation; False when the queue is full."""
         if len(self._operations) >= self._limit or (self._bytes and self._bytes + len(data) > self._limit_bytes):
             return False
         self._operations[number] = data
@@ -46,27 +47,27 @@ class Outbox:
         return True
 
     def remove(self, number: int) -> None:
-        """An operation that nobody wants sent any more."""
+        """Removes an operation that was given up."""
         self._bytes -= len(self._operations.pop(number, b""))
 
-    def say(self, words: Words) -> None:
-        """Words that go before all operations."""
-        self._words.append(words)
+    def notify(self, notification: Notification) -> None:
+        """Queues a notification ahead of all operations."""
+        self._notifications.append(notification)
         self._wake()
 
     def take_operations(self, *, take: bool) -> None:
-        """Whether operations are handed out; words always are."""
+        """Starts or stops handing out operations; notifications are always handed out."""
         self.open = take
         self._wake()
 
     async def next(self) -> tuple[int | None, bytes]:
-        """What is to be sent now, and the number of the operation that it is, if it is one. It is taken out.
+        """Removes and returns the next message, with its number if it is an operation.
 
-        One task calls this, the one that writes.
+        Only the writing task calls this.
         """
         while True:
-            while self._words:
-                data = self._words.popleft()()
+            while self._notifications:
+                data = self._notifications.popleft()()
                 if data is not None:
                     return None, data
             if self._operations and self.open:
@@ -83,16 +84,16 @@ class Outbox:
             writer.set_result(None)
 
 
-# -- Notifications beside operations: repeated ones are coalesced ------------------------------------------------------
+# -- Notifications -----------------------------------------------------------------------------------------------------
 
 
 _MOST_ACKNOWLEDGED: Final = 100_000  # numbers that wait for a driver that does not read
-_ACKNOWLEDGE_AFTER: Final = 1.0  # seconds: many at once, for nobody waits for it
-_ACKNOWLEDGE_AT: Final = 100  # or so many
+_ACKNOWLEDGE_AFTER: Final = 1.0  # seconds: acknowledge many at once, because no driver waits for it
+_ACKNOWLEDGE_AT: Final = 100  # or this many numbers
 
 
 class Notifications:
-    """The words that wait in one driver's outbox."""
+    """The notifications that wait in one driver's outbox."""
 
     def __init__(self, dialect: Dialect, outbox: Outbox) -> None:
         self._dialect = dialect
@@ -105,28 +106,28 @@ class Notifications:
         self._beat_queued = False
 
     def welcome(self, session_id: str, heartbeat: float, max_message_bytes: int) -> None:
-        """The driver is taken."""
+        """Tells the driver that it was admitted."""
         words = self._dialect.welcome(session_id, heartbeat, max_message_bytes)
-        self._outbox.say(lambda: words)
+        self._outbox.notify(lambda: words)
 
     def drain(self, grace: float) -> None:
-        """The hub goes away."""
+        """Announces that the hub is going to close."""
         words = self._dialect.drain(timedelta(seconds=grace))
-        self._outbox.say(lambda: words)
+        self._outbox.notify(lambda: words)
 
     def beat(self) -> None:
-        """A sign of life."""
+        """Sends a heartbeat."""
         if not self._beat_queued:
             self._beat_queued = True
-            self._outbox.say(self._heartbeat)
+            self._outbox.notify(self._heartbeat)
 
     def acknowledge(self, numbers: Iterable[int]) -> None:
-        """The results of these operations have arrived."""
+        """Acknowledges the results of these operations."""
         for number in numbers:
             self.acknowledge_one(number)
 
     def acknowledge_one(self, number: int) -> None:
-        """The result of this operation has arrived. Most have: this is cheap."""
+        """Acknowledges the result of this operation. Cheap, because almost every operation needs it."""
         numbers = self._acknowledged
         if not self._dialect.acknowledges or len(numbers) >= _MOST_ACKNOWLEDGED:
             return
@@ -135,15 +136,15 @@ class Notifications:
             self._will_acknowledge = True
             self._loop.call_later(_ACKNOWLEDGE_AFTER, self._time_to_acknowledge)
         if len(numbers) == _ACKNOWLEDGE_AT:
-            self._outbox.say(self._acknowledgement)
+            self._outbox.notify(self._acknowledgement)
 
     def changed(self, classes: Iterable[str], secrets: Iterable[str]) -> None:
-        """These classes and secrets are other ones now."""
+        """Announces that these classes and secrets have changed."""
         queued = any(self._changed)
         self._changed[0].update(dict.fromkeys(classes))
         self._changed[1].update(dict.fromkeys(secrets))
         if not queued:
-            self._outbox.say(self._changes)
+            self._outbox.notify(self._changes)
 
     def _heartbeat(self) -> bytes | None:
         self._beat_queued = False
@@ -153,7 +154,7 @@ class Notifications:
     def _time_to_acknowledge(self) -> None:
         self._will_acknowledge = False
         if self._acknowledged:
-            self._outbox.say(self._acknowledgement)
+            self._outbox.notify(self._acknowledgement)
 
     def _acknowledgement(self) -> bytes | None:
         numbers, self._acknowledged = self._acknowledged, []

@@ -1,4 +1,4 @@
-"""Serves the hub's calls over gRPC: v1, and v0 under both of its names. Bytes in and out, so that no error is lost."""
+"""Serves the hub's calls over gRPC: v1, and v0 under both of its names. Handles raw bytes, so that no error is lost."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from cloudgraft.wire.pb import dock_v0_pb2 as v0
 __all__ = ["ClassRequests", "DockService", "listener_limits", "secret_json", "server_options"]
 
 
-# -- Requests for machine classes and secrets: a driver sees only those of its own kind --------------------------------
-# Names are data: they are looked up, never put together to a path. What a caller may not have is answered like what
-# does not exist.
+# -- Machine classes and secrets ---------------------------------------------------------------------------------------
+# A driver sees only those of its own kind. Names are looked up and never become part of a path. A request for
+# something forbidden gets the same answer as one for something that does not exist.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRequests:
-    """Answers drivers that are connected. Their connection tells their kind, for a request does not name it."""
+    """Answers connected drivers. A request does not name a kind, so the caller's connection determines it."""
 
     access: Access
     classes: ClassStore
     sessions: Callable[[], Sequence[Session]]
 
     def check(self, context: Context) -> None:
-        """Raises AuthenticationError for a caller that the dock does not know."""
+        """Raises AuthenticationError for an unknown caller."""
         if self.access.identify(context) is None:
             raise AuthenticationError("the dock does not know this driver: it needs a certificate or a token")
 
     def machine_class(self, context: Context, name: str) -> MachineClass:
-        """The class of that name, of the caller's own kind; raises NotFoundError."""
+        """Returns the class of that name, of the caller's own kind; raises NotFoundError."""
         for session in self._callers(context):
             found = self._class(session, name)
             if found is not None:
@@ -65,7 +65,7 @@ class ClassRequests:
         raise _nothing("machine class")
 
     def secret_of(self, context: Context, machine_class: str) -> Secret:
-        """The secret that a class of the caller's own kind names; raises NotFoundError."""
+        """Returns the secret that a class of the caller's own kind names; raises NotFoundError."""
         for session in self._callers(context):
             found = self._class(session, machine_class)
             secret = self.classes.secret(found) if found is not None else None
@@ -74,9 +74,9 @@ class ClassRequests:
         raise _nothing("secret")
 
     def secret_named(self, context: Context, name: str, namespace: str) -> Secret:
-        """The secret of that name, if a class with which the caller works names it; raises NotFoundError.
+        """Returns the secret of that name if a class that the caller works with names it; raises NotFoundError.
 
-        A class may name two. Each name gives the values of both: a driver of 2018 knows of one, and asks only for that.
+        A class may name two. Each name gives the values of both: a driver of 2018 knows one, and requests only that.
         """
         for session in self._callers(context):
             for known in reversed(session.classes):
@@ -89,7 +89,7 @@ class ClassRequests:
         raise _nothing("secret")
 
     def _callers(self, context: Context) -> Iterator[Session]:
-        """The caller's own connections: first those that come the same way as this call."""
+        """The caller's own connections, first those with the same peer address as this call."""
         identity = self.access.identify(context)
         if identity is None:
             raise AuthenticationError("the dock does not know this driver: it needs a certificate or a token")
@@ -106,12 +106,12 @@ class ClassRequests:
 
 
 def _nothing(what: str) -> NotFoundError:
-    # Without the name: it is the caller's own text, and may be anything.
+    # Without the name: it is the caller's own text, and may contain anything.
     return NotFoundError(f"there is no such {what} for drivers of this kind that are connected")
 
 
 def secret_json(secret: Secret) -> str:
-    """A secret as Kubernetes writes it, which is what drivers of v0 read."""
+    """Formats a secret as Kubernetes JSON, which drivers of v0 read."""
     return json.dumps(
         {
             "apiVersion": "v1",
@@ -123,7 +123,7 @@ def secret_json(secret: Secret) -> str:
     )
 
 
-# -- The service -------------------------------------------------------------------------------------------------------
+# -- Service -----------------------------------------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.dock")
@@ -132,32 +132,32 @@ M = TypeVar("M", bound=Message)
 
 
 def listener_limits(settings: HubSettings) -> ListenerLimits:
-    """How much the listener of a hub takes: a stream for each session, and some calls beside them."""
+    """Limits of a hub's listener: a stream for each session, and some calls beside them."""
     return ListenerLimits(
         connections=settings.max_connections,
         streams=settings.max_sessions,
         calls=settings.max_sessions + 1000,
         message_bytes=settings.max_message_bytes,
         handshake=settings.handshake,
-        ping_interval=5.0,  # drivers ping too; one that does so more often than this, again and again, is cut off
+        ping_interval=5.0,  # drivers ping too; gRPC disconnects one that keeps pinging more often than this
     )
 
 
 def server_options(settings: HubSettings) -> tuple[tuple[str, int], ...]:
-    """How a server must be opened for a hub: a frozen driver is noticed, and a huge message is not taken."""
+    """Options of gRPC for a hub's server: detect frozen drivers, and reject huge messages."""
     keepalive, timeout = int(settings.keepalive * 1000), int(settings.keepalive_timeout * 1000)
     return (
         *listener_limits(settings).grpc_options(),
         ("grpc.keepalive_time_ms", keepalive),
         ("grpc.keepalive_timeout_ms", timeout),
         ("grpc.keepalive_permit_without_calls", 1),
-        # Without this a frozen driver of v0 is noticed only after a minute, whatever keepalive says.
+        # Without this, a frozen driver of v0 is detected only after a minute, whatever keepalive says.
         ("grpc.http2.ping_timeout_ms", timeout),
     )
 
 
 class DockService:
-    """What a gRPC server takes for one hub."""
+    """The gRPC handlers of one hub."""
 
     def __init__(
         self, admission: Admission, class_requests: ClassRequests, dialect_v0: Dialect, dialect_v1: Dialect
@@ -168,7 +168,7 @@ class DockService:
         self._v1 = dialect_v1
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """One for each service name."""
+        """One handler for each service name."""
         methods_v1 = {
             CONNECT: self._stream(self._v1),
             "GetMachineClass": self._unary(v1.GetMachineClassRequest, self._class_v1),
@@ -211,7 +211,7 @@ class DockService:
     def _unary(self, request: type[M], answer: Callable[[M, Context], Message]) -> grpc.RpcMethodHandler[Any, Any]:
         async def respond(_messages: Any, context: Context) -> bytes:
             try:
-                self._class_requests.check(context)  # first: who may not call is refused before a body is read
+                self._class_requests.check(context)  # first: reject an unauthorized caller before reading a body
                 data = await only_message(context)
                 return _answered(request, answer, data, context).SerializeToString()
             except CloudgraftError as error:

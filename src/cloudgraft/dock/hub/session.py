@@ -1,8 +1,8 @@
-"""One driver's connection, from its first word to its end.
+"""Serves one driver's connection, from its hello to its end.
 
-What became of an operation is never guessed (law 3). One that was never handed to the connection was not done: that is
-certain, and told as UnavailableError. One that was handed over may have been done, whatever happens to the connection
-after that: DeadlineError, and a list tells.
+The hub never guesses the outcome of an operation (law 3). An operation that was never handed to the connection was not
+done: that is certain, and reported as UnavailableError. One that was handed over may have been done, whatever happens
+to the connection after that: DeadlineError, and a list settles it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 import grpc.aio
 
-from cloudgraft.dock.hub.operations import Waiting, judged
+from cloudgraft.dock.hub.operations import Waiting, answer_or_error
 from cloudgraft.dock.hub.outbox import Notifications, Outbox
 from cloudgraft.dock.hub.settings import Bucket, DriverReport, HubSettings
 from cloudgraft.dock.ports import Context
@@ -26,7 +26,7 @@ from cloudgraft.dock.protocol.dialect import Bye, Dialect, Malformed, Reply, Tom
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 
-__all__ = ["EngineContext", "Session", "State"]
+__all__ = ["HubContext", "Session", "State"]
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -34,27 +34,27 @@ _CLASSES_KEPT: Final = 1000
 
 
 class State(enum.Enum):
-    """Of a connection."""
+    """The state of a connection."""
 
-    HANDSHAKE = "handshake"  # it has said who it is, and waits to be taken
+    HANDSHAKE = "handshake"  # the driver has introduced itself, and waits for admission
     READY = "ready"
-    DRAINING = "draining"  # what is in flight may end, nothing new begins
+    DRAINING = "draining"  # operations in flight may end, no new ones begin
     CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineContext:
-    """What all sessions of a hub have in common: how patient it is, and who wants to know what happens."""
+class HubContext:
+    """What all sessions of a hub share: the settings, and the callbacks for events."""
 
     settings: HubSettings
     clock: Callable[[], float]
-    left: Callable[[Session], None]  # it takes no more operations
-    late: Callable[[Session], None]  # a result came for which nobody waits any more
+    left: Callable[[Session], None]  # it accepts no more operations
+    late: Callable[[Session], None]  # a result arrived without a waiting caller
     malformed: Callable[[], None]
 
 
 class Session:
-    """A driver that was taken. One task reads, one writes."""
+    """The session of an admitted driver. One task reads, one writes."""
 
     def __init__(
         self,
@@ -64,27 +64,27 @@ class Session:
         info: DriverInfo,
         identity: str,
         tombstones: Tombstones,
-        surroundings: EngineContext,
+        hub_context: HubContext,
     ) -> None:
-        settings, clock = surroundings.settings, surroundings.clock
+        settings, clock = hub_context.settings, hub_context.clock
         self.info = info
         self.identity = identity
         self.session_id = secrets.token_hex(8)
         self.context = context
         self.peer = context.peer()
         self.state = State.HANDSHAKE
-        self.ending: CloudgraftError | None = None  # why the hub has ended it; None: the driver did
-        self.classes: dict[str, None] = {}  # names of the latest classes that it was asked to work with
+        self.ending: CloudgraftError | None = None  # why the hub ended it; None: the driver ended it
+        self.classes: dict[str, None] = {}  # names of the latest classes that its operations used
         self._dialect = dialect
         self._settings = settings
-        self._events = surroundings
+        self._events = hub_context
         self._clock = clock
         self._since = datetime.now(UTC)
         self._heard_at = self._beat_at = clock()
         self._writing_since: float | None = None
         self._outbox = Outbox(limit=settings.outbox, limit_bytes=settings.outbox_bytes)
         self._tombstones = tombstones
-        self._waiting = Waiting(info, dialect, self._outbox, tombstones, lambda: surroundings.late(self))
+        self._waiting = Waiting(info, dialect, self._outbox, tombstones, lambda: hub_context.late(self))
         self._unasked = Bucket(settings.unasked, settings.unasked_per_second, clock)
         self.notifications = Notifications(dialect, self._outbox)
         self._pings: set[asyncio.Future[None]] = set()
@@ -94,21 +94,21 @@ class Session:
 
     @property
     def key(self) -> Key:
-        """Whose driver it is."""
+        """The key of the driver."""
         return self.info.key
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- life cycle ----------------------------------------------------------------------------------------------------
 
     def begin(self, late: Sequence[Reply]) -> None:
-        """From now on it takes operations. ``late`` are results that came with its first word."""
+        """Starts sending operations. ``late`` are results that came with the hello."""
         self.state = State.READY
         self.notifications.welcome(self.session_id, self._settings.heartbeat, self._settings.max_message_bytes)
         self.notifications.acknowledge([reply.number for reply in late])
         if any([reply.foreign or self._tombstones.take(self.key, reply.number) for reply in late]):  # noqa: C419 - all
-            self._tell_late()
+            self._notify_late()
 
     async def run(self) -> None:
-        """Reads and writes until the end."""
+        """Reads and writes until the connection ends."""
         tasks = [asyncio.create_task(self._guarded(self._read())), asyncio.create_task(self._guarded(self._write()))]
         try:
             await self._closed.wait()
@@ -119,7 +119,7 @@ class Session:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def end(self, why: str, error: CloudgraftError | None = None) -> None:
-        """Closes it. Every operation that is in flight fails now; ``error`` is told to the driver."""
+        """Closes the connection. Every operation in flight fails now; the driver gets ``error``."""
         if self.state is State.CLOSED:
             return
         self.state, self.ending = State.CLOSED, error
@@ -129,7 +129,7 @@ class Session:
         self._events.left(self)
 
     def drain(self, grace: float) -> None:
-        """Takes no new operations; those in flight may end. Those that were never sent fail now."""
+        """Accepts no new operations. Those in flight may end; those that were never sent fail now."""
         if self.state is State.READY:
             self.notifications.drain(grace)
             self._leave("the hub is closing")
@@ -140,13 +140,13 @@ class Session:
         self._events.left(self)
 
     async def idle(self) -> None:
-        """Returns when nothing is in flight, or at its end."""
+        """Returns when nothing is in flight, or when the connection has ended."""
         await self._waiting.empty()
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
     async def call(self, operation: Operation) -> Answer:
-        """Has the driver do it, and gives the answer; see Hub.call."""
+        """Calls the driver, and returns its response; see Hub.call."""
         if self.state is not State.READY:
             raise UnavailableError(f"the driver for {self.key} has just left: nothing was sent")
         self.note_class(operation.class_ref.name)
@@ -173,22 +173,22 @@ class Session:
         except InternalError as error:
             self._count_malformed(error.message)
             raise
-        return judged(result, operation)
+        return answer_or_error(result, operation)
 
     def note_class(self, name: str) -> None:
-        """Remembers the class: its secret is asked for by the secret's name in v0."""
+        """Remembers the class: v0 requests a secret by the secret's name."""
         if name in self.classes:
             return
         self.classes[name] = None
         if len(self.classes) > _CLASSES_KEPT:
             del self.classes[next(iter(self.classes))]
 
-    # -- signs of life -------------------------------------------------------------------------------------------------
+    # -- liveness ------------------------------------------------------------------------------------------------------
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether the driver gives a sign of life within that time.
 
-        One of v0 cannot. It counts as alive until HTTP/2's own pings, or the driver, end its connection.
+        A driver of v0 cannot. It counts as alive until HTTP/2's pings, or the driver, end its connection.
         """
         if self._closed.is_set() or self.context.done():
             return False
@@ -213,7 +213,7 @@ class Session:
                 ping.set_result(None)
 
     def tick(self, now: float, spare: float) -> None:
-        """Called often: sends what is due, and ends what is dead or will be within ``spare`` seconds."""
+        """Sends due heartbeats, and ends a connection that is dead or will be in ``spare`` seconds. Called often."""
         limit = self._settings.silence - spare
         if self._writing_since is not None and now - self._writing_since > limit:
             self.end("the driver does not read", UnavailableError("the driver does not read what the hub sends"))
@@ -223,7 +223,7 @@ class Session:
             self._beat()
 
     def excuse(self, seconds: float) -> None:
-        """The hub itself was asleep: what was not heard meanwhile is nobody's silence."""
+        """Extends the silence limit: the hub's own loop was blocked, so the driver was not silent."""
         self._heard_at += seconds
         if self._writing_since is not None:
             self._writing_since += seconds
@@ -239,7 +239,7 @@ class Session:
             await work
         except Exception as error:
             if not isinstance(error, grpc.aio.UsageError | grpc.aio.BaseError | asyncio.InvalidStateError):
-                log.exception("a connection of a driver has ended by a bug", extra=self._labels())
+                log.exception("a driver's connection ended because of a bug", extra=self._labels())
             self.end("the connection was lost")
 
     async def _write(self) -> None:
@@ -261,11 +261,11 @@ class Session:
             if self._pings:
                 self._answer_pings()
             if not self._take(data):
-                # A driver that floods is read slowly: it is held up by its own connection, and nobody else is.
+                # Reads a flooding driver slowly: backpressure on its own connection delays no other driver.
                 await asyncio.sleep(self._unasked.take())
 
     def _take(self, data: bytes) -> bool:
-        """Whether it was something that was asked for."""
+        """Handles one message; False when it was unsolicited."""
         heard = (
             self._dialect.hear(data) if len(data) <= self._settings.max_message_bytes else Malformed("it is too long")
         )
@@ -281,17 +281,17 @@ class Session:
         return False
 
     def _take_reply(self, reply: Reply) -> bool:
-        """Whether somebody waited for it. One for which nobody waits any more is not lost: the listeners look again."""
+        """Delivers a reply; False without a waiting caller. A late one is not lost: the listeners list again."""
         self.notifications.acknowledge_one(reply.number)
         if self._waiting.settle(reply):
             return True
         if reply.foreign or self._tombstones.take(self.key, reply.number):
-            self._tell_late()
-        else:  # a number that means nothing here, or a result that was seen before
+            self._notify_late()
+        else:  # an unknown number, or a duplicate result
             log.debug("a result that nobody asked for", extra=self._labels())
         return False
 
-    def _tell_late(self) -> None:
+    def _notify_late(self) -> None:
         log.info("a result came late", extra=self._labels())
         self._events.late(self)
 
@@ -299,20 +299,18 @@ class Session:
         self._malformed += 1
         self._last_error = f"malformed: {why}"
         self._events.malformed()
-        log.warning("a driver sent what makes no sense: %s", why, extra=self._labels())
+        log.warning("a driver sent a malformed message: %s", why, extra=self._labels())
         if self._malformed >= self._settings.malformed:
-            error = InvalidArgumentError(
-                f"the driver sent {self._malformed} messages that make no sense; the last: {why}"
-            )
+            error = InvalidArgumentError(f"the driver sent {self._malformed} malformed messages; the last: {why}")
             self.end("the driver sent too much that makes no sense", error)
 
-    # -- for people ----------------------------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------------------------------
 
     def _labels(self) -> dict[str, str]:
         return {"driver": str(self.key), "identity": self.identity, "session": self.session_id}
 
     def report(self) -> DriverReport:
-        """As it is now."""
+        """The current state of the connection."""
         return DriverReport(
             info=self.info,
             identity=self.identity,

@@ -18,7 +18,7 @@ __all__ = ["NOTICED_WITHIN", "Bucket", "DriverReport", "HubSettings", "Limits"]
 # -- Settings and reports ----------------------------------------------------------------------------------------------
 
 
-# Seconds after which a driver that is frozen, or whose network is gone without a word, is known to be away; v0 and v1.
+# Seconds after which a driver that is frozen, or whose network failed silently, counts as away; v0 and v1.
 NOTICED_WITHIN: Final = 15.0
 
 
@@ -27,35 +27,35 @@ class HubSettings:
     """Times are in seconds."""
 
     heartbeat: float = NOTICED_WITHIN / 3  # between two heartbeats of v1, in both directions
-    missed: int = 3  # heartbeats in a row that make a connection a dead one
-    handshake: float = 10.0  # until a driver must have said who it is
+    missed: int = 3  # missed heartbeats in a row after which a connection is dead
+    handshake: float = 10.0  # until a driver must have introduced itself
     grace: float = 10.0  # for operations in flight when the hub closes
-    # Of HTTP/2: the only way to notice a frozen driver of v0. From the last byte to the end: the sum of the two. The
-    # second is also how long any driver may stand still: gRPC pings of its own accord, right after a message.
+    # HTTP/2 keepalive: the only way to detect a frozen driver of v0, after the sum of the two. The second one also
+    # limits how long any driver may freeze: gRPC sends pings of its own, right after a message.
     keepalive: float = NOTICED_WITHIN / 3
     keepalive_timeout: float = NOTICED_WITHIN * 2 / 3
 
     max_message_bytes: int = 16 * 1024 * 1024
     outbox: int = 1000  # messages that wait for a driver to read
     outbox_bytes: int = 32 * 1024 * 1024
-    malformed: int = 10  # answers that make no sense, until a driver is cut off
+    malformed: int = 10  # malformed messages after which a driver is disconnected
     max_connections: int = 2500  # at most the dock's share of the descriptors
     max_sessions: int = 2000
     max_sessions_per_identity: int = 500
-    registrations: int = 1000  # of one identity in a row; after that so many a second:
+    registrations: int = 1000  # burst for one identity; after that, this many a second:
     registrations_per_second: float = 20.0
-    unasked: int = 1000  # messages nobody asked for that are read in a row; after that so many a second:
+    unasked: int = 1000  # burst of unsolicited messages; after that, this many a second are read:
     unasked_per_second: float = 200.0
-    tombstones: int = 10_000  # operations that were given up, and whose late results are still known
+    tombstones: int = 10_000  # operations that were given up, and whose late results the hub still recognizes
 
     @classmethod
     def beating(cls, heartbeat: float) -> Self:
-        """As patient with drivers of v0 as with those of v1: three heartbeats."""
+        """Sets v0's keepalive to three heartbeats, so that both versions time out alike."""
         return cls(heartbeat=heartbeat, keepalive=heartbeat, keepalive_timeout=2 * heartbeat)
 
     @property
     def silence(self) -> float:
-        """How long a driver of v1 may say nothing."""
+        """Seconds of silence after which a driver of v1 is dead."""
         return self.heartbeat * self.missed
 
 
@@ -68,13 +68,13 @@ class DriverReport:
     peer: str
     session_id: str
     state: str  # "ready" or "draining"
-    since: datetime  # by the hub's own clock
+    since: datetime  # the hub's clock
     silent_for: timedelta  # since the last message
-    in_flight: int  # operations that the driver works on
+    in_flight: int  # operations that the driver is executing
     queued: int  # operations that wait to be sent
     succeeded: int
     failed: int
-    malformed: int  # messages that made no sense
+    malformed: int  # malformed messages
     last_error: str = ""
 
 
@@ -82,7 +82,7 @@ class DriverReport:
 
 
 class Bucket:
-    """So many in a row, and so many a second after that."""
+    """Token bucket: a burst, and then a number per second."""
 
     def __init__(self, size: int, per_second: float, clock: Callable[[], float]) -> None:
         self._size = float(size)
@@ -92,7 +92,7 @@ class Bucket:
         self._at = clock()
 
     def take(self) -> float:
-        """Takes one; gives the seconds until there is one again, 0 when there was one."""
+        """Takes one token; returns the seconds until one is available, 0 when there was one."""
         now = self._clock()
         self._left = min(self._size, self._left + (now - self._at) * self._per_second)
         self._at = now
@@ -103,12 +103,12 @@ class Bucket:
 
     @property
     def full(self) -> bool:
-        """Whether nothing was taken for long."""
+        """Whether the bucket has refilled completely."""
         return self._left + (self._clock() - self._at) * self._per_second >= self._size
 
 
 class Limits:
-    """How many connections there may be, of one identity and of all together, and how often one may come."""
+    """Limits connections, in total and for each identity, and the rate of new ones."""
 
     def __init__(self, settings: HubSettings, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -118,7 +118,7 @@ class Limits:
 
     @contextlib.contextmanager
     def place(self, identity: str) -> Iterator[None]:
-        """A place for one connection; raises RateLimitedError when there is none."""
+        """Reserves one connection; raises RateLimitedError when there is none left."""
         self._arrive(identity)
         if self._open.total() >= self._settings.max_sessions:
             raise RateLimitedError(

@@ -1,7 +1,7 @@
-"""A dock for an engine that runs elsewhere: ``cloudgraft.driver.v1.Driver``, one driver behind each key.
+"""Serves drivers to remote engines: ``cloudgraft.driver.v1.Driver``, one driver behind each key.
 
-Which driver a call is for is said by its metadata; see :mod:`cloudgraft.dock.remote_slot`, the other side. Only an
-engine may call, and only for kinds that it was given.
+The metadata of a call selects its driver; see :mod:`cloudgraft.dock.remote_slot`, the client. Only an engine may
+call, and only for the kinds that the configuration grants it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _LONGEST_NAME: Final = 253
 
 
 class EngineService(DriverCalls):
-    """Answers the calls of engines with the drivers of one hub."""
+    """Answers engines' calls with the drivers of one hub."""
 
     def __init__(self, hub: Calls, classes: Classes | None, access: EngineAccess) -> None:
-        """``access`` tells which callers are engines, and for which keys."""
+        """``access`` says which callers are engines, and for which keys."""
         self._hub = hub
         self._classes = classes
         self._access = access
-        # A list in one answer: the parts of one that a page is taken from would be kept for who knows how many engines.
+        # A list is one response: pages would need a kept copy of the list for any number of engines.
         super().__init__(self._aimed, log=logging.getLogger("cloudgraft.dock"), whose="the dock's", page=None)
 
     def _aimed(self, context: Context) -> _Aimed:
-        """The driver that is meant, once it is known that the caller may mean it."""
+        """Returns the driver that the call selects, after authorizing the caller for it."""
         known_engine(self._access, context)
         said = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
         kind, api_version, name = (_plain(said, one) for one in (KIND_KEY, API_VERSION_KEY, CLASS_KEY))
@@ -48,7 +48,7 @@ class EngineService(DriverCalls):
 
 
 class _Aimed:
-    """One call's driver, and how long its caller waits."""
+    """One call's driver and deadline."""
 
     def __init__(self, slot: DriverSlot, within: timedelta) -> None:
         self._slot = slot
@@ -81,6 +81,6 @@ def _plain(said: dict[str, str], name: str) -> str:
 
 
 def _within(context: Context) -> timedelta:
-    """How long the caller waits."""
+    """Time until the caller's deadline."""
     left = context.time_remaining()
     return _LONGEST if left is None else min(_LONGEST, timedelta(seconds=max(0.0, left)))

@@ -1,1 +1,1 @@
-"""The protocol between hub and drivers, in both versions."""
+"""Implements the protocol between hub and drivers, in both versions."""

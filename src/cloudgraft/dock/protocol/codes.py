@@ -1,11 +1,11 @@
-"""The codes with which a driver that dialled in tells how a call ended, and what each one means for each call.
+"""Defines the status codes of drivers that dial in, and the error that each one means for each call.
 
-The codes are gRPC's own, and one more. What a code becomes here decides, through the one table of
-:mod:`cloudgraft.sdk.errors`, whether the engine asks again, when, and what the autoscaler is told. The page
-``docs/reference/machine-codes.md`` is generated from this table.
+The codes are gRPC's own, and one more. The error decides, through the one table of :mod:`cloudgraft.sdk.errors`,
+whether and when the engine retries, and what the autoscaler sees. The page ``docs/reference/machine-codes.md`` is
+generated from this table.
 
-Law 3 decides the doubtful ones: of a create, a code means "nothing was made" only where the driver cannot have meant
-anything else. Every other one leaves the outcome open, and a list settles it.
+Law 3 decides the doubtful ones: for a create, a code means "nothing was made" only where the driver cannot have meant
+anything else. Every other one leaves the outcome unknown, and a list settles it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Code", "Meaning", "code_from", "code_of", "decode", "encode", "error_of", "meaning_of", "retry_after_of"]
 
-_LONGEST_HEARD: Final = timedelta(hours=1)  # whatever a driver says: one that is wrong would be left alone for ever
+# the cap for a driver's retry-after: a wrong one would stop the calls for ever
+_LONGEST_HEARD: Final = timedelta(hours=1)
 
 
 class Code(enum.IntEnum):
@@ -66,16 +67,16 @@ class Code(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means as the end of one call."""
+    """The meaning of a code as the end of one call."""
 
-    error: type[CloudgraftError] | None  # None: it is no failure
+    error: type[CloudgraftError] | None  # None: no failure
     why: str
-    # What it is instead when the driver says after what time to ask again. Nobody says that who does not know that
-    # nothing was done: a connection that broke says nothing.
+    # The error when the driver sends a retry-after. Only a driver that knows that nothing was done sends one: a broken
+    # connection sends nothing.
     if_told_when: type[CloudgraftError] | None = None
 
 
-# What holds for calls that change nothing: there is no outcome to be in doubt about, only no answer.
+# Calls that change nothing: no outcome can be unknown, there is only no answer.
 _READ: Final[Mapping[Code, Meaning]] = {
     Code.OK: Meaning(None, "it is done"),
     Code.CANCELLED: Meaning(DeadlineError, "it was given up"),
@@ -152,7 +153,7 @@ _LONGEST_WAIT: Final = 24 * 3600.0  # seconds
 
 
 def code_from(number: int) -> Code:
-    """The code with that number; one that nobody defined says nothing: UNKNOWN."""
+    """The code with that number; UNKNOWN for an undefined one."""
     try:
         return Code(number)
     except ValueError:
@@ -160,14 +161,14 @@ def code_from(number: int) -> Code:
 
 
 def meaning_of(code: Code, verb: Verb) -> Meaning:
-    """The row of the table."""
+    """The table's entry for a code and a verb."""
     return _TABLE[verb.value][code]
 
 
 def error_of(code: Code, message: str, verb: Verb, retry_after: timedelta | None = None) -> CloudgraftError | None:
-    """The error with which a call ended; None when it did not fail.
+    """The error that a call ended with; None when it did not fail.
 
-    A create that did not fail is still one only with the machine in the answer: without it, the outcome is unknown.
+    A successful create must contain the machine: without it, the outcome is unknown.
     """
     meaning = meaning_of(code, verb)
     if meaning.error is None:
@@ -180,16 +181,16 @@ def error_of(code: Code, message: str, verb: Verb, retry_after: timedelta | None
 
 
 def code_of(error: CloudgraftError) -> Code:
-    """The code with which a driver tells of an error of the sdk."""
+    """The code that a driver sends for an error of the sdk."""
     if isinstance(error, RateLimitedError):
-        return Code.UNAVAILABLE  # it shares its status with stock and quota, but a call too many is no lack of machines
+        return Code.UNAVAILABLE  # same status as stockout and quota, but too many calls do not mean too few machines
     return Code(int(error.status))
 
 
 def retry_after_of(error: CloudgraftError) -> timedelta | None:
-    """After what time a driver asks to be called again.
+    """The time after which a driver asks for a retry.
 
-    Where the sdk's error says that nothing was done, some time is always told: it is how the hub gets to know that.
+    Always set where the sdk's error says that nothing was done: this is how the hub knows it.
     """
     seconds = error.retry_after
     if seconds is None or not seconds > 0:  # nor is "not a number"
@@ -197,7 +198,7 @@ def retry_after_of(error: CloudgraftError) -> timedelta | None:
     return timedelta(seconds=min(seconds, _LONGEST_WAIT))
 
 
-# -- as text -----------------------------------------------------------------------------------------------------------
+# -- text encoding -----------------------------------------------------------------------------------------------------
 
 _MARK: Final = "machine codes error:"
 _GROUPS: Final = 2  # the code and the message
@@ -210,14 +211,14 @@ _CODES: Final[Mapping[str, Code]] = {name: code for code, name in _NAMES.items()
 
 
 def encode(code: Code, message: str) -> str:
-    """An error as the machine controller's drivers write it where there is room for text only."""
-    if _groups(message) is None:  # brackets that do not match would make the whole undecodable
+    """Formats an error as the machine controller's drivers do in text-only fields."""
+    if _groups(message) is None:  # unbalanced brackets would make the text undecodable
         message = message.replace("[", "(").replace("]", ")")
     return f"{_MARK} code = [{_NAMES[code]}] message = [{message}]"
 
 
 def decode(text: str) -> tuple[Code, str]:
-    """The code and the message of such a text. Any other text is an error of which nothing else is known: UNKNOWN."""
+    """Returns the code and the message of such a text; UNKNOWN for any other text."""
     start = text.find(_MARK)
     groups = _groups(text[start + len(_MARK) :]) if start >= 0 else None
     if groups is None or len(groups) != _GROUPS or groups[0] not in _CODES:
@@ -226,7 +227,7 @@ def decode(text: str) -> tuple[Code, str]:
 
 
 def _groups(text: str) -> list[str] | None:
-    """What is between the outermost brackets, group by group; None when they do not match."""
+    """The content of the outermost brackets, group by group; None when they are unbalanced."""
     groups: list[str] = []
     depth = start = 0
     for position, character in enumerate(text):

@@ -1,4 +1,4 @@
-"""The page of the machine codes: what the table in :mod:`cloudgraft.dock.protocol.codes` says, in words."""
+"""Renders the reference page of the machine codes from the table in :mod:`cloudgraft.dock.protocol.codes`."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def _table(verb: Verb) -> Iterator[str]:
         meaning = meaning_of(code, verb)
         yield _row(code, meaning, meaning.error, verb)
         if meaning.if_told_when is not None:
-            yield _row(code, meaning, meaning.if_told_when, verb, is_told_when=True)
+            yield _row(code, meaning, meaning.if_told_when, verb, has_retry_after=True)
 
 
 def _row(
-    code: Code, meaning: Meaning, error: type[CloudgraftError] | None, verb: Verb, *, is_told_when: bool = False
+    code: Code, meaning: Meaning, error: type[CloudgraftError] | None, verb: Verb, *, has_retry_after: bool = False
 ) -> str:
-    label = f"{code.value} {code.name}" + (" with `retry_after`" if is_told_when else "")
-    why = "closed or overloaded, and it says until when; nothing was made" if is_told_when else meaning.why
+    label = f"{code.value} {code.name}" + (" with `retry_after`" if has_retry_after else "")
+    why = "closed or overloaded, and it says until when; nothing was made" if has_retry_after else meaning.why
     name = f"`{error.__name__}`" if error is not None else "none"
     row = f"| {label} | {why} | {name} | {_again(error, verb)} |"
-    return f"{row} {_told(error)} |" if verb is Verb.CREATE else row
+    return f"{row} {_reported(error)} |" if verb is Verb.CREATE else row
 
 
 def _again(error: type[CloudgraftError] | None, verb: Verb) -> str:
@@ -79,7 +79,7 @@ def _delete_again(error: type[CloudgraftError]) -> str:
     return "after a list has shown it again, and a wait" if error.retry is Retry.SETTLE_FIRST else "after a wait"
 
 
-def _told(error: type[CloudgraftError] | None) -> str:
+def _reported(error: type[CloudgraftError] | None) -> str:
     if error is None:
         return "nothing but that it is coming"
     if error.retry is not Retry.NO or error is AlreadyExistsError:

@@ -1,4 +1,4 @@
-"""The messages of v1 and the types that they become, in both directions: for the hub and for drivers."""
+"""Converts the messages of v1 to values and back, for the hub and for drivers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 PROTOCOL: Final = "v1"
 PROTOCOL_NUMBER: Final = 1
 _FINE: Final = Status()
-_ENTRIES, _MORE = 1, 2  # fields of every long answer: what is in it, and whether that is a part only
+_ENTRIES, _MORE = 1, 2  # fields of every long response: its entries, and whether more parts follow
 _MOST_CAPABILITIES: Final = 100
 
 
@@ -58,7 +58,7 @@ _MOST_CAPABILITIES: Final = 100
 
 
 def hello_to_pb(info: DriverInfo, results: Sequence[pb.Result] = ()) -> pb.Hello:
-    """A driver's first words, with the results that no hub has acknowledged."""
+    """A driver's hello, with the results that no hub has acknowledged."""
     return pb.Hello(
         protocol=PROTOCOL_NUMBER,
         kind=info.key.kind,
@@ -74,12 +74,12 @@ def hello_to_pb(info: DriverInfo, results: Sequence[pb.Result] = ()) -> pb.Hello
 
 
 def info_from_pb(hello: pb.Hello) -> DriverInfo:
-    """Who the driver says it is; raises InvalidArgumentError."""
+    """Returns the driver's description of itself; raises InvalidArgumentError."""
     if hello.protocol != PROTOCOL_NUMBER:
         raise InvalidArgumentError(f"the driver speaks protocol {hello.protocol}; this hub speaks {PROTOCOL_NUMBER}")
     try:
         traits = wire.traits_from_pb(hello.traits) if hello.HasField("traits") else None
-    except InternalError as error:  # to the hub it is not a bug of ours, but a driver that cannot be taken
+    except InternalError as error:  # for the hub this is a driver that it must reject, not an internal error
         raise InvalidArgumentError(error.message) from error
     return DriverInfo(
         key=checked_key(hello.kind, hello.api_version),
@@ -97,14 +97,14 @@ def info_from_pb(hello: pb.Hello) -> DriverInfo:
 
 
 def operation_to_pb(number: int, hub_id: str, operation: Operation) -> pb.Operation:
-    """The operation as it is sent; raises InvalidArgumentError when it would be dangerous to send it."""
+    """Builds the operation's message; raises InvalidArgumentError when it would be dangerous to send it."""
     message = pb.Operation()
     put_operation(message, number, hub_id, operation)
     return message
 
 
 def put_operation(message: pb.Operation, number: int, hub_id: str, operation: Operation) -> None:
-    """The same, into a message where it is: a copy would take as long as all the rest."""
+    """Writes the operation into an existing message: a copy would take as long as all the rest."""
     message.id = number
     message.hub_id = hub_id
     put_duration(message.timeout, operation.timeout)
@@ -123,7 +123,7 @@ def put_operation(message: pb.Operation, number: int, hub_id: str, operation: Op
 
 
 def operation_from_pb(message: pb.Operation) -> Operation:
-    """What the driver is to do; raises InvalidArgumentError when it makes no sense to this driver."""
+    """Returns the operation; raises InvalidArgumentError when it is invalid for this driver."""
     call = message.WhichOneof("call")
     if call is None:
         raise InvalidArgumentError("this operation is of a kind that this driver does not know")
@@ -146,7 +146,7 @@ def operation_from_pb(message: pb.Operation) -> Operation:
 
 
 def result_to_pb(number: int, hub_id: str, operation: Operation, result: Result) -> pb.Result:
-    """The end of an operation, as its driver sends it."""
+    """Builds the message of an operation's result."""
     message = pb.Result(id=number, hub_id=hub_id, status=_status_to_pb(result.status))
     if operation.spec is not None:
         message.machine_name = operation.spec.name
@@ -173,15 +173,15 @@ def _put_answer(message: pb.Result, verb: Verb, answer: Answer) -> None:
 
 
 def result_from_pb(message: pb.Result, verb: Verb, content: memoryview | None = None) -> Result | Awaitable[Result]:
-    """The end of an operation; raises InternalError when it is no answer to it.
+    """Returns the result of an operation; raises InternalError when it does not answer that operation.
 
-    What can be long takes a while, and others have their turn meanwhile. ``content`` is that of the answer where it was
-    cut out of the message.
+    Converts long content in steps, so that other tasks can run. ``content`` is the field that was cut out of a long
+    message.
     """
     status = _status_from_pb(message.status)
     given = message.WhichOneof("answer")
     if status is not _FINE and error_of(status.code, status.message, verb) is not None:
-        # A machine that comes with an error is kept: then it is not known what happened.
+        # Keep a machine that comes with an error: the outcome is unknown then.
         with_machine = given == "create" and message.create.machine.machine_id
         return Result(status=status, answer=wire.machine_from_pb(message.create.machine) if with_machine else None)
     if given != verb.value:
@@ -213,9 +213,9 @@ async def _long_result(message: pb.Result, verb: Verb, content: memoryview) -> R
 
 
 async def converted(convert: Callable[[M], T], parsed: Iterable[M], kind: type[M], content: memoryview) -> list[T]:
-    """What was parsed with the message, which is short then, or what was cut out of it; others have their turn.
+    """Converts the entries of a short message, or those that were cut out of a long one, in steps.
 
-    Raises InternalError for what is none, and DecodeError.
+    Raises InternalError for an invalid entry, and DecodeError.
     """
     found: list[T] = []
     turns = Turns()

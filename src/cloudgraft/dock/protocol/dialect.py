@@ -1,4 +1,4 @@
-"""How a hub speaks with one driver: the protocol's version behind one face."""
+"""Declares the interface that both protocol versions implement on the hub's side."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ _LONGEST_NAME: Final = 253
 LONGEST_TEXT: Final = 2000  # characters of a driver's error that are kept
 
 
-@dataclass(slots=True)  # not frozen: one is made for each operation, and that takes thrice as long
+@dataclass(slots=True)  # not frozen: one is created for each operation, and frozen takes thrice as long
 class Reply:
-    """The end of an operation, not yet looked into: that is done by whoever waits for it."""
+    """A driver's reply to an operation, not decoded yet: the waiting caller does that."""
 
     number: int
     message: Any
-    content: memoryview | None = None  # of the answer, where that is so long that it was cut out of the message
-    foreign: bool = False  # of an operation that another hub, or this one before it was started again, has sent
+    content: memoryview | None = None  # a long response's field, cut out of the message
+    foreign: bool = False  # reply to an operation of another hub, or of this one before its restart
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A sign of life, and nothing to do."""
+    """A heartbeat without content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """The driver leaves. ``at_once``: it will send no more results."""
+    """The driver is leaving. ``at_once``: it will send no more results."""
 
     at_once: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What makes no sense."""
+    """A malformed message."""
 
     why: str
 
@@ -65,100 +65,100 @@ Heard = Reply | Beat | Bye | Malformed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """What a driver says first."""
+    """A driver's first message."""
 
     info: DriverInfo
     late: Sequence[Reply] = ()  # results of an earlier connection
 
 
 class Dialect(ABC):
-    """One version of the protocol. What it has no words for is None. It knows no driver: one serves all."""
+    """One version of the protocol. Returns None for messages that the version lacks. One serves all drivers."""
 
     protocol: ClassVar[str]
-    # Whether a driver must give signs of life by itself, so that its silence means something.
+    # Whether a driver must send heartbeats, so that its silence means that it is dead.
     beats: ClassVar[bool] = False
-    acknowledges: ClassVar[bool] = False  # whether there are words for results that have arrived
+    acknowledges: ClassVar[bool] = False  # whether results are acknowledged
 
     def greeting(self) -> bytes | None:
-        """What the hub says before the driver has said anything."""
+        """The hub's first message, if the hub speaks first."""
         return None
 
     @abstractmethod
     def introduction(self, data: bytes) -> Introduction:
-        """Who the driver says it is; raises InvalidArgumentError."""
+        """Returns the driver's description of itself; raises InvalidArgumentError."""
 
     def welcome(self, session_id: str, heartbeat: float, max_message_bytes: int) -> bytes | None:
-        """The driver is taken."""
+        """The message that admits a driver."""
         return None
 
     def reject(self, error: CloudgraftError) -> bytes | None:
-        """The driver is not taken."""
+        """The message that rejects a driver."""
         return None
 
     @abstractmethod
     def numbers(self) -> Iterator[int]:
-        """The numbers of operations for one connection; some of them may have to be left out."""
+        """The operation numbers for one connection; the caller may have to skip some."""
 
     @abstractmethod
     def operation(self, number: int, operation: Operation, info: DriverInfo) -> bytes:
-        """The operation as it is sent. Raises UnsupportedError or InvalidArgumentError: then nothing is sent."""
+        """The operation's message. Raises UnsupportedError or InvalidArgumentError: then nothing is sent."""
 
     @abstractmethod
     def hear(self, data: bytes) -> Heard:
-        """What the driver says. It raises nothing: what makes no sense is malformed."""
+        """Decodes a driver's message. Never raises: an invalid one is Malformed."""
 
     @abstractmethod
     def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
-        """What a reply says of the operation that it answers; raises InternalError when it does not fit it.
+        """Decodes the reply to an operation; raises InternalError when it does not fit the operation.
 
-        A list can be long: it is looked into little by little, and others have their turn meanwhile.
+        Decodes a long list in steps, so that other tasks can run.
         """
 
     def heartbeat(self, number: int) -> bytes | None:
-        """A sign of life."""
+        """A heartbeat."""
         return None
 
     def cancel(self, number: int) -> bytes | None:
-        """Nobody waits for that operation any more."""
+        """The message that cancels an operation whose caller has left."""
         return None
 
     def acknowledge(self, numbers: Sequence[int]) -> bytes | None:
-        """The results of these need not be sent again."""
+        """The message that acknowledges these results, so that they are not sent again."""
         return None
 
     def changed(self, classes: Sequence[str], secrets: Sequence[str]) -> bytes | None:
-        """These are other ones now."""
+        """The message that these classes and secrets have changed."""
         return None
 
     def drain(self, grace: timedelta) -> bytes | None:
-        """The hub goes away."""
+        """The message that the hub is going to close."""
         return None
 
 
 class Tombstones:
-    """Operations that were given up: so many of the latest, so that a late result is known for what it is."""
+    """Remembers the latest operations that were given up, so that their late results are recognized."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._kept: OrderedDict[tuple[Key, int], None] = OrderedDict()
 
     def add(self, key: Key, number: int) -> None:
-        """Given up."""
+        """Adds an operation that was given up."""
         self._kept[key, number] = None
         while len(self._kept) > self._limit:
             self._kept.popitem(last=False)
 
     def take(self, key: Key, number: int) -> bool:
-        """Whether this was given up, and its result was not seen since."""
+        """Removes the operation; False when it was not given up, or its result was already seen."""
         return self._kept.pop((key, number), self) is None
 
     def holds(self, key: Key, number: int) -> bool:
-        """Whether its result may still come."""
+        """Whether its result may still arrive."""
         return bool(self._kept) and (key, number) in self._kept
 
 
 def free_number(numbers: Iterator[int], pending: Collection[int], tombstones: Tombstones, key: Key) -> int:
-    """The next number that is not that of an operation whose result may still come."""
+    """The next number that no operation with an outstanding result has."""
     for number in numbers:
         if number not in pending and not tombstones.holds(key, number):
             return number
@@ -166,7 +166,7 @@ def free_number(numbers: Iterator[int], pending: Collection[int], tombstones: To
 
 
 def checked_key(kind: str, api_version: str) -> Key:
-    """The key that a driver registers for; raises InvalidArgumentError. It goes into logs and pages: no tricks."""
+    """Validates the key that a driver registers; raises InvalidArgumentError. Keys appear in logs and on pages."""
     for what, value in (("kind", kind), ("api_version", api_version)):
         if not value:
             raise InvalidArgumentError(f"the driver does not say its {what}: without it nobody can find it")
@@ -178,5 +178,5 @@ def checked_key(kind: str, api_version: str) -> Key:
 
 
 def shortened(text: str) -> str:
-    """A driver's error, as much of it as is kept. What is secret is hidden first: half of it is not known as such."""
+    """Truncates a driver's error. Redacts secrets first, because half a secret would not be recognized."""
     return redacted(text[: 4 * LONGEST_TEXT])[:LONGEST_TEXT]

@@ -1,4 +1,4 @@
-"""What hub and drivers say to each other, whatever the version of the protocol: values, without a transport."""
+"""Defines what hub and drivers exchange in every version of the protocol: values, without a transport."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Key:
-    """Which machines a driver makes. There is at most one driver of a key at a time."""
+    """The kind of machines that a driver manages. A key has at most one driver at a time."""
 
     kind: str
     api_version: str
@@ -36,7 +36,7 @@ class Key:
 
 
 class Verb(enum.Enum):
-    """What a driver can be asked."""
+    """The operations of a driver."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -47,21 +47,21 @@ class Verb(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverInfo:
-    """What a driver says of itself when it connects."""
+    """A driver's description of itself when it connects."""
 
     key: Key
     protocol: str  # "v0" or "v1"
     name: str = ""
     version: str = ""
-    instance_id: str = ""  # empty: it does not say (v0)
+    instance_id: str = ""  # empty: unknown (v0)
     max_in_flight: int = 0  # 0: no limit of its own
     capabilities: frozenset[str] = frozenset()
-    traits: DriverTraits | None = None  # None: it does not say (v0)
+    traits: DriverTraits | None = None  # None: undeclared (v0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRef:
-    """A machine class as it is now."""
+    """The current revisions of a machine class."""
 
     name: str
     revision: int = 0
@@ -70,22 +70,22 @@ class ClassRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineClass:
-    """What machines of a group are made of: an object of Kubernetes, or the like of one from a file."""
+    """The template of a group's machines: a Kubernetes object, or an equivalent from a file."""
 
     name: str
     key: Key
     revision: int
     provider_spec: Mapping[str, object] = field(default_factory=dict, repr=False)
     node_template: Mapping[str, object] = field(default_factory=dict)
-    secret: str = ""  # the name of the secret with the credentials; empty: it needs none
-    also_named: str = ""  # the name of one over whose values those are laid: the two are one to a driver
+    secret: str = ""  # name of the secret with the credentials; empty: none needed
+    also_named: str = ""  # name of a second secret, whose values the first one's override: a driver sees both as one
     namespace: str = ""
     json: str = field(default="", repr=False)  # the whole object, for drivers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """Credentials of a driver's cloud."""
+    """Credentials for a driver's cloud."""
 
     name: str
     revision: int
@@ -95,13 +95,13 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing for a driver to do."""
+    """One operation for a driver."""
 
     verb: Verb
     class_ref: ClassRef
     timeout: timedelta
-    spec: MachineSpec | None = None  # of a create
-    machine: Machine | None = None  # of a delete
+    spec: MachineSpec | None = None  # for a create
+    machine: Machine | None = None  # for a delete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ Answer = Machine | Sequence[Machine] | Sequence[Shape] | Sequence[Price] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The end of an operation as its driver tells it."""
+    """The result of an operation as its driver reported it."""
 
     status: Status
     answer: Answer = None

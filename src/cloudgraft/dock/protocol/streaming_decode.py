@@ -1,7 +1,7 @@
-"""Long messages, field by field. A parser that reads sixteen megabytes in one go holds up every other driver.
+"""Decodes long messages field by field: parsing sixteen megabytes at once would block every other driver.
 
-Where a message may be that long because of one field, that field is cut out first, and what is in it is read little by
-little by whoever needs it. Only as much of protobuf's format is known here as that takes.
+If one field can make a message that long, that field is cut out first, and its reader decodes it in steps. Implements
+only the part of protobuf's wire format that this needs.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from google.protobuf.message import DecodeError
 
 __all__ = ["LARGE", "LARGEST_ENTRY", "MOST_ITEMS", "Turns", "cut_out", "entries", "fields"]
 
-LARGE: Final = 256 * 1024  # bytes from which on it is worth it; what is shorter is parsed in a few milliseconds
-MOST_ITEMS: Final = 250_000  # in one answer: more fit into a message when they are tiny, and fill the memory
-LARGEST_ENTRY: Final = 64 * 1024  # bytes of one machine, shape or price: it is parsed in one go
-_MOST_FIELDS: Final = 1000  # beside those that are wanted: nobody has so many who means well
-_SLICE: Final = 16 * 1024  # bytes that are read in a row, before others have their turn
-_ENTRY: Final = 64  # bytes that an entry counts more than it has: the smallest takes its time as well
+LARGE: Final = 256 * 1024  # bytes; a shorter message is parsed in a few milliseconds
+MOST_ITEMS: Final = 250_000  # in one response: more tiny ones fit into a message, and would fill the memory
+LARGEST_ENTRY: Final = 64 * 1024  # bytes of one machine, shape or price, which is parsed at once
+_MOST_FIELDS: Final = 1000  # other fields; only a malicious message has more
+_SLICE: Final = 16 * 1024  # bytes that are read before other tasks run
+_ENTRY: Final = 64  # bytes added for each entry: even the smallest takes time
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 
 def cut_out(data: memoryview, *numbers: int) -> tuple[bytes, memoryview]:
-    """The message with one of these fields left empty, and what was in it; raises DecodeError.
+    """Returns the message with one of these fields emptied, and that field's content; raises DecodeError.
 
-    One of them must be there, once: without it the message has no reason to be so long.
+    Exactly one of them must be present: without it the message has no reason to be so long.
     """
     rest, found = bytearray(), list[memoryview]()
     for position, (number, content, raw) in enumerate(fields(data)):
@@ -42,13 +42,13 @@ def cut_out(data: memoryview, *numbers: int) -> tuple[bytes, memoryview]:
 
 
 class Turns:
-    """When others should have their turn: by what was read, and not by how many it was."""
+    """Decides when other tasks should run, by the bytes read and not by the number of entries."""
 
     def __init__(self) -> None:
         self._read = 0
 
     def is_over(self, entry: Sized) -> bool:
-        """Whether enough was read in a row, with this."""
+        """Counts these bytes; True when it is time to let other tasks run."""
         self._read += len(entry) + _ENTRY
         if self._read < _SLICE:
             return False
@@ -57,9 +57,9 @@ class Turns:
 
 
 def entries(content: memoryview, number: int, also: int) -> Iterator[tuple[int, memoryview]]:
-    """What is in the repeated field of that number, and in one more; raises DecodeError.
+    """Yields the entries of two repeated fields; raises DecodeError.
 
-    Other fields are of a later version, and left out. There are never many: leaving out millions holds others up too.
+    Skips other fields, which belong to a later version. Limits their number: skipping millions would block others too.
     """
     strange = 0
     for position, (found, entry, _) in enumerate(fields(content)):
@@ -76,7 +76,7 @@ def entries(content: memoryview, number: int, also: int) -> Iterator[tuple[int, 
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, memoryview | None, memoryview]]:
-    """Each field: its number, what is in it if that is of any length, and all its bytes. Raises DecodeError."""
+    """Yields each field: its number, its content if it has a length, and all its bytes. Raises DecodeError."""
     position, end = 0, len(data)
     while position < end:
         start = position
@@ -98,7 +98,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, memoryview | None, memoryvie
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Decodes a number; returns it and the position after it."""
     value = shift = 0
     for byte in data[position : position + 10]:
         position += 1

@@ -1,8 +1,8 @@
-"""The protocol of 2018, between its messages and ours.
+"""Implements the hub's side of the protocol of 2018 (v0).
 
-A machine has one id in it, which is the providerID. A create carries nothing but the names of the machine and of its
-class: a driver makes of it what the class says. There are no codes, only texts; those that the machine controller's
-drivers write with a code in them are understood.
+A machine has one id in it, the providerID. A create carries only the names of the machine and of its class: the class
+tells the driver the rest. Errors are texts without codes; texts with a code as the machine controller's drivers write
+it are understood.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _ANSWERS: Final = {Verb.CREATE: "createresponse", Verb.DELETE: "deleteresponse",
 
 
 class DialectV0(Dialect):
-    """Server first; no heartbeat, no cancel, no acknowledgement: silence says nothing here."""
+    """The server speaks first. No heartbeat, cancel or acknowledgement: silence means nothing here."""
 
     protocol = PROTOCOL
 
     def greeting(self) -> bytes:
-        """Asks the driver to register."""
+        """The request to register."""
         return pb.MCMside(operationID=1, operationType=REGISTER).SerializeToString()
 
     def introduction(self, data: bytes) -> Introduction:
-        """By its payload alone: as in 2018, the number and the type of this one reply do not matter."""
+        """Reads only the payload: as in 2018, the number and the type of this reply do not matter."""
         message = _parsed(data) if len(data) <= LARGE else None
         if message is None or message.WhichOneof("response") != "registerResp":
             raise InvalidArgumentError("the first message of a driver must be the answer to register: registerResp")
@@ -66,13 +66,13 @@ class DialectV0(Dialect):
         )
 
     def numbers(self) -> Iterator[int]:
-        """From 1, as far as an int32 goes, and from 1 again."""
+        """Counts from 1 to the largest int32, and from 1 again."""
         yield from range(FIRST_NUMBER, LAST_NUMBER + 1)
         for _ in itertools.count():
             yield from range(1, LAST_NUMBER + 1)
 
     def operation(self, number: int, operation: Operation, info: DriverInfo) -> bytes:
-        """What 2018 had words for: create, delete, list."""
+        """Supports what 2018 had: create, delete, list."""
         if operation.verb not in _ANSWERS:
             raise UnsupportedError(f"a driver of {PROTOCOL} cannot be asked for {operation.verb.value}")
         message = pb.MCMside(operationID=number, operationType=operation.verb.value)
@@ -87,7 +87,7 @@ class DialectV0(Dialect):
         return message.SerializeToString()
 
     def hear(self, data: bytes) -> Heard:
-        """An answer by its number; its type is an echo, and not looked at."""
+        """Matches a reply by its number; its type is an echo, and ignored."""
         if len(data) > LARGE:
             return _heard_large(memoryview(data))
         message = _parsed(data)
@@ -100,7 +100,7 @@ class DialectV0(Dialect):
         return Reply(message.operationID, message)
 
     def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
-        """An answer of the kind that was asked for."""
+        """Checks that the reply is of the requested kind."""
         message: pb.DriverSide = reply.message
         given, wanted = message.WhichOneof("response"), _ANSWERS[operation.verb]
         if given != wanted:
@@ -122,7 +122,7 @@ def _parsed(data: bytes) -> pb.DriverSide | None:
 
 
 def _heard_large(data: memoryview) -> Heard:
-    """Nothing is so long but a list; it is looked into later, little by little."""
+    """Only a list can be so long; the waiting caller decodes it in steps."""
     try:
         rest, content = cut_out(data, pb.DriverSide.LISTRESPONSE_FIELD_NUMBER)
         message = pb.DriverSide.FromString(rest)
@@ -132,7 +132,7 @@ def _heard_large(data: memoryview) -> Heard:
 
 
 def _check(operation: Operation, params: pb.MCMside.operationParams) -> None:
-    """Empty ids and names mean "all" or nothing in 2018: they are never sent by mistake."""
+    """Rejects empty ids and names: 2018 reads them as "all" or nothing."""
     if operation.verb is Verb.CREATE and not params.machineName:
         raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
     if operation.verb is Verb.DELETE and not params.machineID:
@@ -163,7 +163,7 @@ def _created(response: pb.DriverSide.createResp, operation: Operation) -> Result
 
 
 async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Result:
-    """``content`` is the response's own, where it is so long that it was cut out. Others have their turn meanwhile."""
+    """``content`` is the response's field that was cut out of a long message. Other tasks run meanwhile."""
     status, machines, turns = _status(response.error), list[Machine](), Turns()
     try:
         if status.code is Code.OK:
@@ -181,7 +181,7 @@ async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Resu
     except DecodeError:
         raise InternalError("the driver's list cannot be read to its end") from None
     if status.code is not Code.OK:
-        return Result(status=status)  # whatever machines are in it: half a list is none
+        return Result(status=status)  # ignore its machines: a partial list is not a list
     return Result(status=status, answer=machines)
 
 

@@ -1,4 +1,4 @@
-"""Our own protocol: heartbeats, deadlines, cancel, and results that are sent until they are acknowledged."""
+"""Implements the hub's side of v1: heartbeats, deadlines, cancel, and results that are resent until acknowledged."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from cloudgraft.wire.pb import dock_pb2 as pb
 __all__ = ["DialectV1"]
 
 _OPTIONAL: Final = frozenset({Verb.SHAPES, Verb.PRICES})
-_LONGEST_HELLO: Final = 5 << 18  # bytes: the results that a driver keeps, one MiB, and what it says of itself
-_MOST_LATE: Final = 2000  # results that are looked at in one hello; the driver keeps the rest, and sends it again
-_MOST_WORDS: Final = 1000  # fields of a hello that are no results
+_LONGEST_HELLO: Final = 5 << 18  # bytes: the results that a driver keeps, one MiB, and its description
+_MOST_LATE: Final = 2000  # results that are read from one hello; the driver keeps the rest, and resends it
+_MOST_WORDS: Final = 1000  # fields of a hello other than results
 _RESULTS: Final = pb.Hello.RESULTS_FIELD_NUMBER
 _RESULT: Final = pb.DriverMessage.RESULT_FIELD_NUMBER
 _LONG_ANSWERS: Final = (pb.Result.LIST_FIELD_NUMBER, pb.Result.SHAPES_FIELD_NUMBER, pb.Result.PRICES_FIELD_NUMBER)
 
 
 class DialectV1(Dialect):
-    """The words of one hub's life: numbers of operations are used once in it, whatever the connection."""
+    """The messages of one hub process: operation numbers are unique in its life, across connections."""
 
     protocol = PROTOCOL
     beats = True
@@ -40,11 +40,11 @@ class DialectV1(Dialect):
 
     def __init__(self) -> None:
         self.hub_id = secrets.token_hex(8)
-        # Far from those of another life: an acknowledgement names a number, and not whose it is.
+        # Far from those of an earlier process: an acknowledgement names a number, but not its process.
         self._numbers = itertools.count(secrets.randbits(62) | 1)
 
     def introduction(self, data: bytes) -> Introduction:
-        """Hello."""
+        """Decodes the hello."""
         if len(data) > _LONGEST_HELLO:
             raise InvalidArgumentError(
                 f"the driver's hello has {len(data)} bytes, and {_LONGEST_HELLO} are taken: it must keep fewer results"
@@ -57,7 +57,7 @@ class DialectV1(Dialect):
         return Introduction(info=info_from_pb(hello), late=late)
 
     def welcome(self, session_id: str, heartbeat: float, max_message_bytes: int) -> bytes:
-        """The driver is taken."""
+        """The message that admits a driver."""
         welcome = pb.Welcome(
             session_id=session_id,
             heartbeat=duration_to_pb(timedelta(seconds=heartbeat)),
@@ -66,18 +66,18 @@ class DialectV1(Dialect):
         return pb.HubMessage(welcome=welcome).SerializeToString()
 
     def reject(self, error: CloudgraftError) -> bytes:
-        """The driver is not taken, and why."""
+        """The message that rejects a driver, with the reason."""
         reject = pb.Reject(code=code_of(error).value, message=error.message)
         if error.retry_after is not None:
             reject.retry_after.CopyFrom(duration_to_pb(timedelta(seconds=error.retry_after)))
         return pb.HubMessage(reject=reject).SerializeToString()
 
     def numbers(self) -> Iterator[int]:
-        """The same ones for all connections."""
+        """One sequence for all connections."""
         return self._numbers
 
     def operation(self, number: int, operation: Operation, info: DriverInfo) -> bytes:
-        """Everything a driver may need, but no secrets of its cloud: those it fetches."""
+        """Everything that a driver may need, except its cloud's secrets, which it fetches."""
         if operation.verb in _OPTIONAL and operation.verb.value not in info.capabilities:
             raise UnsupportedError(f"the driver of {info.key} does not know its cloud's {operation.verb.value}")
         message = pb.HubMessage()
@@ -85,7 +85,7 @@ class DialectV1(Dialect):
         return message.SerializeToString()
 
     def hear(self, data: bytes) -> Heard:
-        """One message of the driver."""
+        """Decodes one message of the driver."""
         if len(data) > LARGE:
             return self._hear_large(memoryview(data))
         message = _parsed(data)
@@ -101,7 +101,7 @@ class DialectV1(Dialect):
         return Malformed(f"{kind or 'an empty message'} makes no sense here")
 
     def _hear_large(self, data: memoryview) -> Heard:
-        """Nothing is so long but the answer to a question; it is looked into later, little by little."""
+        """Only a response to a read can be so long; the waiting caller decodes it in steps."""
         try:
             _, outer = cut_out(data, _RESULT)
             inner, content = cut_out(outer, *_LONG_ANSWERS)
@@ -117,39 +117,39 @@ class DialectV1(Dialect):
         return Reply(result.id, result, foreign=hub_id != self.hub_id and hub_id != "")  # noqa: PLR1714 - a set costs more
 
     def _late(self, result: pb.Result) -> Reply:
-        """Nobody waits for it: which one it is is all that matters, and the rest is not kept."""
+        """Keeps only the number of a late result, because no caller waits for it."""
         return replace(self._reply(result), message=None)
 
     def result(self, reply: Reply, operation: Operation) -> Result | Awaitable[Result]:
-        """An answer of the kind that was asked for."""
+        """Checks that the reply is of the requested kind."""
         return result_from_pb(reply.message, operation.verb, reply.content)
 
     def heartbeat(self, number: int) -> bytes:
-        """A sign of life."""
+        """A heartbeat."""
         return pb.HubMessage(heartbeat=pb.Heartbeat(number=number)).SerializeToString()
 
     def cancel(self, number: int) -> bytes:
-        """Nobody waits for it any more."""
+        """The message that cancels an operation whose caller has left."""
         return pb.HubMessage(cancel=pb.Cancel(id=number)).SerializeToString()
 
     def acknowledge(self, numbers: Sequence[int]) -> bytes:
-        """Their results have arrived."""
+        """The message that acknowledges these results."""
         return pb.HubMessage(acknowledge=pb.Acknowledge(ids=numbers)).SerializeToString()
 
     def changed(self, classes: Sequence[str], secrets: Sequence[str]) -> bytes:
-        """What the driver may have kept is no longer so."""
+        """The message that the driver's cached classes and secrets are outdated."""
         return pb.HubMessage(changed=pb.Changed(machine_classes=classes, secrets=secrets)).SerializeToString()
 
     def drain(self, grace: timedelta) -> bytes:
-        """The hub goes away."""
+        """The message that the hub is going to close."""
         return pb.HubMessage(drain=pb.Drain(grace=duration_to_pb(grace))).SerializeToString()
 
 
 def _hello(data: memoryview) -> tuple[pb.Hello, list[memoryview]]:
-    """What a driver says of itself, and the first of its results; raises DecodeError when it is no hello.
+    """Decodes a hello with the first of its results; raises DecodeError when it is not one.
 
-    A parser would make a hundred megabytes of a million results that are empty. They come last in a hello, so that
-    whatever comes after the last one that is looked at is more of them.
+    A parser would need a hundred megabytes for a million empty results. Results come last in a hello, so
+    whatever follows the last one that is read is more of them.
     """
     _, content = cut_out(data, pb.DriverMessage.HELLO_FIELD_NUMBER)
     words, results = list[memoryview](), list[memoryview]()

@@ -1,4 +1,4 @@
-"""The driver's side of the dock: what dials in, and stays connected."""
+"""Connects a driver to its hub, and keeps it connected."""
 
 from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.protocol.messages import MachineClass, Secret

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-# -- Blocking drivers: each call in a thread, with the caller's context ------------------------------------------------
+# -- Blocking drivers --------------------------------------------------------------------------------------------------
 
 
 _CLASSES: Final = 8  # threads
@@ -39,12 +39,12 @@ _CLASSES: Final = 8  # threads
 class ThreadedDriver(Driver):
     """As ``sdk.blocking.as_driver``, with the caller's context in the thread: ``current_class()`` works there.
 
-    A thread cannot be stopped: a list that hangs keeps its own long after its caller has given up. So changes and reads
-    have threads of their own, and neither can take those of the other.
+    A thread cannot be stopped: a list that hangs keeps its thread long after its caller has timed out. So changes and
+    reads have separate threads, and neither can exhaust those of the other.
     """
 
     def __init__(self, inner: BlockingDriver, threads: int) -> None:
-        """``threads`` is for changes, and as many for reads."""
+        """``threads`` is the number for changes, and as many again for reads."""
         name = type(inner).__name__
         self._inner = inner
         self._changes = BlockingPool(name, threads=threads, waiting=threads)
@@ -76,16 +76,16 @@ class ThreadedDriver(Driver):
     async def use(
         self, call: Callable[[MachineClass, Secret | None], None], machine_class: MachineClass, secret: Secret | None
     ) -> None:
-        """The inner driver's own method of that name, in a thread."""
+        """Calls the inner driver's ``use`` in a thread."""
         await self._rest.run(call, machine_class, secret)
 
     async def start(self) -> None:
         """See :meth:`Driver.start`."""
         await self._rest.run(self._inner.start)
-        self.traits = self._inner.traits  # it may know more of its cloud now
+        self.traits = self._inner.traits  # start() may have learned more about the cloud
 
     async def close(self) -> None:
-        """In a thread of its own: the others may all hang, and that is when closing matters."""
+        """Closes the driver in a new thread: the others may all hang, and then closing matters most."""
         for pool in (self._changes, self._reads, self._rest):
             pool.close()
         last = BlockingPool("close", threads=1)
@@ -106,27 +106,27 @@ Use = Callable[[MachineClass, Secret | None], Awaitable[None]]
 
 @runtime_checkable
 class DockedDriver(Protocol):
-    """What a driver may have beside create, delete and list, when its credentials come from its hub."""
+    """Optional methods of a driver whose credentials come from its hub."""
 
     def use(self, machine_class: MachineClass, secret: Secret | None) -> Awaitable[None] | None:
         """Called before the first operation of a class, and again when the class or its secret has changed.
 
         Keep what the class needs, by ``machine_class.name``: one driver may serve several classes, and
-        :func:`current_class` tells in each call which one is meant. ``secret`` is None when the class names none.
-        A driver without this method never gets to see a secret.
+        :func:`current_class` returns the class of each call. ``secret`` is None when the class names none.
+        A driver without this method never receives a secret.
         """
 
 
 def current_class() -> MachineClass | None:
-    """The machine class of the call that runs now; None when the driver has no ``use`` and does not create."""
+    """The machine class of the current call; None when the driver has no ``use`` and the call is not a create."""
     return CLASS_OF_THIS_CALL.get()
 
 
 class Docked:
-    """The driver, made async, and what it can do beside the three verbs."""
+    """An async driver with the optional methods of :class:`DockedDriver`."""
 
     def __init__(self, driver: Driver | BlockingDriver, *, places: int) -> None:
-        """``places`` is how many operations of one kind may run at a time: changes, and reads beside them."""
+        """``places`` is the number of concurrent operations: that many changes, and as many reads."""
         if not isinstance(driver, (Driver, BlockingDriver)):
             raise InvalidArgumentError(f"{driver!r} is not a Driver or BlockingDriver of cloudgraft.sdk")
         base: type = Driver if isinstance(driver, Driver) else BlockingDriver
@@ -157,16 +157,16 @@ def _use_of(inner: object, driver: Driver) -> Use | None:
     return use
 
 
-# -- Errors that a driver raises, as status codes for the hub ----------------------------------------------------------
+# -- Errors as status codes --------------------------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.dock")
 
 
 class MachineError(Exception):
-    """For authors who think in machine codes: raise it with the code that the hub is to see.
+    """For authors who think in machine codes: raise it with the code that the hub should get.
 
-    The errors of :mod:`cloudgraft.sdk` do as well; each has its code.
+    The errors of :mod:`cloudgraft.sdk` work as well; each has its code.
     """
 
     def __init__(self, code: Code, message: str, *, retry_after: float | None = None) -> None:
@@ -180,7 +180,7 @@ class MachineError(Exception):
 
 
 def status_of(error: BaseException) -> Status:
-    """How the call ended. An exception that nobody meant to be seen stays here: it may hold anything."""
+    """Returns the status for an error. Hides the text of an unexpected exception, which may contain anything."""
     if isinstance(error, MachineError):
         seconds = error.retry_after
         return _status(error.code, error.message, None if seconds is None else timedelta(seconds=seconds))
@@ -193,6 +193,6 @@ def status_of(error: BaseException) -> Status:
 
 
 def _status(code: Code, message: str, retry_after: timedelta | None = None) -> Status:
-    # Once more: what is a secret may have become known after the error was made.
+    # Redact again: a secret may have become known after the error was created.
     text = redacted(message).encode("utf-8", "replace").decode()  # half a character cannot be sent
     return Status(code=code, message=text, retry_after=retry_after)

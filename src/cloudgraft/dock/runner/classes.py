@@ -1,4 +1,4 @@
-"""Machine classes and secrets on the driver's side: fetched when needed, kept by revision, shown to the driver."""
+"""Fetches machine classes and secrets from the hub, caches them by revision, and passes them to the driver."""
 
 from __future__ import annotations
 
@@ -27,41 +27,42 @@ from cloudgraft.sdk.secrecy import secret_values
 
 __all__ = ["Classes", "Source", "class_from_json"]
 
-_MOST: Final = 256  # classes; a driver seldom has more than a few
-_AGAIN: Final = 1.0  # seconds; what tells a hub that nothing was done
+_MOST: Final = 256  # classes; a driver rarely has more than a few
+_AGAIN: Final = 1.0  # seconds; a retry-after tells the hub that nothing was done
 
 
 class Source(Protocol):
-    """Where classes and secrets come from: the connection that there is now. Raises errors of the sdk."""
+    """Fetches classes and secrets over the current connection. Raises errors of the sdk."""
 
-    is_versioned: bool  # False: revisions mean nothing (v0), and only a new fetch tells what has changed
+    is_versioned: bool  # False: v0 has no usable revisions, and only a new fetch shows changes
 
     async def machine_class(self, name: str) -> MachineClass:
-        """The class as it is now."""
+        """The current class."""
 
     async def secret(self, machine_class: MachineClass) -> Secret | None:
         """The secret that the class names; None when it names none."""
 
 
-_Asked = tuple[str, int, int]  # the hub's life, and the revisions of class and secret: they count within one life
+# the hub's process, and the revisions of class and secret, which count within one process
+_Asked = tuple[str, int, int]
 
 
 @dataclass(slots=True)
 class _Entry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    asked: _Asked | None = None  # for what it was fetched; None: fetch it again
+    asked: _Asked | None = None  # the revisions it was fetched for; None: fetch it again
     machine_class: MachineClass | None = None
     secret: Secret | None = None
     hidden: SecretData = field(default_factory=dict, repr=False)
 
 
 class Classes:
-    """What the driver has been shown, by the name of the class."""
+    """The classes that the driver has received, by name."""
 
     def __init__(self, use: Use | None) -> None:
         """``use`` is the driver's own method; without it no secret is ever fetched."""
         self.source: Source | None = None  # None: not connected
-        self.hub_id = ""  # of the hub's life that the last operation is of: another one counts revisions anew
+        self.hub_id = ""  # the hub process of the last operation: another one has its own revisions
         self._use = use
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._hiding = SecretRedaction(time.monotonic)
@@ -76,10 +77,10 @@ class Classes:
         return is_known, entry.machine_class if entry is not None else None
 
     async def ready(self, operation: Operation) -> MachineClass:
-        """The class of an operation, known to the driver in the revision that the hub speaks of.
+        """Returns the class of an operation after the driver has received the revision that the hub named.
 
-        Raises an error that says that nothing was done: no outcome is unknown for lack of a class, and a class that is
-        missing is not a machine that is missing.
+        Raises an error that says that nothing was done: a missing class makes no outcome unknown, and a missing class
+        is not a missing machine.
         """
         ref = operation.class_ref
         try:
@@ -90,14 +91,14 @@ class Classes:
             raise _nothing_done(error, ref.name) from error
 
     def forget(self, classes: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
-        """These have changed: they are fetched again before they are used again."""
+        """Invalidates these classes: they are fetched again before their next use."""
         other_classes, other_secrets = set(classes), set(secrets)
         for name, entry in self._entries.items():
             if name in other_classes or (entry.secret is not None and entry.secret.name in other_secrets):
                 entry.asked = None
 
     def close(self) -> None:
-        """Lets go of every secret."""
+        """Drops every secret."""
         for entry in self._entries.values():
             self._hiding.end(entry.hidden)
         self._entries.clear()
@@ -111,7 +112,7 @@ class Classes:
             try:
                 found = await self._fetch(ref.name)
             except NotFoundError:
-                # Its machines outlive a class: what was last known of it still deletes and lists them.
+                # Machines outlive their class: the last known version still deletes and lists them.
                 if entry.machine_class is None or not is_change_of_none:
                     raise
                 return entry.machine_class
@@ -146,7 +147,7 @@ class Classes:
         is_new = hidden != old
         if is_new:
             self._hiding.begin(hidden)
-        self._hiding.apply()  # before the driver has it: from then on it may be in any exception
+        self._hiding.apply()  # before the driver has it: from then on any exception may contain it
         try:
             if self._use is not None and (machine_class, secret) != (entry.machine_class, entry.secret):
                 await _used(self._use, machine_class, secret)
@@ -156,12 +157,12 @@ class Classes:
             raise
         entry.asked, entry.machine_class, entry.secret, entry.hidden = wanted, machine_class, secret, hidden
         if is_new:
-            self._hiding.end(old)  # what runs may still have it: it stays hidden for a while
+            self._hiding.end(old)  # running operations may still use it: it stays redacted for a while
         return machine_class
 
 
 def _hidden_of(machine_class: MachineClass, secret: Secret | None) -> SecretData:
-    """A secret's values, and what the class itself says below keys such as ``password``."""
+    """The values to redact: those of the secret, and those of the class under keys such as ``password``."""
     said = enumerate(secret_values(machine_class.provider_spec))
     # No key of a Secret has a slash. Half a character cannot be in any text that is sent.
     hidden = {f"providerSpec/{number}": value.encode("utf-8", "replace") for number, value in said}
@@ -186,11 +187,11 @@ def _nothing_done(error: CloudgraftError, name: str) -> CloudgraftError:
     return type(error)(message, retry_after=error.retry_after)
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- parsing -----------------------------------------------------------------------------------------------------------
 
 
 def class_from_json(text: str, *, name: str, key: Key, revision: int) -> MachineClass:
-    """A class from the object that the hub sends; raises InternalError when it is none."""
+    """Parses a class from the hub's JSON; raises InternalError when it is invalid."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -198,11 +199,11 @@ def class_from_json(text: str, *, name: str, key: Key, revision: int) -> Machine
     if not isinstance(data, dict):
         raise InternalError(f"what the hub sent for the machine class {name!r} is not an object")
     metadata = _object(data, "metadata")
-    places = (data, _object(data, "spec"))  # the older kinds have it in their spec
+    places = (data, _object(data, "spec"))  # older kinds have it in their spec
     found = [_object(place, word) for place in places for word in ("credentialsSecretRef", "secretRef")]
     references = [reference for reference in found if reference]
     reference = references[0] if references else {}
-    spec = _object(data, "providerSpec" if "providerSpec" in data else "spec")  # the older kinds' word
+    spec = _object(data, "providerSpec" if "providerSpec" in data else "spec")  # the name in older kinds
     return MachineClass(
         name=name,
         key=key,

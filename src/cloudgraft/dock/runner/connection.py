@@ -23,7 +23,7 @@ from cloudgraft.sdk.secrecy import hide, redacted, unhide
 __all__ = ["LARGEST_MESSAGE", "Dialled", "End", "Outbox", "Stream", "dial", "first_of", "why"]
 
 
-# -- One connection: the channel, the credentials, and why it ended ----------------------------------------------------
+# -- Connection --------------------------------------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.dock")
@@ -31,7 +31,7 @@ log = logging.getLogger("cloudgraft.dock")
 Answer = TypeVar("Answer", bound=Message)
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 _ANSWER: Final = 20.0  # seconds at most for the hub's answer to a ping
-_FETCH: Final = 10.0  # seconds for a class or a secret
+_FETCH: Final = 10.0  # seconds for fetching a class or a secret
 _LARGEST_TOKEN: Final = 64 * 1024
 LARGEST_MESSAGE: Final = 64 * 1024 * 1024
 
@@ -40,17 +40,17 @@ LARGEST_MESSAGE: Final = 64 * 1024 * 1024
 class End:
     """Why a connection is over."""
 
-    reason: str  # perhaps in the hub's own words, and so without any secret
+    reason: str  # may be the hub's own message; redacted
     was_drained: bool = False  # the hub asked for it
-    retry_after: float = 0.0  # seconds that the hub wants to be left alone
+    retry_after: float = 0.0  # seconds that the hub asks the driver to wait
 
     def __post_init__(self) -> None:
-        """Now, while the token is still known for what it is."""
+        """Redacts now, while the token is still known as a secret."""
         object.__setattr__(self, "reason", redacted(self.reason))
 
 
 class Dialled:
-    """A channel with the driver's proof. Every call over it carries the proof."""
+    """A channel with the driver's credentials, which every call over it carries."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
@@ -58,12 +58,12 @@ class Dialled:
         self._metadata = (("authorization", f"Bearer {token}"),) if token else None
 
     def stream(self, path: str) -> Stream:
-        """Opens the one stream."""
+        """Opens the stream of operations."""
         method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(path)
         return method(metadata=self._metadata)
 
     async def ask(self, path: str, request: Message, answer: type[Answer]) -> Answer:
-        """A call beside the stream; raises an error of the sdk."""
+        """Makes a unary call beside the stream; raises an error of the sdk."""
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(path)
         try:
             data = await method(request.SerializeToString(), timeout=_FETCH, metadata=self._metadata)
@@ -75,18 +75,18 @@ class Dialled:
             raise InternalError(f"the hub answered {path} with bytes that make no sense") from error
 
     async def close(self) -> None:
-        """Ends everything over it."""
+        """Closes the channel and all calls over it."""
         await self._channel.close()
         unhide(self._token)
 
 
 def dial(options: RunnerOptions) -> Dialled:
-    """A channel for one connection. Files are read now, so that what was rotated is used from the next connect on."""
+    """Opens a channel for one connection. Reads the files now, so that rotated ones are used from the next one on."""
     config = options.config()
     channel_options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
         ("grpc.service_config_disable_resolution", 1),
-        # Otherwise an old channel's failures are this one's too, and gRPC waits where we have waited already.
+        # Otherwise channels share failures and gRPC's own backoff, on top of ours.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", LARGEST_MESSAGE),
         ("grpc.max_send_message_length", LARGEST_MESSAGE),
@@ -104,7 +104,7 @@ def dial(options: RunnerOptions) -> Dialled:
 
 
 def _pings(every: float) -> Sequence[tuple[str, int]]:
-    """Nothing else tells a driver of v0 that its hub went without a word."""
+    """Keepalive options: nothing else shows a driver of v0 that its hub has silently gone."""
     answer = int(min(every, _ANSWER) * 1000)
     return (
         ("grpc.keepalive_time_ms", int(every * 1000)),
@@ -131,7 +131,7 @@ def _token(options: RunnerOptions) -> str:
 
 
 async def first_of(*parts: Coroutine[Any, Any, End]) -> End:
-    """Runs the parts of a connection until one of them ends it; then all of them have ended."""
+    """Runs the tasks of a connection until one of them ends; then cancels and awaits the others."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -143,14 +143,15 @@ async def first_of(*parts: Coroutine[Any, Any, End]) -> End:
     return ended[0].result()
 
 
-# -- Ordered writes: one writer for each stream; the reader waits while the hub does not read --------------------------
+# -- Ordered writes ----------------------------------------------------------------------------------------------------
+# One writer for each stream. The reader waits while the hub does not read.
 
 
 _ROOM: Final = 1000  # messages
 
 
 class Outbox:
-    """Messages on their way to the hub."""
+    """Messages that wait to be written to the hub."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -158,36 +159,37 @@ class Outbox:
         self._changed = asyncio.Event()
         self._space = asyncio.Event()
         self._space.set()
-        self._since: float | None = None  # when the message was begun that is being written
+        self._since: float | None = None  # when the current write began
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, message: Message) -> None:
-        """Never waits: what has happened has happened, and must be told."""
+        """Queues a message without waiting: what has happened must be reported."""
         self._waiting.append(message)
         self._changed.set()
         if len(self._waiting) >= _ROOM:
             self._space.clear()
 
     def end(self) -> None:
-        """Half-closes the stream, after all that waits."""
+        """Half-closes the stream after all queued messages."""
         self._waiting.append(None)
         self._changed.set()
 
     async def room(self) -> None:
-        """For the reader: more work is taken in only when there is room for its result."""
+        """Waits until there is room: the reader accepts more work only when there is room for its result."""
         await self._space.wait()
 
     async def watch(self, patience: float) -> End:
-        """Ends when the hub has left us unread for so many seconds. A timer for each message would cost too much."""
+        """Returns when one write has blocked for this many seconds. A timer for each message would cost too much."""
         now = asyncio.get_running_loop().time
-        while self._since is None or now() - self._since < patience:  # noqa: ASYNC110 - nothing happens: that is looked for
+        # Polls, because no event marks that a write makes no progress.
+        while self._since is None or now() - self._since < patience:  # noqa: ASYNC110
             await asyncio.sleep(patience / 4)
         return End(reason="the hub does not read what it is sent")
 
     async def write(self) -> NoReturn:
-        """Writes what there is, one after the other; raises what the stream raises when it is over."""
+        """Writes the queued messages in order; raises what the stream raises when it is over."""
         loop = asyncio.get_running_loop()
         while True:
             while not self._waiting:
@@ -204,7 +206,8 @@ class Outbox:
             self._since = None
 
 
-# -- Connection failures with advice, because gRPC's messages name no file and no option -------------------------------
+# -- Connection failures with advice -----------------------------------------------------------------------------------
+# gRPC's messages name no file and no option.
 
 
 _ADVICE: Final = (
@@ -212,7 +215,7 @@ _ADVICE: Final = (
     ("CERTIFICATE_VERIFY_FAILED", "tls.ca is not who signed the hub's certificate, or the certificate has expired"),
     ("WRONG_VERSION_NUMBER", "what listens there does not speak TLS: leave tls out, or give the hub a certificate"),
 )
-_CLOSED: Final = "Socket closed"  # all that is left of a handshake that the hub has refused
+_CLOSED: Final = "Socket closed"  # all that remains of a handshake that the hub has rejected
 _REFUSED: Final = {
     True: "the hub may have refused the certificate: give cert and key that its clientCA has signed",
     False: "the hub may speak TLS: give tls",
@@ -221,7 +224,7 @@ _UNKNOWN: Final = "the hub does not know this driver: see its `drivers`, and the
 
 
 def why(error: grpc.aio.AioRpcError, *, is_encrypted: bool) -> str:
-    """What gRPC says, with advice where it is known what helps."""
+    """Returns gRPC's message, with advice for known causes."""
     code = error.code()
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return "what listens there does not speak this version of the protocol"

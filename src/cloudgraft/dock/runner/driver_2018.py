@@ -1,4 +1,4 @@
-"""Drivers written to the interface of 2018: Create, Delete and List with class meta, credentials and ids."""
+"""Adapts drivers written to the interface of 2018: Create, Delete and List with class meta, credentials and ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ClassData", "Driver2018", "MachineClassMeta", "SecretMeta", "from_20
 
 @dataclass(frozen=True, slots=True)
 class MachineClassMeta:
-    """Which class, and which revision of it."""
+    """A machine class and its revision."""
 
     name: str
     revision: int
@@ -28,7 +28,7 @@ class MachineClassMeta:
 
 @dataclass(frozen=True, slots=True)
 class SecretMeta:
-    """Which secret."""
+    """A secret's name and revision."""
 
     secret_name: str
     namespace: str = ""
@@ -36,14 +36,14 @@ class SecretMeta:
 
 
 class ClassData:
-    """What a driver of 2018 asks for its classes and secrets. It has those of the classes that it was called for."""
+    """Gives a driver of 2018 its classes and secrets: those of the classes that it was called for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._classes: dict[str, tuple[MachineClass, Secret | None]] = {}
 
     def get_machine_class(self, meta: MachineClassMeta) -> str:
-        """The class, as JSON."""
+        """Returns the class as JSON."""
         with self._lock:
             found = self._classes.get(meta.name)
         if found is None:
@@ -51,13 +51,13 @@ class ClassData:
         return found[0].json
 
     def get_secret(self, meta: SecretMeta) -> str:
-        """The secret as a Secret of Kubernetes, as JSON: the values are in base64."""
+        """Returns the secret as JSON of a Kubernetes Secret, with values in base64."""
         with self._lock:
             known = list(self._classes.values())
         for machine_class, secret in known:
             if secret is None or meta.namespace not in {"", secret.namespace}:
                 continue
-            # A class may name two. What the hub gives for either has the values of both, under one of the names.
+            # A class may name two. The hub returns the values of both for either name, under one of the names.
             if meta.secret_name and meta.secret_name in {secret.name, machine_class.also_named}:
                 return _as_kubernetes(replace(secret, name=meta.secret_name))
         raise NotFoundError(f"no machine class of this driver has the secret {meta.secret_name!r}")
@@ -73,21 +73,21 @@ class Driver2018(Protocol):
     def create(
         self, machine_class: MachineClassMeta, credentials: str, machine_id: str, machine_name: str
     ) -> tuple[str, str]:
-        """Makes a machine; its providerID and the name of its node. ``credentials`` and ``machine_id`` are empty."""
+        """Creates a machine; returns providerID and node name. ``credentials`` and ``machine_id`` are empty."""
 
     def delete(self, machine_class: MachineClassMeta, credentials: str, machine_id: str) -> None:
-        """Deletes the machine with that providerID; one that is gone already is not an error."""
+        """Deletes the machine with that providerID; one that is already gone is not an error."""
 
     def list(self, machine_class: MachineClassMeta, credentials: str, machine_id: str) -> Mapping[str, str]:
-        """All machines of the class, or that one: providerID to name."""
+        """Lists all machines of the class, or that one: providerID to name."""
 
 
 def from_2018(make: Callable[[ClassData], Driver2018], *, traits: DriverTraits | None = None) -> BlockingDriver:
-    """A driver of 2018 as one of today, for :func:`cloudgraft.dock.run` in either protocol.
+    """Adapts a driver of 2018 for :func:`cloudgraft.dock.run` in either protocol.
 
-    ``make`` is its class, or a function: called once with the place where it finds classes and secrets. Without
-    ``traits`` the least is assumed that such a driver promises: its machines are known by name, a second create of a
-    name makes a second machine, and a machine that a list lacks may still be there.
+    ``make`` is its class, or a function: called once with the object that returns classes and secrets. Without
+    ``traits``, assumes the least that such a driver promises: its machines are known by name, a second create of a
+    name makes a second machine, and a machine that a list lacks may still exist.
     """
     data = ClassData()
     return _Adapted(make(data), data, traits)

@@ -1,4 +1,4 @@
-"""How a driver is reached by its hub: where the hub is, who the driver is, and how patient both are."""
+"""Options of a runner: the hub's address, the driver's identity, and timeouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_KEEPALIVE: Final = 86_400.0  # seconds
 
 
 class Speech(enum.Enum):
-    """Which protocol is spoken. Those of 2018 are for hubs that know no other: they lose what v1 replays."""
+    """The protocol to use. Those of 2018 are for hubs that support no other: they lose the results that v1 resends."""
 
     V1 = "v1"
     V0 = "v0"  # service.Servicegrpc
@@ -30,33 +30,33 @@ class Speech(enum.Enum):
 class Tls:
     """The files of the connection. They are read at every connect, so a rotation needs no restart."""
 
-    ca: Path | str = ""  # whom the hub's certificate must be signed by; empty: the public authorities
-    cert: Path | str = ""  # the driver's own; empty: it shows a token instead
+    ca: Path | str = ""  # the authority of the hub's certificate; empty: the public ones
+    cert: Path | str = ""  # the driver's certificate; empty: it authenticates by token
     key: Path | str = ""
     server_name: str = ""  # the name in the hub's certificate, if it is not the address's host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerSettings:
-    """What seldom needs another value. Times are in seconds."""
+    """Settings that rarely need another value. Times are in seconds."""
 
-    name: str = ""  # of the program, for people; empty: the driver's class
+    name: str = ""  # the program's name, for people; empty: that of the driver's class
     version: str = __version__
     speech: Speech = Speech.V1
-    max_in_flight: int = 32  # creates and deletes at a time, and as many reads beside them
-    grace: float = 10.0  # for what runs when the driver is told to stop
-    first_wait: float = 1.0  # before the first try to connect again, at most; it doubles
+    max_in_flight: int = 32  # concurrent creates and deletes, and as many reads
+    grace: float = 10.0  # for running operations after a signal to stop
+    first_wait: float = 1.0  # the first backoff limit; it doubles
     longest_wait: float = 30.0
-    stable_after: float = 60.0  # a connection that lasted so long begins anew with the first wait
+    stable_after: float = 60.0  # a connection that lasted this long resets the backoff
     handshake: float = 10.0
-    # v0 only: silence after which the hub is asked whether it is there. Servers of 2018 take more often for an attack.
+    # v0 only: silence after which the runner pings. Servers of 2018 treat more frequent pings as an attack.
     keepalive: float = 330.0
     kept_results: int = 1000  # that no hub has acknowledged yet
-    kept_bytes: int = 1 << 20  # they travel in one message
-    instance_id: str = ""  # of this process, for the hub; empty: one is made up
+    kept_bytes: int = 1 << 20  # they are sent in one message
+    instance_id: str = ""  # id of this process, for the hub; empty: generated
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Rejects values that can never work."""
         if self.max_in_flight < 1:
             raise InvalidArgumentError(f"max_in_flight is {self.max_in_flight}: at least one operation must be allowed")
         if not 0 < self.first_wait <= self.longest_wait:
@@ -67,7 +67,7 @@ class RunnerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerOptions:
-    """Everything that a runner must know beside its driver."""
+    """All settings of a runner, except its driver."""
 
     address: str  # host:port, or unix:/path
     kind: str  # such as "AcmeMachineClass"
@@ -77,7 +77,7 @@ class RunnerOptions:
     settings: RunnerSettings = field(default_factory=RunnerSettings)
 
     def __post_init__(self) -> None:
-        """Refuses what no hub takes, and plain text to another machine (law 9)."""
+        """Rejects what no hub accepts, and plain text to another machine (law 9)."""
         where = Address.parse(self.address)
         for name, value in (("kind", self.kind), ("api_version", self.api_version)):
             if not value.strip():
@@ -95,11 +95,11 @@ class RunnerOptions:
 
     @property
     def key(self) -> Key:
-        """What the driver registers as."""
+        """The key that the driver registers under."""
         return Key(kind=self.kind, api_version=self.api_version)
 
     def config(self) -> CloudConfig:
-        """The same as the client of the autoscaler's protocol says it."""
+        """The same options for the client of the autoscaler's protocol."""
         address = Address.parse(self.address)
         if self.tls is None:
             return CloudConfig(address=address)

@@ -1,4 +1,4 @@
-"""The one line in the ``main()`` of a driver that dials in."""
+"""Runs a driver that dials in: one line for its ``main()``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def run(
 ) -> None:
     """Connects a driver to a hub, and serves it until SIGTERM or SIGINT. Blocks; for the main thread of a program.
 
-    ``kind`` and ``api_version`` say which machine classes the driver is for. Without ``tls`` the hub must be on this
-    machine. A hub that is away, or that refuses us, is tried again and again.
+    ``kind`` and ``api_version`` say which machine classes the driver serves. Without ``tls`` the hub must be on this
+    machine. Retries for ever when the hub is away or rejects the driver.
     """
     options = RunnerOptions(
         address=address,
@@ -44,12 +44,12 @@ def run(
     _check_no_loop()
     handler = logging.StreamHandler()
     handler.setFormatter(_WithoutSecrets("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])  # unless there is a log
+    logging.basicConfig(level=logging.INFO, handlers=[handler])  # unless logging is configured
     asyncio.run(run_until_told(driver, options))
 
 
 class _WithoutSecrets(logging.Formatter):
-    """What a driver logs may quote its credentials; what a library raised may, too."""
+    """Redacts log lines: those of a driver, and exceptions of libraries, may quote credentials."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
@@ -64,7 +64,7 @@ def _check_no_loop() -> None:
 
 
 async def run_until_told(driver: Driver | BlockingDriver, options: RunnerOptions) -> None:
-    """The same within an event loop of the main thread, which is the one that gets signals."""
+    """The same inside an event loop of the main thread, which is the one that receives signals."""
     if threading.current_thread() is not threading.main_thread():
         raise PreconditionError("only the main thread gets signals: in another one use DockRunner, with start and stop")
     runner = DockRunner(driver, options)

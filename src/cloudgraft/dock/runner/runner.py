@@ -1,4 +1,4 @@
-"""The driver's side of the dock: dials the hub, stays connected, and ends when it is told to."""
+"""Dials the hub, reconnects with backoff, and stops on request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wait_after(end: End, lasted: float, backoff: Backoff) -> float:
 class DockRunner:
     """Keeps one driver connected to one hub, from :meth:`start` to :meth:`stop`.
 
-    Operations that run when a connection is lost go on; their results are told to the hub at the next one.
+    Operations that run when a connection is lost continue; the next connection sends their results.
     """
 
     def __init__(self, driver: Driver | BlockingDriver, options: RunnerOptions) -> None:
@@ -72,44 +72,44 @@ class DockRunner:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a hub has welcomed us, and is there."""
+        """Whether a hub has admitted this driver on the current connection."""
         return self._state.connected.is_set()
 
     @property
     def connections(self) -> int:
-        """How often a hub has welcomed us."""
+        """How many times a hub has admitted this driver."""
         return self._state.connections
 
     @property
     def session_id(self) -> str:
-        """The hub's name for the connection; empty without one, and in v0."""
+        """The hub's id for the connection; empty without one, and in v0."""
         return self._state.session_id
 
     @property
     def in_flight(self) -> int:
-        """How many operations run."""
+        """The number of running operations."""
         return len(self._state.operations)
 
     @property
     def unacknowledged(self) -> int:
-        """How many results no hub has acknowledged yet."""
+        """The number of results that no hub has acknowledged yet."""
         return len(self._state.unacknowledged)
 
     async def start(self) -> None:
-        """Starts the driver, and begins to connect. A hub that is away is waited for."""
+        """Starts the driver, and begins to connect. Retries until the hub is there."""
         if self._task is not None or self._is_stopped:
             raise PreconditionError("a runner is started once; make another one")
         await self._docked.driver.start()
         self._task = asyncio.create_task(self._stay_connected(), name=f"dock {self.options.address}")
 
     async def wait_connected(self) -> None:
-        """Until a hub has welcomed us."""
+        """Waits until a hub has admitted this driver."""
         await self._state.connected.wait()
 
     async def stop(self, grace: float | None = None) -> None:
-        """Takes nothing new, finishes what runs for at most ``grace`` seconds, takes leave, and lets go of everything.
+        """Rejects new operations, waits at most ``grace`` seconds for running ones, and closes everything.
 
-        A second time is fine. A thread that hangs in the driver's code is left behind; it does not keep the program.
+        Idempotent. A thread that hangs in the driver's code is left behind; it does not keep the program alive.
         """
         if self._is_stopped:
             return
@@ -135,13 +135,14 @@ class DockRunner:
         self._state.classes.close()
         closing = asyncio.create_task(contained(self._docked.driver.close()))
         try:
-            await asyncio.wait({closing}, timeout=_CLOSE)  # not a timeout(): it would wait for what does not end
+            # not a timeout(): it would wait for a close() that never ends
+            await asyncio.wait({closing}, timeout=_CLOSE)
         finally:
             is_closed = closing.done()
             closing.cancel()
         error = closing.exception() if is_closed else TimeoutError(f"it takes longer than {_CLOSE:g} s")
         if error is not None:
-            log.warning("the driver did not close well: %s", redacted(f"{type(error).__name__}: {error}"))
+            log.warning("the driver's close() failed: %s", redacted(f"{type(error).__name__}: {error}"))
 
     async def _stay_connected(self) -> None:
         while True:
@@ -153,20 +154,20 @@ class DockRunner:
             await asyncio.sleep(wait)
 
     async def _connection(self) -> tuple[End, float]:
-        """One connection, from the first byte to the last; why it ended, and how long it lasted."""
+        """Runs one connection; returns why it ended, and how long it lasted."""
         dialled: Dialled | None = None
         lasted = 0.0
         try:
             dialled = dial(self.options)
             end = await self._serve(dialled)
-        except CloudgraftError as error:  # a file that cannot be used, now
+        except CloudgraftError as error:  # a file that is unusable now
             end = End(reason=error.message)
         except grpc.aio.AioRpcError as error:
             end = End(reason=why(error, is_encrypted=self.options.tls is not None))
         except (DecodeError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
-            # The stream was over before we noticed, or what came over it was no message.
+            # The stream had already ended, or its bytes were not a message.
             end = End(reason=f"the connection broke ({type(error).__name__})")
-        except Exception as error:  # noqa: BLE001 - a driver that is away for ever, and silent, is worse than any bug
+        except Exception as error:  # noqa: BLE001 - retry after any bug: a driver that stays away is worse
             log.error("unexpected: %s", redacted("".join(traceback.format_exception(error))))  # noqa: TRY400 - redacted
             end = End(reason=f"unexpected {type(error).__name__}: the log has the rest")
         finally:

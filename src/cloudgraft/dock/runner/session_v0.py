@@ -32,19 +32,20 @@ from cloudgraft.wire.pb import dock_v0_pb2 as pb
 __all__ = ["SERVICES", "ByProviderId", "SessionV0", "id_of"]
 
 
-# -- Lookup by providerID: v0 has only that id, a driver of the sdk has two --------------------------------------------
+# -- Lookup by providerID ----------------------------------------------------------------------------------------------
+# v0 has only that id; a driver of the sdk has two.
 
 
 _REMEMBERED: Final = 10_000  # machines
 
 
 def id_of(machine: Machine) -> str:
-    """The one id of v0."""
+    """The id in v0: the providerID if there is one."""
     return machine.provider_id or machine.machine_id
 
 
 class ByProviderId(Driver):
-    """A driver whose delete takes a machine by its providerID."""
+    """Wraps a driver so that its delete takes a machine by its providerID."""
 
     def __init__(self, inner: Driver) -> None:
         self._inner = inner
@@ -61,13 +62,13 @@ class ByProviderId(Driver):
         """See :meth:`Driver.list`."""
         answer = await self._inner.list()
         expect_all(answer)
-        machines = [*answer]  # it may be something that can be read only once
+        machines = [*answer]  # the answer may be an iterator
         for machine in machines:
             self._remember(machine)
         return machines
 
     async def delete(self, machine: Machine) -> None:
-        """By ``machine.machine_id``, which here is the providerID. One that a list does not show is gone, if it may."""
+        """``machine.machine_id`` is the providerID here. One that a list lacks is gone only if the traits say so."""
         wanted = machine.machine_id
         if wanted not in self._known:
             await self.list()
@@ -83,7 +84,7 @@ class ByProviderId(Driver):
     async def start(self) -> None:
         """See :meth:`Driver.start`."""
         await self._inner.start()
-        self.traits = self._inner.traits  # it may know more of its cloud now
+        self.traits = self._inner.traits  # start() may have learned more about the cloud
 
     async def close(self) -> None:
         """See :meth:`Driver.close`."""
@@ -102,14 +103,14 @@ class ByProviderId(Driver):
 log = logging.getLogger("cloudgraft.dock")
 
 SERVICES: Final = dict(zip((Speech.V0, Speech.V0_INFRA), V0_SERVICES, strict=True))
-_TIMEOUT: Final = timedelta(minutes=5)  # v0 says none
-_PATIENCE: Final = 60.0  # seconds that the hub may leave us unread
+_TIMEOUT: Final = timedelta(minutes=5)  # v0 sends none
+_PATIENCE: Final = 60.0  # seconds that a write may block
 _FAREWELL: Final = 2.0
-_LARGEST: Final = 16 * 1024 * 1024  # bytes; what is larger would end the connection, each time anew
+_LARGEST: Final = 16 * 1024 * 1024  # bytes; a larger message would end every connection
 
 
 class SessionV0:
-    """From the hub's ``register`` to the end of the stream. Results of a lost connection are lost with it."""
+    """From the hub's ``register`` to the end of the stream. A lost connection loses its results."""
 
     is_versioned = False
 
@@ -119,11 +120,11 @@ class SessionV0:
         self._service = SERVICES[state.options.settings.speech]
         self._stream = dialled.stream(f"/{self._service}/{REGISTER}")
         self._outbox = Outbox(self._stream)
-        self._hub_id = secrets.token_hex(8)  # the numbers of v0 begin anew with each connection
+        self._hub_id = secrets.token_hex(8)  # operation numbers of v0 start again with each connection
         self._is_over = asyncio.Event()
 
     async def run(self) -> End:
-        """Stays until the connection is over; raises AioRpcError when gRPC ended it."""
+        """Runs until the connection ends; raises AioRpcError when gRPC ended it."""
         try:
             async with asyncio.timeout(self._state.options.settings.handshake):
                 is_asked = await self._register()
@@ -139,20 +140,20 @@ class SessionV0:
             self._is_over.set()
 
     def announce(self, reason: str) -> None:
-        """There is no word for it: ``unregister`` ends everything at once."""
+        """Does nothing: v0 lacks such a message, and ``unregister`` ends everything at once."""
 
     async def leave(self) -> None:
-        """``unregister``, and a moment for the hub to end the stream."""
+        """Sends ``unregister``, and gives the hub a moment to end the stream."""
         self._outbox.put(pb.DriverSide(operationType="unregister"))
         self._outbox.end()
         try:
             async with asyncio.timeout(_FAREWELL):
                 await self._is_over.wait()
         except TimeoutError:
-            log.debug("the hub does not take leave")
+            log.debug("the hub did not close the stream")
 
     async def machine_class(self, name: str) -> MachineClass:
-        """See :class:`Source`; the name is whatever the hub called it, perhaps a path."""
+        """See :class:`Source`. The name is the hub's own, and may be a path."""
         request = pb.MachineClassMeta(name=name, revision=1)
         found = await self._dialled.ask(f"/{self._service}/GetMachineClass", request, pb.MachineClass)
         _raise_text(found.error)
@@ -227,15 +228,16 @@ def _operation(message: pb.MCMside) -> Operation | None:
 
 
 def _fitting(job: Job, result: Result, wanted: str) -> pb.DriverSide:
-    """The answer; an error in place of one that cannot be written, and of a list that no hub takes.
+    """Encodes the answer; sends an error for one that cannot be encoded, and for a list that is too large.
 
-    v0 does not say what its hub takes: this is what ours does.
+    v0 does not transmit the hub's limit: this is the one of our hub.
     """
     try:
         message = _answer(job, result, wanted)
         if (size := message.ByteSize()) > _LARGEST:
-            raise InternalError(f"the answer has {size} bytes, and {_LARGEST} are allowed; it cannot be told in part")  # noqa: TRY301 - told as any other
-    except Exception as error:  # noqa: BLE001 - an author's answer may be anything
+            text = f"the answer has {size} bytes, and {_LARGEST} are allowed; it cannot be sent in part"
+            raise InternalError(text)  # noqa: TRY301 - reported like any other error
+    except Exception as error:  # noqa: BLE001 - an author's code may return anything
         return _answer(job, Result(status=status_of(error)), wanted)
     return message
 
@@ -268,7 +270,7 @@ def _raise_text(text: str) -> None:
 
 
 def _secret_data(text: str) -> dict[str, bytes]:
-    """Of a whole Secret as Kubernetes writes it: the values are in base64."""
+    """Decodes the values of a whole Kubernetes Secret, which are in base64."""
     try:
         values = json.loads(text).get("data") or {}
         return {str(name): base64.b64decode(value, validate=True) for name, value in values.items()}

@@ -31,17 +31,17 @@ from cloudgraft.wire.dock import CONNECT, V1_SERVICE, duration_from_pb
 from cloudgraft.wire.driver import machine_from_pb
 from cloudgraft.wire.pb import dock_pb2 as pb
 
-__all__ = ["SessionV1", "asked", "info_of", "priority_of", "told"]
+__all__ = ["SessionV1", "decode_operation", "encode_result", "info_of", "priority_of"]
 
 
 # -- Messages of v1 on the driver's side -------------------------------------------------------------------------------
 
 
-_TIMEOUT: Final = timedelta(minutes=5)  # of an operation that says none
+_TIMEOUT: Final = timedelta(minutes=5)  # for an operation without one
 
 
 def info_of(options: RunnerOptions, docked: Docked, instance_id: str) -> DriverInfo:
-    """Who we are."""
+    """The driver's description of itself."""
     settings = options.settings
     return DriverInfo(
         key=options.key,
@@ -55,26 +55,26 @@ def info_of(options: RunnerOptions, docked: Docked, instance_id: str) -> DriverI
     )
 
 
-def asked(message: pb.Operation) -> Operation:
-    """What is to be done; raises InvalidArgumentError for what makes no sense."""
+def decode_operation(message: pb.Operation) -> Operation:
+    """Decodes an operation; raises InvalidArgumentError for an invalid one."""
     if message.list.page_token:
         raise InvalidArgumentError("a list has one page here")
     operation = operation_from_pb(message)
     return operation if operation.timeout > timedelta(0) else replace(operation, timeout=_TIMEOUT)
 
 
-def told(job: Job, result: Result) -> tuple[pb.Result, ResultPriority | None]:
-    """The message to the hub, and the priority of keeping it; None for reads."""
+def encode_result(job: Job, result: Result) -> tuple[pb.Result, ResultPriority | None]:
+    """Encodes a result; returns the message and the priority of keeping it, None for reads."""
     try:
         message = result_to_pb(job.id, job.hub_id, job.operation, result)
-    except Exception as error:  # noqa: BLE001 - an author's answer may be anything
+    except Exception as error:  # noqa: BLE001 - an author's code may return anything
         result = Result(status=status_of(error))
         message = result_to_pb(job.id, job.hub_id, job.operation, result)
     return message, priority_of(job, result)
 
 
 def priority_of(job: Job, result: Result) -> ResultPriority | None:
-    """The priority of keeping the result; None for that of a read."""
+    """The priority of keeping the result; None for a read."""
     if job.operation.verb is Verb.CREATE:
         return ResultPriority.CREATED if result.status.code is Code.OK else ResultPriority.NOT_CREATED
     return ResultPriority.DELETED if job.operation.verb is Verb.DELETE else None
@@ -85,9 +85,10 @@ def priority_of(job: Job, result: Result) -> ResultPriority | None:
 
 log = logging.getLogger("cloudgraft.dock")
 
-_MISSED: Final = 3  # heartbeats that make a connection a dead one
-_SHORTEST, _USUAL, _LONGEST = 0.05, 5.0, 300.0  # seconds between heartbeats, whatever the hub says
-_FAREWELL: Final = 2.0  # seconds for the hub to take leave
+_MISSED: Final = 3  # missed heartbeats after which a connection is dead
+# limits and default for the seconds between heartbeats, whatever the hub asks for
+_SHORTEST, _USUAL, _LONGEST = 0.05, 5.0, 300.0
+_FAREWELL: Final = 2.0  # seconds to wait for the hub's half-close
 
 
 class SessionV1:
@@ -102,13 +103,13 @@ class SessionV1:
         self._outbox = Outbox(self._stream)
         self._heard = 0.0
         self._beats = 0
-        self._hub_id = ""  # of the hub's life, as its operations say
+        self._hub_id = ""  # id of the hub's process, as its operations say
         self._largest = LARGEST_MESSAGE  # bytes
         self._draining: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._is_over = asyncio.Event()
 
     async def run(self) -> End:
-        """Stays until the connection is over; raises AioRpcError when gRPC ended it."""
+        """Runs until the connection ends; raises AioRpcError when gRPC ended it."""
         try:
             async with asyncio.timeout(self._state.options.settings.handshake):
                 answer = await self._shake_hands()
@@ -125,22 +126,22 @@ class SessionV1:
         """Sends a result, now or right after the handshake."""
         whole = pb.DriverMessage(result=message)
         if (size := whole.ByteSize()) > self._largest:
-            text = f"the answer has {size} bytes, and this hub takes {self._largest}; it cannot be told in part"
+            text = f"the answer has {size} bytes, and this hub takes {self._largest}; it cannot be sent in part"
             whole = pb.DriverMessage(result=_failed(message.id, message.hub_id, InternalError(text)))
         self._outbox.put(whole)
 
     def announce(self, reason: str) -> None:
-        """Says bye: the hub sends nothing new, and still takes the results of what runs."""
+        """Sends bye: the hub sends nothing new, and still accepts the results of running operations."""
         self._outbox.put(pb.DriverMessage(bye=pb.Bye(reason=reason)))
 
     async def leave(self) -> None:
-        """Half-closes, after all results, and waits a moment for the hub to do the same."""
+        """Half-closes after all results, and waits a moment for the hub to do the same."""
         self._outbox.end()
         try:
             async with asyncio.timeout(_FAREWELL):
                 await self._is_over.wait()
         except TimeoutError:
-            log.debug("the hub does not take leave")
+            log.debug("the hub did not close the stream")
 
     async def machine_class(self, name: str) -> MachineClass:
         """See :class:`Source`."""
@@ -163,7 +164,7 @@ class SessionV1:
             if result.WhichOneof("answer") == "create":
                 state.operations.made_late(machine_from_pb(result.create.machine))
         greeting = hello_to_pb(info_of(state.options, state.docked, state.instance_id), results)
-        state.attach(self)  # from here on results go to this connection: none falls between two
+        state.attach(self)  # from here on results go to this connection, so that none is lost between two
         await self._stream.write(pb.DriverMessage(hello=greeting).SerializeToString())
         data = await self._stream.read()
         if not isinstance(data, bytes):  # the end of the stream
@@ -221,27 +222,27 @@ class SessionV1:
             self.deliver(known)
             return
         try:
-            operation = asked(message)
+            operation = decode_operation(message)
         except CloudgraftError as error:
             self.deliver(_failed(message.id, message.hub_id, error))
             return
         self._state.operations.begin(Job(id=message.id, hub_id=message.hub_id, operation=operation, on_done=self._done))
 
     def _done(self, job: Job, result: Result) -> None:
-        """Wherever the connection is by now: what was changed is kept, and told to whoever is there."""
-        message, priority = told(job, result)
+        """Keeps the result of a change, and sends it over whatever connection there is by now."""
+        message, priority = encode_result(job, result)
         if priority is not None:
             self._state.unacknowledged.keep(message, priority)
         current = self._state.current
         if current is self or (priority is not None and isinstance(current, SessionV1)):
             current.deliver(message)
 
-    # -- being alive ---------------------------------------------------------------------------------------------------
+    # -- liveness ------------------------------------------------------------------------------------------------------
 
     async def _beat(self, every: float) -> End:
         while True:
             await asyncio.sleep(every)
-            if not len(self._outbox):  # what waits is a sign of life as well, once it is written
+            if not len(self._outbox):  # queued messages are a sign of life too, once they are written
                 self._beats += 1
                 self._outbox.put(pb.DriverMessage(heartbeat=pb.Heartbeat(number=self._beats)))
 
@@ -250,13 +251,13 @@ class SessionV1:
         while (until := self._heard + silence) > now():
             await asyncio.sleep(until - now())
             if now() - until > silence / _MISSED:
-                # It was we who slept, and not the hub that was silent: what it said meanwhile waits to be read.
+                # This process was suspended, not the hub silent: the hub's messages still wait to be read.
                 self._heard = now()
         return End(reason=f"the hub has said nothing for {silence:g} s")
 
     async def _drain(self) -> End:
         grace = await self._draining
-        log.info("the hub goes away: what runs is finished first")
+        log.info("the hub is closing: finishing the running operations first")
         await self._state.operations.idle(grace)
         self.announce("drained")
         await self.leave()

@@ -1,4 +1,4 @@
-"""Holds what outlives a connection: operations, machine classes, and results that no hub has acknowledged."""
+"""Holds the state that outlives a connection: operations, machine classes and unacknowledged results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from cloudgraft.wire.pb import dock_pb2 as pb
 __all__ = ["ResultPriority", "RunnerState", "Session", "UnacknowledgedResults"]
 
 
-# -- Results that no hub has acknowledged: the next connection sends them again ----------------------------------------
+# -- Unacknowledged results --------------------------------------------------------------------------------------------
+# The next connection sends them again.
 
 
 log = logging.getLogger("cloudgraft.dock")
 
 
 class ResultPriority(enum.IntEnum):
-    """Which results are dropped first when there are too many."""
+    """Decides which results are dropped first when there are too many."""
 
     DELETED = 0  # a list shows it as well
     NOT_CREATED = 1
@@ -44,7 +45,7 @@ class _Kept:
 class UnacknowledgedResults:
     """Keeps results of creates and deletes, in order, up to a number and a size.
 
-    Those of reads are not kept: an old list is worse than none.
+    Results of reads are not kept: an old list is worse than none.
     """
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
@@ -57,29 +58,29 @@ class UnacknowledgedResults:
         return len(self._kept)
 
     def keep(self, result: pb.Result, priority: ResultPriority) -> None:
-        """Until it is acknowledged, or until there are too many with a higher priority."""
+        """Keeps the result until it is acknowledged, or results of higher priority need its place."""
         self._drop((result.hub_id, result.id))
         self._kept[result.hub_id, result.id] = _Kept(result, priority, size := result.ByteSize())
         self._bytes += size
         while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
-            least = min(self._kept, key=lambda one: self._kept[one].priority)  # of several, the oldest
+            least = min(self._kept, key=lambda one: self._kept[one].priority)  # the oldest of the lowest priority
             log.warning("a result that no hub has acknowledged is given up: there are too many", extra={"id": least[1]})
             self._drop(least)
 
     def find(self, hub_id: str, number: int) -> pb.Result | None:
-        """The result of that operation, if it is kept."""
+        """The kept result of that operation, if any."""
         kept = self._kept.get((hub_id, number))
         return None if kept is None else kept.result
 
     def acknowledge(self, numbers: Iterable[int]) -> None:
-        """The hub has these. Of two hubs' lives with one number the older is meant: it was sent first."""
+        """Drops acknowledged results. If two hub processes used the same number, drops the older: it was sent first."""
         for number in numbers:
             found = next((key for key in self._kept if key[1] == number), None)
             if found is not None:
                 self._drop(found)
 
     def waiting(self) -> Sequence[pb.Result]:
-        """All that are kept, the oldest first."""
+        """All kept results, the oldest first."""
         return [kept.result for kept in self._kept.values()]
 
     def _drop(self, key: tuple[str, int]) -> None:
@@ -95,17 +96,17 @@ class Session(Source, Protocol):
     """One connection."""
 
     async def run(self) -> End:
-        """Stays until it is over."""
+        """Runs until the connection ends."""
 
     def announce(self, reason: str) -> None:
-        """Tells the hub that we will leave."""
+        """Announces that the driver is leaving."""
 
     async def leave(self) -> None:
-        """Takes leave of the hub, after all that waits to be told."""
+        """Sends everything that is queued, and closes the connection."""
 
 
 class RunnerState:
-    """Everything that a connection works with, and which connection there is."""
+    """What every connection shares, and the current connection."""
 
     def __init__(self, docked: Docked, options: RunnerOptions) -> None:
         settings = options.settings
@@ -117,16 +118,16 @@ class RunnerState:
         self.operations = OperationRunner(docked.driver, self.classes, places=settings.max_in_flight)
         self.current: Session | None = None
         self.session_id = ""
-        self.since: float | None = None  # by the event loop's clock; None: no hub has welcomed us
+        self.since: float | None = None  # the event loop's time; None: no hub has admitted this driver
         self.connected = asyncio.Event()
         self.connections = 0
 
     def attach(self, session: Session) -> None:
-        """From now on results go this way."""
+        """Makes this the connection that sends results."""
         self.current = session
 
     def welcomed(self, session_id: str) -> None:
-        """The hub knows us: classes can be fetched."""
+        """Records that the hub has admitted the driver: classes can be fetched."""
         self.classes.source = self.current
         self.session_id = session_id
         self.since = asyncio.get_running_loop().time()
@@ -135,7 +136,7 @@ class RunnerState:
         log.info("connected to %s: serving %s", self.options.address, self.options.key)
 
     def detach(self) -> float:
-        """The connection is over; how many seconds it lasted."""
+        """Ends the connection; returns the seconds that it lasted."""
         since, self.since = self.since, None
         self.current = self.classes.source = None
         self.session_id = ""

@@ -1,4 +1,4 @@
-"""The operations of a driver: several at a time, one for each machine, each with exactly one result."""
+"""Runs a driver's operations concurrently, one for each machine, each with exactly one result."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ __all__ = ["Job", "OperationRunner"]
 
 log = logging.getLogger("cloudgraft.dock")
 
-_REMEMBERED: Final = 1000  # machines that were made too late for their caller
-_AGAIN: Final = 1.0  # seconds; with it a hub knows that nothing was done
-_LAST: Final = 2.0  # seconds for what was cancelled to end
+_REMEMBERED: Final = 1000  # machines that were created after their caller had left
+_AGAIN: Final = 1.0  # seconds; a retry-after tells the hub that nothing was done
+_LAST: Final = 2.0  # seconds for cancelled operations to end
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Job:
-    """One operation on its way: known by its number in the life of one hub, or of one connection (v0)."""
+    """One operation, identified by its number within one hub process, or within one connection (v0)."""
 
     id: int
     hub_id: str
     operation: Operation
     on_done: Callable[[Job, Result], None]
-    is_acknowledged: bool = True  # False: nobody will say whether its result has arrived (v0)
-    is_change: bool = field(init=False)  # it makes or deletes a machine
+    is_acknowledged: bool = True  # False: no acknowledgement of its result will come (v0)
+    is_change: bool = field(init=False)  # it creates or deletes a machine
     task: asyncio.Task[Result] | None = field(default=None, init=False)
-    has_begun: bool = field(default=False, init=False)  # the driver has it, and a change is carried to its end
-    is_abandoned: bool = field(default=False, init=False)  # its caller is gone
+    has_begun: bool = field(default=False, init=False)  # the driver has it, and a change runs to its end
+    is_abandoned: bool = field(default=False, init=False)  # its caller has left
 
     def __post_init__(self) -> None:
-        """Looked at often."""
+        """Cached, because it is read often."""
         self.is_change = self.operation.verb is Verb.CREATE or self.operation.verb is Verb.DELETE
 
     @property
     def machine(self) -> str:
-        """What no two changes may be about at a time; empty for reads."""
+        """The machine that no other change may run for at the same time; empty for reads."""
         if self.operation.spec is not None:
             return self.operation.spec.name
         machine = self.operation.machine
@@ -58,11 +58,11 @@ class Job:
 
 
 class OperationRunner:
-    """Carries operations out.
+    """Runs operations.
 
-    A create or delete that the driver has begun is carried to its end, whatever becomes of its caller: what is half
-    made belongs to nobody. Its deadline and a cancel end only what has not begun, and reads. Since a hung change keeps
-    its place, reads have places of their own: a list is always possible.
+    A create or delete that the driver has begun runs to its end, even if its caller leaves: no caller would own a
+    half-made machine. A deadline or a cancel ends only reads, and operations that have not begun. A hung change keeps
+    its slot, so reads have slots of their own: a list is always possible.
     """
 
     def __init__(self, driver: Driver, classes: Classes, *, places: int) -> None:
@@ -70,7 +70,7 @@ class OperationRunner:
         self._classes = classes
         self._places = places
         self._running: dict[tuple[str, int], Job] = {}
-        self._taken = {True: 0, False: 0}  # places of changes, and of reads
+        self._taken = {True: 0, False: 0}  # slots in use, for changes and for reads
         self._machines: dict[str, Job] = {}
         self._made_late: OrderedDict[str, Machine] = OrderedDict()
         self._refusal = ""
@@ -79,7 +79,7 @@ class OperationRunner:
         return len(self._running)
 
     def begin(self, job: Job) -> None:
-        """Has it done; ``on_done`` is called once, sooner or later. One that runs already is left alone."""
+        """Starts the operation; ``on_done`` is called exactly once. Ignores one that is already running."""
         if (job.hub_id, job.id) in self._running:
             return
         refusal = self._refused(job)
@@ -95,7 +95,7 @@ class OperationRunner:
         job.task.add_done_callback(functools.partial(self._ended, job, began))
 
     def cancel(self, hub_id: str, number: int) -> None:
-        """Ends what has not begun, and reads."""
+        """Cancels the operation if it is a read or has not begun."""
         job = self._running.get((hub_id, number))
         if job is None or job.task is None:
             return
@@ -104,29 +104,29 @@ class OperationRunner:
             job.task.cancel()
 
     def abandon(self) -> None:
-        """The callers of all that runs are gone, with their connection."""
+        """Marks all callers as gone: their connection has ended."""
         for job in self._running.values():
             job.is_abandoned = True
 
     def refuse(self, reason: str) -> None:
-        """From now on nothing is begun."""
+        """Rejects new operations from now on."""
         self._refusal = reason
 
     async def idle(self, seconds: float) -> bool:
-        """Waits, at most this long, for all that runs; False when something still does."""
+        """Waits at most this long for running operations; False when some still run."""
         tasks = [job.task for job in self._running.values() if job.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
         return not self._running
 
     async def close(self) -> None:
-        """Gives up what still runs: nobody is told of it any more."""
+        """Gives up running operations without reporting them."""
         tasks = [job.task for job in self._running.values() if job.task is not None]
         for job in self._running.values():
-            job.on_done = _told_nobody
+            job.on_done = _drop_result
         for task in tasks:
             task.cancel()
-        if tasks:  # an author's code may do anything, and also not end
+        if tasks:  # an author's code may ignore cancellation
             await asyncio.wait(tasks, timeout=_LAST)
 
     def _refused(self, job: Job) -> Result | None:
@@ -137,7 +137,7 @@ class OperationRunner:
             return _failed(InvalidArgumentError(f"a {operation.verb.value} needs a machine"))
         if job.is_change and job.machine in self._machines:
             other = self._machines[job.machine]
-            other.is_abandoned = True  # else nobody would ask again
+            other.is_abandoned = True  # otherwise no caller would retry
             text = f"a {other.operation.verb.value} of {job.machine!r} is still under way"
             return _failed(ConflictError(text, retry_after=_AGAIN))
         if self._taken[job.is_change] >= self._places:
@@ -146,7 +146,7 @@ class OperationRunner:
         return None
 
     def _ended(self, job: Job, began: float, task: asyncio.Task[Result]) -> None:
-        """However it ended, and also when it was cancelled before its first step."""
+        """Handles every end, including a cancellation before the first step."""
         del self._running[job.hub_id, job.id]
         self._taken[job.is_change] -= 1
         if job.is_change:
@@ -171,7 +171,7 @@ class OperationRunner:
         except TimeoutError:
             text = "the machine class did not come in time; nothing was done"
             return _failed(UnavailableError(text, retry_after=_AGAIN))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this operation's
+        except Exception as error:  # noqa: BLE001 - any exception belongs to this operation
             return _failed(error)
         CLASS_OF_THIS_CALL.set(machine_class)
         job.has_begun = True
@@ -203,7 +203,7 @@ class OperationRunner:
 
     async def _create(self, spec: MachineSpec) -> Machine:
         made = self._made_late.get(spec.name)
-        if made is not None:  # its first caller may not have heard of it, and has sent this one: one machine for both
+        if made is not None:  # its first caller may have missed the result and resent the create: one machine for both
             return made
         machine: object = await contained(self._driver.create(spec))
         if not isinstance(machine, Machine):
@@ -215,7 +215,7 @@ class OperationRunner:
         return machine
 
     def made_late(self, machine: Machine) -> None:
-        """Remembers a machine whose caller may not have heard of it: when it is asked for again, it is there."""
+        """Remembers a machine whose caller may have missed the result, for a repeated create."""
         self._made_late[machine.name] = machine
         if len(self._made_late) > _REMEMBERED:
             self._made_late.popitem(last=False)
@@ -223,7 +223,7 @@ class OperationRunner:
     def _remember(self, job: Job, result: Result, *, is_unheard: bool) -> None:
         gone = job.operation.machine
         if gone is not None and result.status.code in {Code.OK, Code.NOT_FOUND}:
-            # By any of its names: v0 has only one, and that is not the one by which it was made.
+            # By any of its names: v0 knows only one, and not the one it was created with.
             for name in [name for name, machine in self._made_late.items() if _is_same(machine, gone)]:
                 del self._made_late[name]
         elif is_unheard and job.operation.verb is Verb.CREATE and isinstance(result.answer, Machine):
@@ -232,7 +232,7 @@ class OperationRunner:
 
 @contextmanager
 def _hidden(spec: MachineSpec | None) -> Iterator[None]:
-    """What a group says below keys such as ``password`` is shown nowhere while its machine is made."""
+    """Redacts the group's values under keys such as ``password`` while its machine is created."""
     values = tuple(secret_values(spec.settings)) if spec is not None else ()
     if not values:
         yield
@@ -245,14 +245,14 @@ def _hidden(spec: MachineSpec | None) -> Iterator[None]:
 
 
 def _with_class(spec: MachineSpec, machine_class: MachineClass | None) -> MachineSpec:
-    """The class says what a machine is made of; what the group says of the same counts more."""
+    """Merges class and group: the class describes the machine, and the group's values override it."""
     if machine_class is None or not machine_class.provider_spec:
         return spec
     return replace(spec, settings={**machine_class.provider_spec, **spec.settings})
 
 
 def _machines(answer: object) -> list[Machine]:
-    """A driver's list. Whatever else it answers is an error: it must never look like a list with nothing in it."""
+    """Validates a driver's list. Any other value is an error: it must never look like an empty list."""
     expect_all(answer)
     if not isinstance(answer, Iterable):
         raise InternalError(f"the driver answered list with {type(answer).__name__}, not with machines")
@@ -271,5 +271,5 @@ def _failed(error: BaseException) -> Result:
     return Result(status=status_of(error))
 
 
-def _told_nobody(job: Job, _result: Result) -> None:
+def _drop_result(job: Job, _result: Result) -> None:
     log.warning("%s was given up: the driver stops", job.operation.verb.value, extra={"machine": job.machine})
