@@ -1,1 +1,1 @@
-"""Remote clusters that share resources: who they are, what is free, what it costs, and who has reserved it."""
+"""Registers remote clusters that share resources, with prices, offers and reservations."""

@@ -1,4 +1,4 @@
-"""Validates what is written to discovery, whoever sends it, and hides the secrets of kubeconfigs."""
+"""Validates everything that is written to discovery, and redacts the secrets of kubeconfigs."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _HIGHEST_PORT: Final = 65535
 
 
 def check_cluster_id(id_: str) -> None:
-    """Liqo's own rule."""
+    """Checks an id by Liqo's own rule."""
     if not _ID.fullmatch(id_):
         raise InvalidArgumentError(f"{id_[:80]!r} is no cluster id: lower-case letters, digits and '-', at most 63")
 
 
 def check_spec(spec: ClusterSpec) -> None:
-    """What is declared of a cluster."""
+    """Checks the declaration of a cluster."""
     check_cluster_id(spec.id)
     _check_text(spec.display_name, "a display name")
     if len(spec.labels) > _MOST_ENTRIES:
@@ -69,7 +69,7 @@ def check_spec(spec: ClusterSpec) -> None:
 
 
 def check_heartbeat(beat: Heartbeat) -> None:
-    """What an agent measured."""
+    """Checks an agent's measurement."""
     check_resources(beat.allocatable, "what is allocatable")
     check_resources(beat.free, "what is free")
     check_resources(beat.offloaded, "what is offloaded")
@@ -80,7 +80,7 @@ def check_heartbeat(beat: Heartbeat) -> None:
 
 
 def check_resources(resources: Resources, what: str, *, is_needed: bool = False) -> None:
-    """Amounts of resources, none below 0."""
+    """Checks amounts of resources: none below 0."""
     if is_needed and not resources:
         raise InvalidArgumentError(f"{what}: say which resources, such as cpu and memory")
     if len(resources) > _MOST_ENTRIES:
@@ -93,17 +93,17 @@ def check_resources(resources: Resources, what: str, *, is_needed: bool = False)
 
 
 def check_owner(owner: str) -> None:
-    """Whom a reservation is for."""
+    """Checks the owner of a reservation."""
     _check_text(owner, "the owner of a reservation", is_needed=True)
 
 
 def check_reservation_id(id_: str) -> None:
-    """One that may be ours; whether it is, the database knows."""
+    """Checks the form of an id; the database knows whether it exists."""
     _check_text(id_, "the id of a reservation", is_needed=True)
 
 
 def check_kubeconfig(kubeconfig: str) -> None:
-    """Text, at least. None of it is in the message."""
+    """Checks that it is text. The message contains none of it."""
     try:
         size = len(kubeconfig.encode())
     except UnicodeEncodeError:
@@ -113,7 +113,7 @@ def check_kubeconfig(kubeconfig: str) -> None:
 
 
 def check_prices(lists: Sequence[PriceList]) -> None:
-    """What a cluster asks."""
+    """Checks the price lists of a cluster."""
     if len(lists) > _MOST_LISTS:
         raise InvalidArgumentError(f"a cluster has at most {_MOST_LISTS} price lists: leave out those that have ended")
     for prices in lists:
@@ -149,7 +149,7 @@ def _check_text(text: str, what: str, *, is_needed: bool = False) -> None:
         raise InvalidArgumentError(f"{what} has at most {_LONGEST} characters, all of them printable")
 
 
-# -- Secrets of kubeconfigs, which no log line and no error may show ---------------------------------------------------
+# -- Redaction of kubeconfigs ------------------------------------------------------------------------------------------
 
 
 _KEYS: Final = r"""["']?(?:token|password|client-key-data)["']?\s*:\s*"""
@@ -158,14 +158,14 @@ _BLOCK: Final = re.compile(rf"""{_KEYS}[|>][-+0-9]*[ \t]*\n((?:[ \t]+\S+[ \t]*(?
 _MOST: Final = 256  # kubeconfigs; every secret costs time in every log line, and tokens are renewed for ever
 _MOST_SECRETS: Final = 128  # lines of one kubeconfig: a private key of 4,096 bits has about 60
 
-_hidden: OrderedDict[tuple[str, ...], None] = OrderedDict()  # the last ones, oldest first
+_hidden: OrderedDict[tuple[str, ...], None] = OrderedDict()  # the latest, oldest first
 
 
 def hide_kubeconfig(text: str) -> None:
-    """Hides tokens, passwords and private keys of a kubeconfig from every log line and error of this process.
+    """Redacts tokens, passwords and private keys of a kubeconfig in every log line and error of this process.
 
-    Of so many kubeconfigs the last ones: by the time that one is forgotten, nobody holds it any more. Raises
-    InvalidArgumentError for one that holds more secrets than anybody needs: each would slow every log line.
+    Keeps only the latest kubeconfigs: an older one is no longer in use when it is dropped. Raises InvalidArgumentError
+    for one with too many secrets: each would slow every log line.
     """
     lines = [line for block in _BLOCK.findall(text) for line in block.split()]
     secrets = tuple(sorted({*_ONE_LINE.findall(text), *lines}))

@@ -1,4 +1,4 @@
-"""Discovery over HTTPS: what the Liqo driver, the agent and the command line need of it."""
+"""Calls discovery over HTTPS, for the Liqo driver, the agent and the command line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PAGE: Final = "500"
 
 
 class DiscoveryClient(Market):
-    """A discovery server, as a market and as a register. Errors are those of :mod:`cloudgraft.sdk.errors`.
+    """Calls a discovery server: the market and the register. Errors are those of :mod:`cloudgraft.sdk.errors`.
 
     Use it from one event loop, and close it at the end.
     """
@@ -59,7 +59,7 @@ class DiscoveryClient(Market):
     def __init__(
         self, address: str, *, tls: ClientTls | None = None, token_file: Path | None = None, timeout: float = 5.0
     ) -> None:
-        """``address`` is a URL such as ``https://discovery.example:9010``. Nothing is dialled yet."""
+        """``address`` is a URL such as ``https://discovery.example:9010``. Does not connect yet."""
         self._web = WebClient(address, tls=tls, token_file=token_file, timeout=timeout)
 
     async def __aenter__(self) -> Self:
@@ -84,15 +84,15 @@ class DiscoveryClient(Market):
         return (await self._search(need, explain=False))[0]
 
     async def why_not(self, need: Need) -> Mapping[str, str]:
-        """Of each cluster that cannot meet the need, the reason."""
+        """The reason for each cluster that cannot meet the need."""
         return (await self._search(need, explain=True))[1]
 
     async def explained(self, need: Need) -> tuple[Sequence[Offer], Mapping[str, str]]:
-        """Both at once."""
+        """Offers and reasons in one call."""
         return await self._search(need, explain=True)
 
     async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
-        """Sets resources aside. Safe to repeat: the same owner and cluster give the same reservation."""
+        """Reserves resources. Safe to repeat: the same owner and cluster give the same reservation."""
         with _said():
             body = ReservationBody(
                 cluster_id=cluster, resources=amounts_out(resources), ttl_seconds=max(1, round(seconds)), owner=owner
@@ -101,30 +101,30 @@ class DiscoveryClient(Market):
         return _read(ReservationView, answer).value()
 
     async def confirm(self, reservation: str) -> Reservation:
-        """Makes it last until it is released. NotFoundError when it has expired."""
+        """Makes a reservation permanent until it is released. NotFoundError when it has expired."""
         answer = await self._web.request("POST", f"/v1/reservations/{_part(reservation)}:confirm")
         return _read(ReservationView, answer).value()
 
     async def release(self, reservation: str) -> None:
-        """Gives the resources back."""
+        """Releases the resources."""
         try:
             await self._web.request("DELETE", f"/v1/reservations/{_part(reservation)}")
         except NotFoundError:
-            return  # released before
+            return  # already released
 
     async def reservations(self, owner_prefix: str) -> Sequence[Reservation]:
-        """Those alive whose owner begins with the prefix."""
+        """Active reservations whose owner begins with the prefix."""
         pages = self._pages("/v1/reservations", {"ownerPrefix": owner_prefix})
         return [item.value() async for answer in pages for item in _read(ReservationPage, answer).items]
 
     async def clusters(self, *, selector: str = "", state: str = "") -> Sequence[Cluster]:
-        """All clusters, or those that a label selector and a state choose."""
+        """All clusters, or those that a label selector and a state select."""
         query = {"labelSelector": selector, "state": state}
         pages = self._pages("/v1/clusters", {key: value for key, value in query.items() if value})
         return [item.value() async for answer in pages for item in _read(ClusterPage, answer).items]
 
     async def credentials(self, cluster: str) -> str:
-        """The kubeconfig for peering with a cluster, hidden from logs."""
+        """The kubeconfig for peering with a cluster, redacted in logs."""
         answer = await self._web.request("GET", f"{_cluster(cluster)}/credentials")
         found = _read(CredentialsView, answer).kubeconfig
         hide_kubeconfig(found)
@@ -137,7 +137,7 @@ class DiscoveryClient(Market):
         return _read(ClusterView, await self._web.request("GET", _cluster(id_))).value()
 
     async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
-        """Declares a cluster. With a revision, only if it is still that one: else ConflictError."""
+        """Declares a cluster. ConflictError when a revision is given and has changed."""
         headers = {} if revision is None else {"If-Match": etag_of(revision)}
         with _said():
             body = _json(ClusterBody.of(spec))
@@ -145,33 +145,33 @@ class DiscoveryClient(Market):
         return _read(ClusterView, answer).value()
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
-        """Forgets a cluster; PreconditionError while something is reserved there, unless forced."""
+        """Removes a cluster; PreconditionError while it has reservations, unless forced."""
         await self._web.request("DELETE", _cluster(id_), query={"force": "true"} if force else {})
 
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
-        """Tells what was measured. NotFoundError when the cluster is not known."""
+        """Reports a measurement. NotFoundError for an unknown cluster."""
         with _said():
             body = _json(HeartbeatBody.of(heartbeat))
         await self._web.request("POST", f"{_cluster(cluster)}/heartbeat", json=body)
 
     async def prices(self, cluster: str) -> Sequence[PriceList]:
-        """All that a cluster asks, at any time."""
+        """All price lists of a cluster."""
         answer = await self._web.request("GET", f"{_cluster(cluster)}/prices")
         return [item.value() for item in _read(PricesBody, answer).items]
 
     async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
-        """Sets all that a cluster asks. With a revision, only if they are still those: else ConflictError."""
+        """Replaces all price lists of a cluster. ConflictError when a revision is given and has changed."""
         headers = {} if revision is None else {"If-Match": etag_of(revision)}
         with _said():
             body = _json(PricesBody(items=[PricesView.of(one) for one in prices]))
         await self._web.request("PUT", f"{_cluster(cluster)}/prices", json=body, headers=headers)
 
     async def add_prices(self, cluster: str, prices: PriceList) -> None:
-        """Lays prices over those that there are. ConflictError when somebody else changes them at the same moment."""
+        """Adds price lists above the existing ones. ConflictError when they change at the same moment."""
         await self.change_prices(cluster, lambda before: [*before, prices])
 
     async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
-        """Sets what becomes of the prices that there are; ConflictError when somebody else was faster."""
+        """Applies a function to the price lists; ConflictError when they changed meanwhile."""
         answer = await self._web.request("GET", f"{_cluster(cluster)}/prices")
         before = [item.value() for item in _read(PricesBody, answer).items]
         after = list(change(before))
@@ -179,7 +179,7 @@ class DiscoveryClient(Market):
             await self.set_prices(cluster, after, revision=revision_of(answer.headers.get("etag")))
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Hands in the kubeconfig with which others peer with the cluster."""
+        """Uploads the kubeconfig with which others peer with the cluster."""
         body = {"kubeconfig": kubeconfig}
         await self._web.request("PUT", f"{_cluster(cluster)}/credentials", json=body)
 
@@ -209,7 +209,7 @@ def _json(body: Message) -> dict[str, Any]:
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """What cannot be said at all is the caller's mistake, and not sent."""
+    """Builds a request body. An invalid value is the caller's mistake, and nothing is sent."""
     try:
         yield
     except ValidationError as error:

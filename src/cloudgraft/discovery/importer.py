@@ -1,8 +1,8 @@
-"""Clusters from the labelled Secrets of the first proof of concept, followed by list and watch.
+"""Imports clusters from the labelled Secrets of the first proof of concept, by list and watch.
 
 A Secret with the label ``autoscaling=true`` is a cluster: its name is the cluster's id, ``kubeconfig`` its credentials,
 and ``info`` a JSON object of ``resources``, ``labels`` and ``hasNat``. Its watch resumes for ever, and everything is
-compared again after every change, so that nothing that was missed stays wrong.
+compared again after every change, so that a missed event causes no lasting error.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ __all__ = ["LABELLED_SECRETS", "Clusters", "Imported", "Importer", "Namespaced",
 LABELLED_SECRETS: Final[Kind[SecretObject]] = replace(SECRET_CONTENTS, label_selector="autoscaling=true")
 _LOG = logging.getLogger("cloudgraft.discovery")
 _ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_ORIGIN: Final = "discovery.cloudgraft.dev/imported"  # a label: from which namespace; ours are ours to remove again
-_LEAVING: Final = "discovery.cloudgraft.dev/secret-gone"  # while such a cluster waits for its last reservation
+# a label with the namespace; only clusters with it may be removed again
+_ORIGIN: Final = "discovery.cloudgraft.dev/imported"
+_LEAVING: Final = "discovery.cloudgraft.dev/secret-gone"  # while such a cluster waits for its last reservation to end
 _MOST_INFO: Final = 256 * 1024  # characters
-_SETTLING: Final = 0.2  # seconds in which several changes become one look
+_SETTLING: Final = 0.2  # seconds in which several changes are handled together
 _RETRY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What a Secret says."""
+    """The content of a Secret."""
 
     spec: ClusterSpec
     kubeconfig: str = field(repr=False)
 
 
 def cluster_in(secret: SecretObject) -> Imported:
-    """The cluster that a Secret declares. Raises InvalidArgumentError, which names no value of it."""
+    """Parses the cluster that a Secret declares. Raises InvalidArgumentError, which contains no value of it."""
     if not _ID.fullmatch(secret.name):
         raise InvalidArgumentError("its name is no cluster id: lower-case letters, digits and hyphens, at most 63")
     kubeconfig = _text(secret, "kubeconfig")
@@ -72,7 +73,7 @@ def cluster_in(secret: SecretObject) -> Imported:
         network=Network(mode=mode),
     )
     try:
-        ClusterBody.of(spec)  # by the rules for clusters that are declared over HTTP
+        ClusterBody.of(spec)  # the same rules as for clusters that are declared over HTTP
     except ValidationError as error:
         where = ", ".join(sorted({str(each["loc"][0]) for each in error.errors()}))
         raise InvalidArgumentError(f"its key info breaks the rules for {where}") from None
@@ -105,28 +106,28 @@ def _amounts(texts: Mapping[str, str]) -> dict[str, Quantity]:
         raise InvalidArgumentError("an amount of resources in its key info is not a quantity") from None
     if any(amount < Quantity(0) for amount in amounts.values()):
         raise InvalidArgumentError("an amount of resources in its key info is negative")
-    # The proof of concept wrote "gpu", which no pod asks for.
+    # The proof of concept wrote "gpu", which no pod requests.
     return {"nvidia.com/gpu" if name == "gpu" else name: amount for name, amount in amounts.items()}
 
 
 class Clusters(Protocol):
-    """What the importer needs of discovery."""
+    """The calls of discovery that the importer needs."""
 
     async def clusters(self) -> Sequence[Cluster]:
         """All clusters."""
 
     async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
-        """Declares a cluster; ConflictError when the revision is another by now."""
+        """Declares a cluster; ConflictError when the revision has changed."""
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
-        """Forgets a cluster; PreconditionError while something is reserved there."""
+        """Removes a cluster; PreconditionError while it has reservations."""
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Hands in the kubeconfig for peering."""
+        """Uploads the kubeconfig for peering."""
 
 
 class Namespaced:
-    """One namespace of a cluster, as a source for copies."""
+    """One namespace of a cluster, as a source for watched copies."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
@@ -137,28 +138,28 @@ class Namespaced:
         return await self._client.list(kind, namespace=self.name)
 
     def watch(self, kind: Kind[V], *, version: str) -> AsyncGenerator[Change[V], None]:
-        """What happened after a version."""
+        """Changes after a version."""
         return self._client.watch(kind, version=version, namespace=self.name)
 
 
 class Importer:
-    """Keeps discovery's clusters as the Secrets of one namespace say, until cancelled."""
+    """Keeps discovery's clusters equal to the Secrets of one namespace, until cancelled."""
 
     def __init__(self, source: Namespaced, clusters: Clusters) -> None:
         self._clusters = clusters
         self._namespace = source.name
         self._changed = asyncio.Event()
         self._secrets = Watched(source, LABELLED_SECRETS, on_change=self._changed.set)
-        self._told: dict[str, str] = {}  # what is wrong, by the Secret's name, so that it is told once
+        self._told: dict[str, str] = {}  # errors by the Secret's name, so that each is logged once
         self._handed_in: dict[str, str] = {}  # a digest of the credentials, by cluster
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """What is wrong with Secrets that are passed over, by their names."""
+        """Errors of ignored Secrets, by name."""
         return self._told
 
     async def run(self) -> None:
-        """Follows the Secrets until cancelled."""
+        """Watches the Secrets until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._secrets.run())
             group.create_task(self._follow())
@@ -169,13 +170,13 @@ class Importer:
             await asyncio.sleep(_SETTLING)
             self._changed.clear()
             if not await self.sync():
-                with suppress(TimeoutError):  # again soon, or at the next change
+                with suppress(TimeoutError):  # retry soon, or at the next change
                     async with asyncio.timeout(_RETRY):
                         await self._changed.wait()
                 self._changed.set()
 
     async def sync(self) -> bool:
-        """Compares all Secrets with all clusters once. False when something has to be tried again."""
+        """Compares all Secrets with all clusters once. False when something must be retried."""
         try:
             known = {cluster.spec.id: cluster for cluster in await self._clusters.clusters()}
         except CloudgraftError as error:
@@ -192,12 +193,12 @@ class Importer:
         return is_done
 
     async def _attempt(self, name: str, step: Coroutine[None, None, bool]) -> bool:
-        """One bad Secret keeps no other from being imported (law 6)."""
+        """Handles one Secret, so that a bad one does not stop the others (law 6)."""
         try:
             is_done = await step
         except InvalidArgumentError as error:
             self._tell(name, error.message)
-            return True  # until it is changed
+            return True  # nothing to retry until it is changed
         except CloudgraftError as error:
             self._tell(name, error.message)
             return False
@@ -213,7 +214,7 @@ class Importer:
         spec = replace(
             found.spec,
             labels={**found.spec.labels, _ORIGIN: self._namespace},
-            cordoned=known is not None and known.spec.cordoned and not was_gone,  # what an operator said stays
+            cordoned=known is not None and known.spec.cordoned and not was_gone,  # keeps an operator's cordon
         )
         if known is None or known.spec != spec:
             await self._clusters.put_cluster(spec, revision=None if known is None else known.revision)
@@ -224,7 +225,7 @@ class Importer:
         return True
 
     async def _remove(self, known: Cluster) -> bool:
-        """Forgets a cluster whose Secret is gone; while something is reserved there it is only cordoned."""
+        """Removes a cluster whose Secret is gone; only cordons it while it has reservations."""
         self._handed_in.pop(known.spec.id, None)
         try:
             await self._clusters.delete_cluster(known.spec.id)
@@ -240,7 +241,7 @@ class Importer:
         return True
 
     def _is_ours(self, cluster: Cluster) -> bool:
-        """Not one that was declared over HTTP, nor one of another namespace, whose importer looks after it."""
+        """False for one that was declared over HTTP, or by another namespace's importer."""
         return cluster.spec.labels.get(_ORIGIN) == self._namespace
 
     def _tell(self, name: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""The values of discovery: clusters, what they share, prices, offers, reservations; and the protocols of its core."""
+"""Defines discovery's values: clusters, prices, offers, reservations; and the protocols of its core."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Resources = Mapping[str, Quantity]
 
 
 class ClusterState(enum.Enum):
-    """Whether a cluster can be asked for resources, and why not."""
+    """Whether a cluster accepts requests for resources, and why not."""
 
     READY = "Ready"
     STALE = "Stale"  # its agent has been silent for too long
-    CORDONED = "Cordoned"  # an operator wants nothing new there
+    CORDONED = "Cordoned"  # an operator allows nothing new there
 
 
 class NetworkMode(enum.Enum):
@@ -52,7 +52,7 @@ class NetworkMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """How the network to a cluster is set up; the address and the ports only where the mode needs them."""
+    """The network settings of a cluster; address and ports only where the mode needs them."""
 
     mode: NetworkMode = NetworkMode.DIRECT
     address: str = ""
@@ -62,13 +62,13 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """What is declared of a cluster, by an operator or by its agent."""
+    """The declaration of a cluster, by an operator or by its agent."""
 
     id: str  # Liqo's cluster id
     display_name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    capacity: Resources = field(default_factory=dict)  # what it shares in all
-    max_nodes: int | None = None  # virtual nodes that may be made of it at a time
+    capacity: Resources = field(default_factory=dict)  # what it shares in total
+    max_nodes: int | None = None  # virtual nodes that it may have at a time
     network: Network = field(default_factory=Network)
     resource_slice_class: str = "default"
     cordoned: bool = False
@@ -76,14 +76,14 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What a cluster's agent measured. ``observed_at`` is by the agent's clock, and only shown to people."""
+    """An agent's measurement. ``observed_at`` is the agent's clock, and only for people."""
 
     allocatable: Resources
     free: Resources
-    # Of what is not free, the part that pods of other clusters take by Liqo: reservations that are used. What is
-    # reserved and not yet in what was measured is what is reserved in all, less this.
+    # Of what is not free, the part that pods of other clusters use through Liqo: reservations in use. The reservations
+    # that the measurement does not include yet are all reservations, less this.
     offloaded: Resources = field(default_factory=dict)
-    # The same by the cluster whose pods they are: what one uses is not in what another has reserved. Empty: not known.
+    # The same by consuming cluster: one's usage is not part of another's reservations. Empty: unknown.
     offloaded_by: Mapping[str, Resources] = field(default_factory=dict)
     observed_at: datetime | None = None
     agent_version: str = ""
@@ -91,25 +91,25 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster as discovery knows it now. Credentials are never in it."""
+    """The current state of a cluster. Never contains credentials."""
 
     spec: ClusterSpec
     state: ClusterState
-    free: Resources  # as last measured, or the declared capacity where no agent measures
-    reserved: Resources  # by reservations that are alive and not yet in what was measured
-    nodes: int  # reservations that are alive
+    free: Resources  # as last measured, or the declared capacity if no agent measures
+    reserved: Resources  # by active reservations that are not yet in the measurement
+    nodes: int  # active reservations
     last_heartbeat: datetime | None
     revision: int  # for If-Match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """What a cluster asks, per hour, in one currency, for a time. ``unit`` is per resource: memory per GiB."""
+    """A cluster's prices per hour, in one currency, for a time. ``unit`` is per resource: memory per GiB."""
 
     currency: str
     unit: Mapping[str, Decimal] = field(default_factory=dict)  # "cpu", "memory" (per GiB), "nvidia.com/gpu", "pods"
     fixed_per_node: Decimal = Decimal(0)
-    peering_fee: Decimal = Decimal(0)  # once, for a cluster that is not peered yet
+    peering_fee: Decimal = Decimal(0)  # once, for a cluster that is not yet peered
     valid_from: datetime | None = None
     valid_to: datetime | None = None
 
@@ -125,27 +125,28 @@ class Strategy(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What is looked for. All of it must be met by one cluster."""
+    """A search. One cluster must meet all of it."""
 
     resources: Resources
     label_selector: str = ""  # Kubernetes' syntax: "country=italy,gpu!=none,tier in (a, b)"
     strategy: Strategy = Strategy.CHEAPEST
-    weights: Mapping[str, Decimal] = field(default_factory=dict)  # cluster id -> factor on its price; 1 is as it is
+    weights: Mapping[str, Decimal] = field(default_factory=dict)  # cluster id -> factor on its price; 1 has no effect
     price_cap: Decimal | None = None  # per hour
-    currency: str = ""  # only clusters that ask in this currency; empty: any, and prices are not compared across two
+    # only clusters with prices in this currency; empty: any, and prices in two currencies are not compared
+    currency: str = ""
     clusters: Sequence[str] = ()  # only these; empty: any
     exclude: Sequence[str] = ()
-    peered: Sequence[str] = ()  # peered already, as the one who asks knows
-    horizon_hours: Decimal = Decimal(24)  # over which a peering fee is spread
+    peered: Sequence[str] = ()  # already peered, as far as the caller knows
+    horizon_hours: Decimal = Decimal(24)  # hours over which a peering fee is spread
     limit: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A cluster that could meet a need, best first. ``reasons`` say to a person why it is where it is."""
+    """A cluster that can meet a need. ``reasons`` explain its rank to a person."""
 
     cluster: str
-    price_per_hour: Decimal | None  # None: it tells no price
+    price_per_hour: Decimal | None  # None: it has no price
     currency: str
     peered: bool
     headroom: float  # the share of the scarcest resource that would be left, 0 to 1
@@ -156,7 +157,7 @@ class Offer:
 
 
 class ReservationState(enum.Enum):
-    """HELD ends by itself when it is not confirmed in time; CONFIRMED stays until it is released."""
+    """HELD expires unless it is confirmed in time; CONFIRMED stays until it is released."""
 
     HELD = "held"
     CONFIRMED = "confirmed"
@@ -164,10 +165,10 @@ class ReservationState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Resources of a cluster that are set aside for one machine. ``owner`` is "<cluster id of ours>/<machine name>".
+    """Resources of a cluster that are reserved for one machine. ``owner`` is "<cluster id of ours>/<machine name>".
 
-    ``reserved_by`` is the client whose it is. None: of nobody in particular, since it was made by an older release or
-    where clients are not told apart; or it is not for whoever looks.
+    ``reserved_by`` is the client that owns it. None: no owner, because an older release made it or callers are not
+    authenticated; or the reader may not see it.
     """
 
     id: str
@@ -180,31 +181,31 @@ class Reservation:
 
 
 class Market(Protocol):
-    """What the Liqo driver asks of discovery; DiscoveryClient is one over HTTPS.
+    """The calls of discovery that the Liqo driver needs; DiscoveryClient makes them over HTTPS.
 
-    Every method raises errors of cloudgraft.sdk.errors: UnavailableError when discovery cannot be reached.
+    Every method raises errors of cloudgraft.sdk.errors: UnavailableError when discovery is unreachable.
     """
 
     async def search(self, need: Need) -> Sequence[Offer]:
-        """Offers for a need, best first; empty when nobody can meet it."""
+        """Offers for a need, best first; empty when no cluster can meet it."""
 
     async def why_not(self, need: Need) -> Mapping[str, str]:
-        """Of each cluster that cannot meet the need, the reason, for a person."""
+        """The reason for each cluster that cannot meet the need, for a person."""
 
     async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
-        """Sets resources aside. The same owner and cluster again gives the same reservation.
+        """Reserves resources. The same owner and cluster again returns the same reservation.
 
         OutOfStockError when they are no longer free.
         """
 
     async def confirm(self, reservation: str) -> Reservation:
-        """Makes it last until it is released. NotFoundError when it has expired."""
+        """Makes a reservation permanent until it is released. NotFoundError when it has expired."""
 
     async def release(self, reservation: str) -> None:
-        """Gives the resources back. One that is not there any more is no error."""
+        """Releases the resources. Succeeds when the reservation is already gone."""
 
     async def reservations(self, owner_prefix: str) -> Sequence[Reservation]:
-        """Those alive whose owner begins with the prefix."""
+        """Active reservations whose owner begins with the prefix."""
 
     async def clusters(self) -> Sequence[Cluster]:
         """All clusters."""
@@ -213,7 +214,8 @@ class Market(Protocol):
         """The kubeconfig for peering with a cluster. Never log it."""
 
 
-# -- The protocol that the routes need: :class:`cloudgraft.discovery.service.Discovery` implements it ------------------
+# -- Protocol of the core ----------------------------------------------------------------------------------------------
+# :class:`cloudgraft.discovery.service.Discovery` implements it for the routes.
 
 
 class Core(Market, Protocol):
@@ -222,13 +224,13 @@ class Core(Market, Protocol):
     async def reserve(
         self, cluster: str, resources: Resources, *, owner: str, seconds: float, by: str | None = None
     ) -> Reservation:
-        """As a market does. It is of the client ``by``: PermissionDeniedError when it is of another already."""
+        """As in the market, for the client ``by``: PermissionDeniedError when another client owns it."""
 
     async def confirm(self, reservation: str, *, by: str | None = None) -> Reservation:
-        """As a market does. PermissionDeniedError when it is of another client than ``by``; None may change any."""
+        """As in the market. PermissionDeniedError when a client other than ``by`` owns it; None may change any."""
 
     async def release(self, reservation: str, *, by: str | None = None) -> None:
-        """As a market does. PermissionDeniedError when it is of another client than ``by``; None may change any."""
+        """As in the market. PermissionDeniedError when a client other than ``by`` owns it; None may change any."""
 
     async def cluster(self, id_: str) -> Cluster:
         """One cluster. NotFoundError."""
@@ -236,22 +238,22 @@ class Core(Market, Protocol):
     async def put_cluster(
         self, spec: ClusterSpec, *, revision: int | None = None, keep_cordon: bool = False
     ) -> Cluster:
-        """Declares a cluster, new or known. ConflictError when a revision is given and is another by now."""
+        """Declares a cluster, new or known. ConflictError when a revision is given and has changed."""
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
-        """Forgets a cluster. NotFoundError; PreconditionError while something is reserved there, unless forced."""
+        """Removes a cluster. NotFoundError; PreconditionError while it has reservations, unless forced."""
 
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
-        """Takes what was measured. NotFoundError."""
+        """Records a measurement. NotFoundError."""
 
     async def prices(self, cluster: str) -> Sequence[PriceList]:
-        """All that a cluster asks, at any time. NotFoundError."""
+        """All price lists of a cluster. NotFoundError."""
 
     async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
-        """Sets all that a cluster asks. NotFoundError; ConflictError when a revision is given and is another by now."""
+        """Replaces all price lists. NotFoundError; ConflictError when a revision is given and has changed."""
 
     def price_revision(self, prices: Sequence[PriceList]) -> int:
-        """By which prices are known again."""
+        """The revision of these prices."""
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Keeps the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""
+        """Stores the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""

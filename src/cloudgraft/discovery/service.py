@@ -1,12 +1,12 @@
-"""The core of discovery, without HTTP: who shares what at what price, and who has reserved it.
+"""Implements discovery's core without HTTP: clusters, prices, offers and reservations.
 
-What is searched and listed comes from an index in memory. Before every read the database is asked for one number; only
-when another process has written since is anything else read. Reservations are decided in the database alone, in one
-transaction that no other can come between; see :mod:`cloudgraft.discovery.store.statements`.
+Searches and lists use an index in memory. Before every read, one number is read from the database; more is read only
+if another process has written since. Reservations are decided in the database alone, in one serialized transaction;
+see :mod:`cloudgraft.discovery.store.statements`.
 
-A cluster that was never heard of by heartbeat has no agent, and is Ready with its declared capacity; how things are
-counted is in :mod:`cloudgraft.discovery.search.reservations`. Times are by this server's own clock. Clocks of several
-servers should agree to a second or so: when they do not, holds end earlier or later, but nothing is ever given twice.
+A cluster that never sent a heartbeat has no agent, and is Ready with its declared capacity; the rules for counting are
+in :mod:`cloudgraft.discovery.search.reservations`. Times are by this server's own clock. Clocks of several servers
+should agree to a second or so: when they do not, holds end earlier or later, but nothing is ever reserved twice.
 """
 
 from __future__ import annotations
@@ -55,16 +55,17 @@ from cloudgraft.store.databases.sqlite import SqliteDatabase
 __all__ = ["Discovery", "Heartbeats"]
 
 
-# -- Heartbeats, written in batches: a thousand agents cost a few transactions a second --------------------------------
+# -- Heartbeats in batches ---------------------------------------------------------------------------------------------
+# A thousand agents cost a few transactions a second.
 
 
-Write = Callable[[Mapping[str, Heartbeat]], Awaitable[set[str]]]  # gives back the ids of clusters that are not there
+Write = Callable[[Mapping[str, Heartbeat]], Awaitable[set[str]]]  # returns the ids of unknown clusters
 
 
 class Heartbeats:
-    """Takes heartbeats one by one. The first is written at once; what comes within ``gather`` seconds, together.
+    """Accepts heartbeats one by one. Writes the first at once, and those of the next ``gather`` seconds together.
 
-    Whoever sent one waits until it is written.
+    Each sender waits until its heartbeat is written.
     """
 
     def __init__(self, write: Write, *, gather: float) -> None:
@@ -80,13 +81,13 @@ class Heartbeats:
             raise UnavailableError("discovery is stopping")
         known = self._waiting.get(cluster)
         done = known[1] if known else asyncio.get_running_loop().create_future()
-        self._waiting[cluster] = (beat, done)  # a second one takes the place of the first
+        self._waiting[cluster] = (beat, done)  # a second one replaces the first
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         await asyncio.shield(done)
 
     async def close(self) -> None:
-        """Writes what waits, and takes no more."""
+        """Writes pending heartbeats, and accepts no more."""
         self._is_closed = True
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -101,7 +102,7 @@ class Heartbeats:
     async def _flush(self, waiting: Mapping[str, tuple[Heartbeat, asyncio.Future[None]]]) -> None:
         try:
             missing = await self._write({cluster: beat for cluster, (beat, _) in waiting.items()})
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait
+        except Exception as error:  # noqa: BLE001 - any error belongs to the waiting senders
             for _, done in waiting.values():
                 _fail(done, error)
             return
@@ -115,25 +116,25 @@ class Heartbeats:
 def _fail(done: asyncio.Future[None], error: Exception) -> None:
     if not done.done():
         done.set_exception(error)
-        done.exception()  # whoever sent it may have gone: then nobody asks, and that is no fault
+        done.exception()  # retrieves the exception: the sender may have left, and asyncio would log it
 
 
-# -- The core ----------------------------------------------------------------------------------------------------------
+# -- Core --------------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
-_STALE_AFTER: Final = 45.0  # seconds: an agent speaks every ten, so three were lost and another is late
+_STALE_AFTER: Final = 45.0  # seconds: agents send every ten, so three were lost and another is late
 _GATHER: Final = 0.1
 _LONGEST_HOLD: Final = 86_400.0
 _ROTATE_AT_ONCE: Final = 50
-_AT_A_TIME: Final = 200  # clusters that are looked at for reasons, before others are served
-_MOST_TOLD: Final = 200  # reasons: more nobody reads
+_AT_A_TIME: Final = 200  # clusters to explain before other tasks run
+_MOST_TOLD: Final = 200  # more reasons than a person reads
 
 
 class Discovery:
-    """A market and the register behind it. All errors are of :mod:`cloudgraft.sdk.errors`.
+    """The market, and the register behind it. All errors are of :mod:`cloudgraft.sdk.errors`.
 
-    ``clock`` gives seconds since the epoch. A vault is needed for credentials only.
+    ``clock`` returns seconds since the epoch. A vault is needed for credentials only.
     """
 
     def __init__(
@@ -154,22 +155,22 @@ class Discovery:
 
     @staticmethod
     def sqlite(path: Path) -> Database:
-        """A file. Several processes of one machine may share it."""
+        """Uses a SQLite file. Several processes of one machine may share it."""
         return SqliteDatabase(path, layout=schema.LAYOUT, is_shared=True)
 
     @staticmethod
     def postgresql(address: PostgresAddress | str) -> Database:
-        """A PostgreSQL, for several servers. A journal may be in the same one."""
+        """Uses PostgreSQL, for several servers. A journal may be in the same one."""
         found = PostgresAddress.parse(address) if isinstance(address, str) else address
         return PostgresDatabase(found, layout=schema.LAYOUT)
 
     @property
     def label(self) -> str:
-        """Where its database is, for messages."""
+        """The location of its database, for messages."""
         return self._store.label
 
     async def open(self, *, upgrade: bool = False) -> None:
-        """Opens the database and reads all of it. ``upgrade``: also a PostgreSQL that an older release has made."""
+        """Opens the database and reads all of it. ``upgrade``: also migrates a PostgreSQL of an older release."""
         await self._store.open(upgrade=upgrade)
         try:
             await self._refresh()
@@ -179,18 +180,18 @@ class Discovery:
             raise
 
     async def close(self) -> None:
-        """Writes what waits to be written, and lets go of everything."""
+        """Writes what is pending, and closes everything."""
         await self._heartbeats.close()
         await self._store.close()
 
     async def check(self) -> None:
-        """UnavailableError when the database does not answer."""
+        """UnavailableError when the database does not respond."""
         await self._refresh()
 
     # The register
 
     async def clusters(self, *, selector: str = "", state: ClusterState | None = None) -> Sequence[Cluster]:
-        """All clusters, or those whose labels and state fit, by id."""
+        """All clusters, or those whose labels and state match, by id."""
         wanted = Selector.parse(selector)
         await self._refresh()
         found = self._index.clusters(self._clock())
@@ -204,27 +205,27 @@ class Discovery:
     async def put_cluster(
         self, spec: ClusterSpec, *, revision: int | None = None, keep_cordon: bool = False
     ) -> Cluster:
-        """Declares a cluster, new or known. ConflictError when a revision is given and is another by now.
+        """Declares a cluster, new or known. ConflictError when a revision is given and has changed.
 
-        ``keep_cordon``: a cluster that is cordoned stays so, whatever the declaration says.
+        ``keep_cordon``: a cordoned cluster stays so, whatever the declaration says.
         """
         checks.check_spec(spec)
         await self._write(partial(store_statements.put_spec, spec=spec, revision=revision, keep_cordon=keep_cordon))
         return self._known(spec.id)
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
-        """Forgets a cluster, its credentials too. PreconditionError while something is reserved, unless forced."""
+        """Removes a cluster and its credentials. PreconditionError while it has reservations, unless forced."""
         checks.check_cluster_id(id_)
         await self._write(partial(store_statements.remove_cluster, id_=id_, force=force, now=self._clock()))
 
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
-        """Takes what was measured: it is Ready from now on for a while. NotFoundError."""
+        """Records a measurement, which makes the cluster Ready for a while. NotFoundError."""
         checks.check_cluster_id(cluster)
         checks.check_heartbeat(heartbeat)
         await self._heartbeats.add(cluster, heartbeat)
 
     async def prices(self, cluster: str) -> Sequence[PriceList]:
-        """All that a cluster asks, at any time. NotFoundError."""
+        """All price lists of a cluster. NotFoundError."""
         await self._refresh()
         record = self._index.record(cluster)
         if record is None:
@@ -232,16 +233,16 @@ class Discovery:
         return record.prices
 
     async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
-        """Sets all that a cluster asks. It counts from the next search on. NotFoundError.
+        """Replaces all price lists of a cluster, from the next search on. NotFoundError.
 
-        ConflictError when a revision of :meth:`price_revision` is given and the prices have another by now.
+        ConflictError when a revision of :meth:`price_revision` is given and the prices have changed.
         """
         checks.check_cluster_id(cluster)
         checks.check_prices(prices)
         await self._write(partial(store_statements.set_prices, id_=cluster, prices=prices, revision=revision))
 
     async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
-        """Sets what becomes of the prices that there are. NotFoundError; ConflictError when somebody was faster."""
+        """Applies a function to the price lists. NotFoundError; ConflictError when they changed meanwhile."""
         before = list(await self.prices(cluster))
         after = list(change(before))
         if after != before:
@@ -249,19 +250,20 @@ class Discovery:
 
     @staticmethod
     def price_revision(prices: Sequence[PriceList]) -> int:
-        """By which prices are known again: the same for the same, and another for others."""
+        """The revision of prices: equal for equal prices, and different for others."""
         return prices_revision(prices_text(prices))
 
     # The market
 
     async def search(self, need: Need) -> Sequence[Offer]:
-        """Offers for a need, best first; empty when nobody can meet it."""
+        """Offers for a need, best first; empty when no cluster can meet it."""
         await self._refresh()
         return offers.search(self._index.columns(self._clock()), need)
 
     async def why_not(self, need: Need) -> Mapping[str, str]:
-        """Of clusters that cannot meet the need, the reason, for a person: of those that it names first, and of some
-        hundred at the most. Others are served meanwhile, for there may be thousands to look at.
+        """The reasons why clusters cannot meet the need, for a person: named clusters first, and some hundred at most.
+
+        Other tasks run meanwhile, because there may be thousands of clusters.
         """
         await self._refresh()
         named = frozenset(need.clusters)
@@ -276,11 +278,11 @@ class Discovery:
     async def reserve(
         self, cluster: str, resources: Resources, *, owner: str, seconds: float, by: str | None = None
     ) -> Reservation:
-        """Sets resources aside. The same owner and cluster again gives the same reservation, and a new time.
+        """Reserves resources. The same owner and cluster again returns the same reservation, with a new expiry.
 
-        ``by`` is the client whose it is from now on; None: of nobody in particular. OutOfStockError when they are no
-        longer free, or nothing new is wanted there; NotFoundError; AlreadyExistsError when the owner has other
-        resources reserved there; PermissionDeniedError when another client has reserved there for this owner.
+        ``by`` is the client that owns it; None: no owner. OutOfStockError when they are no longer free, or the cluster
+        accepts nothing new; NotFoundError; AlreadyExistsError when the owner has other resources reserved there;
+        PermissionDeniedError when another client has reserved there for this owner.
         """
         checks.check_cluster_id(cluster)
         checks.check_resources(resources, "a reservation", is_needed=True)
@@ -302,28 +304,28 @@ class Discovery:
         )
 
     async def confirm(self, reservation: str, *, by: str | None = None) -> Reservation:
-        """Makes it last until it is released. NotFoundError when it has expired.
+        """Makes a reservation permanent until it is released. NotFoundError when it has expired.
 
-        ``by`` is the client that asks, None one that may change any. PermissionDeniedError when it is of another.
+        ``by`` is the calling client, None one that may change any. PermissionDeniedError when another one owns it.
         """
         checks.check_reservation_id(reservation)
         return await self._write(partial(store_statements.confirm, id_=reservation, now=self._clock(), by=by))
 
     async def release(self, reservation: str, *, by: str | None = None) -> None:
-        """Gives the resources back. One that is not there any more is no error.
+        """Releases the resources. Succeeds when the reservation is already gone.
 
-        ``by`` is the client that asks, None one that may change any. PermissionDeniedError when it is of another.
+        ``by`` is the calling client, None one that may change any. PermissionDeniedError when another one owns it.
         """
         checks.check_reservation_id(reservation)
         await self._write(partial(store_statements.release, id_=reservation, by=by))
 
     async def reservations(self, owner_prefix: str = "") -> Sequence[Reservation]:
-        """Those alive whose owner begins with the prefix, by owner."""
+        """Active reservations whose owner begins with the prefix, by owner."""
         await self._refresh()
         return [one for one in self._index.reservations(self._clock()) if one.owner.startswith(owner_prefix)]
 
     async def expire(self) -> int:
-        """Removes what was not confirmed in time: how many. Nothing depends on it; it only keeps the table small."""
+        """Removes reservations that were not confirmed in time; returns their number. Only keeps the table small."""
         return await self._write(partial(store_statements.expire, now=self._clock()))
 
     # Credentials
@@ -336,27 +338,27 @@ class Discovery:
         return vault.unseal(cluster, sealed)
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Keeps the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""
+        """Stores the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""
         checks.check_cluster_id(cluster)
         checks.check_kubeconfig(kubeconfig)
         self._needed_vault()
 
         def write(connection: Connection, _seq: int) -> None:
-            # With the key of this very moment: one that was replaced meanwhile may be rotated out behind our back.
+            # With the current key: a rotation may meanwhile have removed the one read before.
             sealed = self._needed_vault().seal(cluster, kubeconfig)
             store_credentials.write_credentials(connection, cluster, sealed)
 
         await self._write(write)
 
     async def drop_credentials(self, cluster: str) -> None:
-        """Forgets them. Those that are not there are no error."""
+        """Deletes the credentials. Succeeds when there are none."""
         checks.check_cluster_id(cluster)
         await self._write(lambda connection, _: store_credentials.drop_credentials(connection, cluster))
 
     async def rotate(self) -> Rotation:
-        """Encrypts with the current key all that another one encrypted. May be stopped anywhere and begun again.
+        """Re-encrypts with the current key. May be stopped anywhere and started again.
 
-        Servers that share the database must all have the new key first, or they cannot read what is done.
+        Servers that share the database must all have the new key first, or they cannot read the result.
         """
         vault, after, rotated, unreadable = self._needed_vault(), "", 0, list[str]()
         while True:
@@ -372,7 +374,7 @@ class Discovery:
         return store_credentials.rotate_some(connection, vault, after=after, limit=_ROTATE_AT_ONCE)
 
     def use_vault(self, vault: Vault) -> None:
-        """Takes another key ring, from the next call on."""
+        """Uses another key ring from the next call on."""
         self._vault = vault
 
     def _needed_vault(self) -> Vault:

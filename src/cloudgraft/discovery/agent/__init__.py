@@ -1,1 +1,1 @@
-"""The agent of a remote cluster: measures what is free, and announces it."""
+"""Measures a remote cluster's free resources, and reports them to discovery."""

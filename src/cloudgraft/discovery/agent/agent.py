@@ -1,7 +1,7 @@
-"""The agent of a remote cluster: measures what is free there, and announces it to discovery.
+"""Runs the agent of a remote cluster: measures its free resources, and reports them to discovery.
 
-It only calls out, so that a cluster behind NAT can have one. While discovery is away it goes on trying; while the
-cluster's own API is away it says nothing, so that discovery takes the cluster for stale and not for what it was.
+It only makes outgoing calls, so that it works behind NAT. It retries while discovery is away. While the cluster's own
+API is away it sends nothing, so that discovery marks the cluster as stale instead of offering old figures.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ CLUSTER_ID_MAPS: Final[Kind[ConfigMapObject]] = replace(
 )
 _LOG = logging.getLogger("cloudgraft.agent")
 _ID_KEY: Final = "CLUSTER_ID"
-_FRESH: Final = 90.0  # seconds; a watch that works says something at least once a minute
+_FRESH: Final = 90.0  # seconds; a working watch delivers something at least once a minute
 _FIRST_LOOK: Final = 2.0
 _FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 10.0  # or as long as between heartbeats: a discovery that is back is to hear of us soon
+_LONGEST_PAUSE: Final = 10.0  # or the heartbeat interval: a recovered discovery should get a heartbeat soon
 _REFUSED_PAUSE: Final = 60.0
 
 
 class Register(Protocol):
-    """What an agent needs of discovery; see :class:`cloudgraft.discovery.client.DiscoveryClient`."""
+    """The calls of discovery that an agent needs; see :class:`cloudgraft.discovery.client.DiscoveryClient`."""
 
     async def cluster(self, id_: str) -> Cluster:
         """One cluster; NotFoundError."""
 
     async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
-        """Declares a cluster; ConflictError when the revision is another by now."""
+        """Declares a cluster; ConflictError when the revision has changed."""
 
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
-        """Tells what was measured; NotFoundError when the cluster is not known."""
+        """Reports a measurement; NotFoundError for an unknown cluster."""
 
     async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
-        """Sets what becomes of the prices that the cluster asks; ConflictError when somebody else was faster."""
+        """Applies a function to the cluster's prices; ConflictError when they changed meanwhile."""
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Hands in the kubeconfig for peering."""
+        """Uploads the kubeconfig for peering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What an agent is told. ``spec`` is what is announced, but for the capacity, which is measured."""
+    """The settings of an agent. ``spec`` is declared as it is, except for the capacity, which is measured."""
 
     spec: ClusterSpec
     rules: Rules = field(default_factory=Rules)
@@ -85,7 +85,7 @@ async def cluster_id_of(source: Source) -> str:
 
 
 class Agent:
-    """Announces one cluster until it is cancelled."""
+    """Reports one cluster until cancelled."""
 
     def __init__(self, source: Source, register: Register, settings: AgentSettings) -> None:
         self._register = register
@@ -96,9 +96,9 @@ class Agent:
         self._has_told_prices = False
         self._handed_in = ""
         self._trouble = ""
-        self._lacking = ""  # what of the rest discovery does not take
-        self._ask_again_at = 0.0  # on the loop's clock
-        self.heartbeats = 0  # that discovery has taken
+        self._lacking = ""  # why discovery rejected prices or credentials
+        self._ask_again_at = 0.0  # the loop's time
+        self.heartbeats = 0  # accepted by discovery
 
     @property
     def _id(self) -> str:
@@ -116,7 +116,7 @@ class Agent:
         began = clock.time()
         while True:
             if not self._is_fresh():
-                if clock.time() - began > _FIRST_LOOK:  # nobody has heard anything in the first moment
+                if clock.time() - began > _FIRST_LOOK:  # the watches need a moment to deliver their first data
                     self._tell("the cluster's API is silent: nothing is announced until it is back")
                 await asyncio.sleep(min(1.0, self._settings.every))
                 continue
@@ -125,7 +125,7 @@ class Agent:
             except CloudgraftError as error:
                 self._tell(f"discovery does not take what is announced: {error.message}")
                 wait = max(pause, error.retry_after or 0.0)
-                # Who is refused for good is not asked every second; a person may still mend it meanwhile.
+                # Retry a permanent rejection slowly: a person may still fix it.
                 most = max(_LONGEST_PAUSE, self._settings.every)
                 pause = _REFUSED_PAUSE if error.retry is Retry.NO else min(pause * 2, most)
             else:
@@ -140,16 +140,16 @@ class Agent:
         return all(copy.is_synced and copy.heard_within(_FRESH) for copy in copies)
 
     async def _once(self) -> None:
-        """Tells what is free now, and then what the cluster is, unless discovery knows it.
+        """Reports what is free now, and then declares the cluster, unless discovery knows it.
 
-        In that order: of a cluster that was never measured all that it declares is on offer, and would be for ever if
-        this ended, or was refused, between the two.
+        In that order: a cluster without a measurement offers all that it declares, and would do so for ever if
+        this stopped, or was rejected, between the two.
         """
         measured = measure(self._nodes.objects.values(), self._pods.objects.values(), self._settings.rules)
         spec = replace(self._settings.spec, capacity=measured.allocatable)
         try:
             await self._register.heartbeat(self._id, _heartbeat(measured))
-        except NotFoundError:  # it is new, or somebody removed it, or discovery began anew
+        except NotFoundError:  # it is new, or it was removed, or discovery has a new database
             self._announced, self._has_told_prices, self._handed_in = None, False, ""
             await self._register.put_cluster(replace(spec, capacity={}))
             await self._register.heartbeat(self._id, _heartbeat(measured))
@@ -157,7 +157,7 @@ class Agent:
             await self._declare(spec)
 
     async def _complete(self) -> None:
-        """Prices and credentials. Heartbeats go on without them: a cluster is not stale because it has no price."""
+        """Sets prices and credentials. Heartbeats continue without them: no price does not mean stale."""
         clock = asyncio.get_running_loop()
         if clock.time() < self._ask_again_at:
             return
@@ -174,29 +174,29 @@ class Agent:
             self._lacking = ""
 
     async def _declare(self, spec: ClusterSpec) -> None:
-        """Says what the cluster is, and leaves to operators whether it is cordoned."""
+        """Declares the cluster. Keeps the cordon, which belongs to operators."""
         known = await self._register.cluster(self._id)
         wanted = replace(spec, cordoned=known.spec.cordoned)
         if wanted != known.spec:
             try:
                 await self._register.put_cluster(wanted, revision=known.revision)
             except ConflictError:
-                return  # an operator was faster: at the next heartbeat
+                return  # an operator changed it meanwhile: retry at the next heartbeat
         self._announced = spec
 
     async def _tell_prices(self) -> None:
-        """Once: operators lay prices over ours, and a start of ours is no reason to take them away."""
+        """Sets the prices once: operators override them, and a restart of the agent must not undo that."""
         own = self._settings.prices
         if own is None or self._has_told_prices:
             return
         try:
             await self._register.change_prices(self._id, partial(_with_own, own, time.time()))
         except ConflictError:
-            return  # an operator was faster: at the next heartbeat
+            return  # an operator changed them meanwhile: retry at the next heartbeat
         self._has_told_prices = True
 
     async def _hand_in(self) -> None:
-        """The credentials, once, and again when their file has changed."""
+        """Uploads the credentials once, and again when their file has changed."""
         path = self._settings.credentials_file
         if path is None:
             return
@@ -232,8 +232,9 @@ def _heartbeat(measured: Measurement) -> Heartbeat:
 
 
 def _with_own(own: PriceList, now: float, present: Sequence[PriceList]) -> list[PriceList]:
-    """Ours takes the place of the first list that begins when it does, and lies below all others; those that have ended
-    go. By its end the former one is not known: an end that was changed would leave it lying over ours, and counting.
+    """Replaces the first list that has the same start with ours, below all others, and drops lists that have ended.
+
+    The end does not identify the previous list: after a changed end it would stay above ours, and apply.
     """
     alive = [one for one in present if one == own or seconds_of(one.valid_to, inf) > now]
     if own in alive:
@@ -244,4 +245,4 @@ def _with_own(own: PriceList, now: float, present: Sequence[PriceList]) -> list[
 
 
 def _nothing() -> None:
-    """Nodes and pods change all the time: they are looked at when it is time for a heartbeat."""
+    """Nodes and pods change all the time: they are read only for a heartbeat."""

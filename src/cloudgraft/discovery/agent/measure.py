@@ -1,4 +1,4 @@
-"""What a cluster has to share: what its nodes hold, less what its pods ask for, less what is kept back. No I/O."""
+"""Computes what a cluster can share: the capacity of its nodes, less pod requests, less a margin. No I/O."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ __all__ = ["Margin", "Measurement", "Rules", "counts", "measure"]
 
 _ZERO: Final = Quantity(0)
 _ONE: Final = Quantity(1)
-_PLAIN: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})  # others only if they are devices: "x/y"
+# other resources only if they are devices: "x/y"
+_PLAIN: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _VIRTUAL_LABELS: Final = {"liqo.io/type": "virtual-node", "type": "virtual-kubelet"}
 _VIRTUAL_TAINT: Final = "virtual-node.liqo.io/not-allowed"
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
-# What Liqo puts on the pods that it runs here for another cluster.
+# Labels that Liqo sets on pods that it runs here for another cluster.
 _OFFLOADED: Final = ("liqo.io/managed-by", "shadowpod")
 _ORIGIN: Final = "offloading.liqo.io/origin"  # its value is that cluster's id
 _ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -31,13 +32,13 @@ _ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
-    """How much of a resource is never shared: a share of what there is, and an amount on top."""
+    """How much of a resource is never shared: a share of the capacity, and an amount on top."""
 
     share: Fraction = Fraction(0)
     amount: Quantity = _ZERO
 
     def of(self, name: str, there: Quantity) -> Quantity:
-        """What is kept back of what there is; rounded up, since half a device cannot be kept."""
+        """The amount to keep of this capacity; rounded up, because half a device cannot be kept."""
         if not self.share:
             return self.amount
         part = there.value * self.share
@@ -47,7 +48,7 @@ class Margin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What counts. ``tolerated`` are keys of taints that the pods of other clusters tolerate."""
+    """The rules for counting. ``tolerated`` are keys of taints that the pods of other clusters tolerate."""
 
     margins: Mapping[str, Margin] = field(default_factory=dict)
     only: frozenset[str] = frozenset()  # share only these resources; empty: all that nodes have
@@ -56,9 +57,9 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was found. ``offloaded`` is taken by pods of other clusters, and is part of what is not free.
+    """A measurement. ``offloaded`` is used by pods of other clusters, and is part of what is not free.
 
-    ``offloaded_by`` says which clusters; a pod that does not tell whose it is, is not in it.
+    ``offloaded_by`` has it by cluster, without pods whose cluster is unknown.
     """
 
     nodes: int
@@ -69,9 +70,9 @@ class Measurement:
 
 
 def counts(node: Node, rules: Rules) -> bool:
-    """Whether pods of other clusters can run on a node: it is ready, takes pods, and is no virtual node itself.
+    """Whether pods of other clusters can run on a node: it is ready, schedulable, and not virtual.
 
-    A virtual node is another cluster's: what it holds is shared by that one.
+    A virtual node belongs to another cluster, which shares those resources itself.
     """
     if not node.ready or node.unschedulable or node.deleting:
         return False
@@ -82,7 +83,7 @@ def counts(node: Node, rules: Rules) -> bool:
 
 
 def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None = None) -> Measurement:
-    """Adds up a cluster. A pod counts while it is bound to a node that counts and has not ended."""
+    """Sums up a cluster. A pod counts while it is bound to a counted node and has not ended."""
     rules = rules or Rules()
     counted = {node.name: node for node in nodes if counts(node, rules)}
     asked: dict[str, dict[str, Quantity]] = defaultdict(dict)

@@ -1,1 +1,1 @@
-"""Discovery over HTTPS: the application, its routes and its JSON."""
+"""Serves discovery over HTTPS: the application, its routes and its JSON."""

@@ -23,7 +23,7 @@ from cloudgraft.web.identity import Gatekeeper
 __all__ = ["Expiring", "PeriodicWork", "discovery_app", "discovery_gauges"]
 
 
-# -- The application ---------------------------------------------------------------------------------------------------
+# -- Application -------------------------------------------------------------------------------------------------------
 
 
 _ABOUT = (
@@ -45,7 +45,7 @@ def discovery_app(
     metrics: CollectorRegistry | None = None,
     legacy_list: bool = False,
 ) -> FastAPI:
-    """The application. ``ready`` gives the reason why it cannot be used now; empty when it can."""
+    """Builds the application. ``ready`` returns the reason why it is not ready; empty when it is."""
     routers = [cluster_routes(core), market_routes(core)]
     if legacy_list:
         routers.append(legacy_routes(core))
@@ -61,7 +61,7 @@ def discovery_app(
     )
 
 
-# -- Periodic work: removes expired reservations, and counts for the metrics -------------------------------------------
+# -- Periodic work -----------------------------------------------------------------------------------------------------
 
 
 _LOG = logging.getLogger("cloudgraft.discovery")
@@ -69,7 +69,7 @@ _EVERY: Final = 15.0
 
 
 def discovery_gauges(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:
-    """What the metrics tell: clusters, and reservations."""
+    """The gauges of clusters and reservations."""
     clusters = Gauge(
         "cloudgraft_discovery_clusters", "Clusters that are known, by state.", ["state"], registry=registry
     )
@@ -83,11 +83,11 @@ class Expiring(Core, Protocol):
     """A core whose expired reservations can be removed."""
 
     async def expire(self) -> int:
-        """Removes what was not confirmed in time: how many."""
+        """Removes reservations that were not confirmed in time; returns their number."""
 
 
 class PeriodicWork:
-    """Works for one core until cancelled. Trouble is told once, and tried again."""
+    """Removes expired reservations and updates gauges until cancelled. Logs an error once, and retries."""
 
     def __init__(self, core: Expiring, registry: CollectorRegistry, *, every: float = _EVERY) -> None:
         self._core = core
@@ -96,7 +96,7 @@ class PeriodicWork:
         self._clusters, self._reservations = discovery_gauges(registry)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             try:
                 await self.once()
@@ -107,7 +107,7 @@ class PeriodicWork:
             await asyncio.sleep(self._every)
 
     async def once(self) -> None:
-        """Forgets and counts."""
+        """Removes expired reservations, and updates the gauges."""
         await self._core.expire()
         states = Counter(cluster.state for cluster in await self._core.clusters())
         for state in ClusterState:

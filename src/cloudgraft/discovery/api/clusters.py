@@ -1,4 +1,4 @@
-"""Routes of the register: clusters, heartbeats, prices and credentials."""
+"""Defines the routes of the register: clusters, heartbeats, prices and credentials."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ Operator = Annotated[Caller, allowed("operator")]
 
 
 def _check_own(request: Request, caller: Caller) -> Caller:
-    """An agent speaks for the cluster of its scope, and for no other."""
+    """Rejects an agent that acts for any cluster but that of its scope."""
     cluster = request.path_params.get("cluster", "")
     if caller.role == "agent" and caller.scope != cluster:
         raise PermissionDeniedError(f"{caller.name} is the agent of {caller.scope or 'no cluster'}, not of this one")
     return caller
 
 
-# Before the body is looked at: who may not say anything is not told what is wrong with it.
+# Before the body is parsed: an unauthorized caller gets no validation errors.
 async def _own_or_reader(request: Request, caller: Annotated[Caller, allowed(*_EVERYBODY)]) -> Caller:
     return _check_own(request, caller)
 
@@ -91,7 +91,7 @@ def _add_list(router: APIRouter, core: Core) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: Cursor = "",
     ) -> ClusterPage:
-        """All clusters that are selected, a page at a time, without credentials."""
+        """All selected clusters, a page at a time, without credentials."""
         selector = Selector.parse(label_selector)
         found = [
             cluster
@@ -107,7 +107,7 @@ def _add_cluster(router: APIRouter, core: Core) -> None:
     async def put_cluster(
         cluster: Id, body: ClusterBody, response: Response, caller: OwnWriter, if_match: IfMatch = None
     ) -> ClusterView:
-        """Declares a cluster, new or known. An agent may do so for its own only, and uncordons nothing."""
+        """Declares a cluster, new or known. An agent may declare only its own, and cannot uncordon it."""
         revision = revision_of(if_match)
         is_new = not await _is_known(core, cluster)
         if is_new and if_match is not None:
@@ -122,36 +122,36 @@ def _add_cluster(router: APIRouter, core: Core) -> None:
 
     @router.get("/{cluster}", operation_id="getCluster", responses={200: _ETAG[200]})
     async def get_cluster(cluster: Id, response: Response, _caller: OwnOrReader) -> ClusterView:
-        """One cluster. An agent may look at its own only."""
+        """One cluster. An agent may read only its own."""
         found = await core.cluster(cluster)
         response.headers["ETag"] = etag_of(found.revision)
         return ClusterView.of(found)
 
     @router.delete("/{cluster}", operation_id="deleteCluster", status_code=204)
     async def delete_cluster(cluster: Id, _caller: Operator, force: Annotated[bool, Query()] = False) -> None:  # noqa: FBT002 - in the query it has a name
-        """Forgets a cluster. Refused while something is reserved there, unless `force=true`."""
+        """Removes a cluster. Refused while it has reservations, unless `force=true`."""
         await core.delete_cluster(cluster, force=force)
 
 
 def _add_agents(router: APIRouter, core: Core) -> None:
     @router.post("/{cluster}/heartbeat", operation_id="heartbeat", status_code=204)
     async def heartbeat(cluster: Id, body: HeartbeatBody, _caller: OwnWriter, request: Request) -> None:
-        """Takes what a cluster's agent measured. One every ten seconds is usual."""
-        unaudited(request)  # a thousand agents would fill the log with nothing
+        """Records an agent's measurement. One every ten seconds is usual."""
+        unaudited(request)  # a thousand agents would flood the audit log
         await core.heartbeat(cluster, body.value())
 
 
 def _add_prices(router: APIRouter, core: Core) -> None:
     @router.get("/{cluster}/prices", operation_id="getPrices", responses={200: _ETAG[200]})
     async def get_prices(cluster: Id, response: Response, _caller: OwnOrReader) -> PricesBody:
-        """All that a cluster asks, now and at other times."""
+        """All price lists of a cluster, current and others."""
         return _priced(core, await core.prices(cluster), response)
 
     @router.put("/{cluster}/prices", operation_id="putPrices", responses={200: _ETAG[200]})
     async def put_prices(
         cluster: Id, body: PricesBody, response: Response, _caller: OwnWriter, if_match: IfMatch = None
     ) -> PricesBody:
-        """Sets all that a cluster asks. It counts from the next search on."""
+        """Replaces all price lists of a cluster, from the next search on."""
         prices = [item.value() for item in body.items]
         try:
             await core.set_prices(cluster, prices, revision=revision_of(if_match))
@@ -163,13 +163,13 @@ def _add_prices(router: APIRouter, core: Core) -> None:
 def _add_credentials(router: APIRouter, core: Core) -> None:
     @router.put("/{cluster}/credentials", operation_id="putCredentials", status_code=204)
     async def put_credentials(cluster: Id, body: CredentialsBody, _caller: OwnWriter) -> None:
-        """Keeps the kubeconfig for peering, encrypted."""
+        """Stores the kubeconfig for peering, encrypted."""
         hide_kubeconfig(body.kubeconfig)
         await core.set_credentials(cluster, body.kubeconfig)
 
     @router.get("/{cluster}/credentials", operation_id="getCredentials")
     async def get_credentials(cluster: Id, _caller: Manager, request: Request, response: Response) -> CredentialsView:
-        """The kubeconfig for peering. Only for a node manager, and written to the audit log."""
+        """The kubeconfig for peering. Only for a node manager, and recorded in the audit log."""
         audited(request)
         response.headers["Cache-Control"] = "no-store"
         return CredentialsView(kubeconfig=await core.credentials(cluster))
@@ -188,16 +188,17 @@ def _priced(core: Core, prices: Sequence[PriceList], response: Response) -> Pric
     return PricesBody(items=[PricesView.of(one) for one in prices])
 
 
-# -- ``GET /v1/list`` as in the first proof of concept, for old programs. Off by default -------------------------------
+# -- Legacy list -------------------------------------------------------------------------------------------------------
+# ``GET /v1/list`` as in the first proof of concept, for old programs. Off by default.
 
 
 def legacy_routes(core: Core) -> APIRouter:
-    """The one old route. Unlike the original, an empty list is ``[]``, and only a node manager gets kubeconfigs."""
+    """The legacy route. Unlike the original, an empty list is ``[]``, and only a node manager gets kubeconfigs."""
     router = APIRouter(prefix="/v1", tags=["legacy"])
 
     @router.get("/list", operation_id="legacyList")
     async def legacy_list(caller: Reader, request: Request, response: Response) -> list[LegacyCluster]:
-        """All clusters that can be asked now."""
+        """All clusters that are ready."""
         with_secrets = caller.role == "node-manager"
         if with_secrets:
             audited(request)

@@ -1,4 +1,4 @@
-"""The market over HTTP: offers and reservations."""
+"""Defines the routes of the market: offers and reservations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def market_routes(core: Core) -> APIRouter:
 def _add_search(router: APIRouter, core: Core) -> None:
     @router.post("/offers:search", operation_id="searchOffers")
     async def search_offers(body: SearchBody, _caller: Searcher, request: Request) -> SearchResult:
-        """Clusters that could meet a need, best first, with reasons."""
+        """Clusters that can meet a need, best first, with reasons."""
         unaudited(request)  # it changes nothing
         need = body.need()
         offers = [OfferView.of(offer) for offer in await core.search(need)]
@@ -63,10 +63,10 @@ def _add_search(router: APIRouter, core: Core) -> None:
 def _add_reservations(router: APIRouter, core: Core, keys: _Keys) -> None:
     @router.post("/reservations", operation_id="reserve", status_code=201)
     async def reserve(body: ReservationBody, caller: Reserver, key: Key = None) -> ReservationView:
-        """Sets resources of a cluster aside. The same owner and cluster again gives the same reservation.
+        """Reserves resources of a cluster. The same owner and cluster again returns the same reservation.
 
-        That makes it safe to repeat, over a restart of the server as well. 409 with `out_of_stock` when they are no
-        longer free. It is of the client that made it: 403 when another one did.
+        So it is safe to repeat, even after a restart of the server. 409 with `out_of_stock` when they are no
+        longer free. The reservation belongs to the client that made it: 403 for another one.
         """
         if key is not None:
             keys.check(caller.name, key, body)
@@ -86,7 +86,7 @@ def _add_reservations(router: APIRouter, core: Core, keys: _Keys) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: Cursor = "",
     ) -> ReservationPage:
-        """Reservations that are alive, a page at a time."""
+        """Active reservations, a page at a time."""
         found = await core.reservations(owner_prefix)
         shown, after = page(found, limit=limit, cursor=cursor, key=lambda one: one.id)
         return ReservationPage(items=[ReservationView.of(one) for one in shown], cursor=after)
@@ -100,7 +100,7 @@ def _add_reservation(router: APIRouter, core: Core) -> None:
 
     @router.delete("/reservations/{reservation}", operation_id="release", status_code=204)
     async def release(reservation: ReservationId, caller: Reserver) -> Response:
-        """Gives the resources back. One that is not there any more is no error.
+        """Releases the resources. Succeeds when the reservation is already gone.
 
         403 when another client made it. An operator may release any.
         """
@@ -110,25 +110,25 @@ def _add_reservation(router: APIRouter, core: Core) -> None:
 
 
 def _known_as(caller: Caller) -> str | None:
-    """By which a reservation is known to be of a caller, whichever of its replicas asks.
+    """The name that reservations of this caller are stored under, the same for all its replicas.
 
-    Of one who has proved nothing there is no such name: what it reserves stays usable once clients are told apart.
+    None for an unauthenticated caller: its reservations stay usable when authentication is enabled later.
     """
     return None if caller.role == ANY_ROLE else caller.name
 
 
 class _Keys:
-    """The last keys of each caller and what they were used for, so that one is not used for two things.
+    """The last keys of each caller and their requests, so that no key is used for two requests.
 
-    What a key promises, that nothing is reserved twice, holds by owner and cluster in the store; this only finds a
-    caller's mistake, and may forget.
+    The store itself prevents a double reservation, by owner and cluster. This only detects a caller's mistake, and may
+    forget keys.
     """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
     def check(self, caller: str, key: str, body: ReservationBody) -> None:
-        """Raises PreconditionError when the key came with another request."""
+        """Raises PreconditionError when the key was used for another request."""
         said = hashlib.sha256(body.model_dump_json().encode()).digest()
         if self._seen.setdefault((caller, key), said) != said:
             raise PreconditionError("this Idempotency-Key came with another request before: use a new one")

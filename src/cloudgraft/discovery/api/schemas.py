@@ -1,4 +1,4 @@
-"""JSON of clusters, heartbeats, credentials and prices, to and from the values of the model."""
+"""Converts clusters, heartbeats, credentials and prices between JSON and the values of the model."""
 
 from __future__ import annotations
 
@@ -66,21 +66,22 @@ __all__ = [
 ]
 
 
-# -- Field types: JSON in camelCase, and the texts that are allowed in it ----------------------------------------------
-# Quantities are Kubernetes' own texts, money is a decimal text and an ISO currency, times are RFC 3339 in UTC.
+# -- Field types -------------------------------------------------------------------------------------------------------
+# JSON in camelCase. Quantities are Kubernetes' own texts, money is a decimal text and an ISO currency, times are RFC
+# 3339 in UTC.
 
 
 _ID: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = rf"^([a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?){{0,3}}/)?{NAME}$"
 _QUANTITY: Final = r"^[0-9]{1,18}(\.[0-9]{1,9})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
-_LARGEST: Final = 10**18  # that has no more digits than that
+_LARGEST: Final = 10**18  # the largest amount with that many digits
 _MONEY: Final = r"^[0-9]{1,15}(\.[0-9]{1,15})?$"
 MOST_ENTRIES: Final = 64
 
 
 def _time(value: Any) -> datetime:
-    """Only a text with an offset: a number, or a time of nowhere, would be guessed at."""
+    """Accepts only a text with an offset: a number, or a time without a zone, would be ambiguous."""
     if isinstance(value, datetime):
         return value
     if not isinstance(value, str) or "T" not in value.upper():
@@ -88,16 +89,16 @@ def _time(value: Any) -> datetime:
     try:
         found = datetime.fromisoformat(value.upper())
         if found.tzinfo is None:
-            raise ValueError("must have an offset, such as Z")  # noqa: TRY301 - told as all the others
+            raise ValueError("must have an offset, such as Z")  # noqa: TRY301 - reported like the others
         return found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"is not a time: {error}") from error
 
 
 def _whole(value: Any) -> Any:
-    """2.0 is a whole number in JSON; true and "2" are none."""
+    """Accepts 2.0, a whole number in JSON; rejects true and "2"."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic takes this one
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic reports this type
     return value
 
 
@@ -110,7 +111,7 @@ Money = Annotated[StrictStr, StringConstraints(pattern=_MONEY)]
 Currency = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Z]{3}$")]
 LabelValue = Annotated[StrictStr, StringConstraints(pattern=rf"^({NAME})?$")]
 CLOSED: Final = Field(max_length=1000, json_schema_extra={"additionalProperties": False})
-# pydantic leaves out that keys of another form are refused.
+# pydantic's schema does not say that keys of another form are rejected.
 _FEW: Final = Field(max_length=MOST_ENTRIES, json_schema_extra={"additionalProperties": False})
 Amounts = Annotated[dict[ResourceName, Amount], _FEW]
 Prices = Annotated[dict[ResourceName, Money], _FEW]
@@ -120,24 +121,24 @@ Port = Annotated[Whole, Field(ge=0, le=65535)]
 
 
 class Message(BaseModel):
-    """A body in camelCase; unknown keys are refused."""
+    """A request body in camelCase; unknown keys are rejected."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
 class View(Message):
-    """An answer: whoever reads one passes over keys that only a newer server has."""
+    """A response: clients ignore keys that only a newer server sends."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def amounts_in(amounts: Mapping[str, str]) -> dict[str, Quantity]:
-    """Quantities from their texts."""
+    """Parses quantities."""
     return {name: Quantity(text) for name, text in amounts.items()}
 
 
 def amounts_out(resources: Resources) -> dict[str, str]:
-    """The texts of quantities, in a form that :data:`Amount` takes: no sign, no exponent."""
+    """Formats quantities as :data:`Amount` accepts them: no sign, no exponent."""
     return {name: _amount_out(amount) for name, amount in resources.items()}
 
 
@@ -157,17 +158,17 @@ def money_out(amount: Decimal) -> str:
 
 
 def moment(value: datetime | None) -> datetime | None:
-    """The same time in UTC; one without an offset is taken for UTC."""
+    """The same time in UTC; one without an offset counts as UTC."""
     if value is None:
         return None
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-# -- Clusters, heartbeats, credentials and prices ----------------------------------------------------------------------
+# -- Bodies and views --------------------------------------------------------------------------------------------------
 
 
 class NetworkView(Message):
-    """How the network to a cluster is set up."""
+    """The network settings of a cluster."""
 
     mode: NetworkMode = NetworkMode.DIRECT
     address: Annotated[StrictStr, StringConstraints(max_length=253, pattern=r"^[A-Za-z0-9.:\-]*$")] = ""
@@ -185,7 +186,7 @@ class NetworkView(Message):
 
 
 class ClusterBody(Message):
-    """What is declared of a cluster."""
+    """A declared cluster."""
 
     display_name: Text = ""
     labels: Labels = Field(default_factory=dict)
@@ -223,7 +224,7 @@ class ClusterBody(Message):
 
 
 class ClusterResources(View):
-    """What a cluster shares, what is free of that, and what is set aside."""
+    """The resources that a cluster shares, those that are free, and those that are reserved."""
 
     capacity: Amounts
     free: Amounts
@@ -231,7 +232,7 @@ class ClusterResources(View):
 
 
 class ClusterView(View):
-    """A cluster as it is known now. Credentials are never in it."""
+    """The current state of a cluster. Never contains credentials."""
 
     id: ClusterId
     display_name: Text
@@ -293,14 +294,14 @@ class ClusterView(View):
 
 
 class ClusterPage(View):
-    """One page of clusters; ``cursor`` asks for the next, and is empty on the last."""
+    """One page of clusters; ``cursor`` is for the next page, and empty on the last."""
 
     items: list[ClusterView]
     cursor: str
 
 
 class HeartbeatBody(Message):
-    """What a cluster's agent measured."""
+    """An agent's measurement."""
 
     allocatable: Amounts
     free: Amounts
@@ -343,7 +344,7 @@ def _one_line_at_least(value: str) -> str:
 
 
 class CredentialsBody(Message):
-    """The kubeconfig with which to peer with a cluster, as it is handed in."""
+    """The kubeconfig for peering with a cluster, as uploaded."""
 
     kubeconfig: Annotated[
         StrictStr, StringConstraints(min_length=1, max_length=128 << 10), AfterValidator(_one_line_at_least)
@@ -351,13 +352,13 @@ class CredentialsBody(Message):
 
 
 class CredentialsView(View):
-    """The kubeconfig with which to peer with a cluster."""
+    """The kubeconfig for peering with a cluster."""
 
     kubeconfig: str = Field(repr=False)
 
 
 class PricesView(Message):
-    """What a cluster asks, per hour; memory per GiB."""
+    """A cluster's prices per hour; memory per GiB."""
 
     currency: Currency
     unit: Prices = Field(default_factory=dict)
@@ -391,13 +392,13 @@ class PricesView(Message):
 
 
 class PricesBody(Message):
-    """All that a cluster asks. Of lists that are valid at the same time, the one that began last counts."""
+    """All price lists of a cluster. Of those that are valid at the same time, the one that began last applies."""
 
     items: Annotated[list[PricesView], Field(max_length=MOST_ENTRIES)]
 
 
 class LegacyCluster(View):
-    """A cluster as the proof of concept's list has it. The kubeconfig is empty for all but a node manager."""
+    """A cluster in the proof of concept's list. The kubeconfig is empty for all but a node manager."""
 
     name: str
     kubeconfig: str = Field(repr=False)

@@ -1,4 +1,4 @@
-"""Offers and reservations over HTTP, to and from the values of :mod:`cloudgraft.discovery.model`."""
+"""Converts offers and reservations between JSON and the values of :mod:`cloudgraft.discovery.model`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Owner = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9
 
 
 class SearchBody(Message):
-    """What is looked for. All of it must be met by one cluster."""
+    """A search. One cluster must meet all of it."""
 
     resources: Amounts = Field(min_length=1)
     label_selector: Annotated[StrictStr, StringConstraints(max_length=1000)] = Field(
@@ -88,7 +88,7 @@ class SearchBody(Message):
 
 
 class OfferView(View):
-    """A cluster that could meet a need."""
+    """A cluster that can meet a need."""
 
     cluster_id: ClusterId
     price_per_hour: Annotated[str, Field(pattern=r"^-?[0-9]+(\.[0-9]+)?$")] | None = Field(
@@ -133,14 +133,14 @@ class OfferView(View):
 
 
 class SearchResult(View):
-    """Offers, best first, and of other clusters why not, where that was asked for."""
+    """Offers, best first, and on request the reasons why other clusters do not qualify."""
 
     offers: list[OfferView]
     why_not: dict[str, str]
 
 
 class ReservationBody(Message):
-    """What is to be set aside. The same owner and cluster again gives the same reservation."""
+    """The resources to reserve. The same owner and cluster again returns the same reservation."""
 
     cluster_id: ClusterId
     resources: Amounts = Field(min_length=1)
@@ -151,7 +151,7 @@ class ReservationBody(Message):
 
 
 class ReservationView(View):
-    """Resources of a cluster that are set aside for one machine."""
+    """Resources of a cluster that are reserved for one machine."""
 
     id: str
     cluster_id: ClusterId
@@ -185,7 +185,7 @@ class ReservationView(View):
 
 
 class ReservationPage(View):
-    """One page of reservations; ``cursor`` asks for the next, and is empty on the last."""
+    """One page of reservations; ``cursor`` is for the next page, and empty on the last."""
 
     items: list[ReservationView]
     cursor: str

@@ -1,1 +1,1 @@
-"""Which clusters meet a need: index, prices, selectors, offers. Pure."""
+"""Searches clusters that meet a need: index, prices, selectors, offers. Pure."""

@@ -1,4 +1,4 @@
-"""Holds what is known of each cluster at a moment, and all of it column by column for searches. Pure."""
+"""Holds the searchable state of each cluster, and all of it in columns for fast searches. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from cloudgraft.discovery.search.selector import Selector
 __all__ = ["Candidate", "Columns", "candidate_of"]
 
 
-# -- One cluster at a moment -------------------------------------------------------------------------------------------
+# -- One cluster -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A cluster as it is from one moment on ``until`` another."""
+    """A cluster's state from one moment ``until`` another."""
 
     id: str
     labels: Mapping[str, str]
     is_open: bool  # ready, and with room for another node
     available: Nanos  # of its stock
     prices: PriceList | None
-    currency: str  # of its prices; empty when it tells none
+    currency: str  # of its prices; empty when it has none
     record: Record
     stock: Stock
     state: ClusterState
@@ -38,12 +38,12 @@ class Candidate:
 
 
 def candidate_of(record: Record, now: float, stale_after: float) -> Candidate:
-    """What is to be known of a cluster for a search now."""
+    """Computes the candidate of a cluster for a search now."""
     stock = stock_of(record, now)
     asking = asking_at(record.prices, now)
     state = state_of(record, now, stale_after)
     most = record.spec.max_nodes
-    # When what is heard of it changes its state by itself: after silence, or because its last word was of the future.
+    # When its state changes by time alone: after silence, or because its last heartbeat is in the future.
     edges = () if record.beat_at is None else (record.beat_at - stale_after, record.beat_at + stale_after)
     return Candidate(
         id=record.spec.id,
@@ -61,18 +61,18 @@ def candidate_of(record: Record, now: float, stale_after: float) -> Candidate:
     )
 
 
-# -- All clusters by column: what is free of one resource is one array of floats ---------------------------------------
-# Ten thousand clusters are ten thousand objects all over the memory, and to fetch a figure from each costs more than to
-# do sums with it. Floats are rough: what is decided by less than they can tell is looked at exactly, by the candidate.
+# -- All clusters in columns -------------------------------------------------------------------------------------------
+# Each column is one array of floats. Ten thousand clusters are ten thousand scattered objects: reading a figure from
+# each costs more than computing with it. Floats are rough: near ties are compared exactly, by candidate.
 
 
-_MOST: Final = 64  # columns; who searches may name any resource and any selector
+_MOST: Final = 64  # columns; a search may name any resource and any selector
 
 Figure = Callable[[Candidate], float]
 
 
 class Columns:
-    """Candidates by place, and columns of their figures: made when first asked for, then kept up to date."""
+    """Candidates by position, and columns of their figures: built on first use, then kept current."""
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
         self.candidates = list(candidates)
@@ -80,7 +80,7 @@ class Columns:
         self._columns: dict[tuple[str, str], tuple[Figure, array[float]]] = {}
 
     def put(self, place: int, one: Candidate) -> None:
-        """Sets the candidate of a place; the place after the last makes it longer."""
+        """Sets the candidate of a position; the one after the last appends."""
         span = slice(place, place + 1)
         self.candidates[span] = [one]
         self.currencies[span] = [one.currency]
@@ -88,7 +88,7 @@ class Columns:
             column[span] = array("d", [figure(one)])
 
     def remove(self, place: int) -> Candidate | None:
-        """Takes one out. The last one comes to its place, and is returned, unless it was the last."""
+        """Removes one. The last one moves to its position, and is returned, unless it was the last."""
         last = len(self.candidates) - 1
         moved = self.candidates[last] if place != last else None
         if moved is not None:
@@ -104,33 +104,33 @@ class Columns:
         return self._column("open", "", lambda _: lambda one: float(one.is_open))
 
     def fits(self, selector: str) -> array[float]:
-        """1 for those whose labels fit."""
+        """1 for those whose labels match."""
         return self._column("fits", selector, _fits)
 
     def left(self, resource: str) -> array[float]:
-        """What can be had of a resource; below 0 where there is none of it."""
+        """The available amount of a resource; below 0 where there is none."""
         return self._column("left", resource, lambda name: lambda one: one.available.get(name, -1))
 
     def shared(self, resource: str) -> array[float]:
-        """What is shared of it in all; infinite where that is nothing, so that no share of it is left."""
+        """The total shared amount; infinite where it is 0, so that the remaining share is 0."""
         return self._column("shared", resource, lambda name: lambda one: _or_inf(one.stock.shared, name))
 
     def unit(self, resource: str) -> array[float]:
-        """What a unit of it costs; 0 where there is no price."""
+        """The price of a unit; 0 without a price."""
         return self._column("unit", resource, _unit)
 
     @property
     def per_node(self) -> array[float]:
-        """What a node costs, whatever it has."""
+        """The price of a node, besides its resources."""
         return self._column("node", "", lambda _: lambda one: float(one.prices.fixed_per_node) if one.prices else 0)
 
     @property
     def peering_fee(self) -> array[float]:
-        """What peering costs, once."""
+        """The one-time price of peering."""
         return self._column("fee", "", lambda _: lambda one: float(one.prices.peering_fee) if one.prices else 0)
 
     def warm(self) -> None:
-        """Makes what nearly every search asks for, so that the first one does not wait for it."""
+        """Builds the columns that nearly every search needs, so that the first one is fast."""
         for resource in ("cpu", "memory", "pods"):
             for column in (self.left, self.shared, self.unit):
                 column(resource)

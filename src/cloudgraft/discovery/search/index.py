@@ -1,4 +1,4 @@
-"""All clusters in memory, as of one number of the database's counter. Searches read this, and nothing else."""
+"""Indexes all clusters in memory, as of one number of the database's counter. Searches read only this."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["ClusterIndex"]
 
 
 class _Entry:
-    """One cluster, and what was worked out about it; done again only once it may be another."""
+    """One cluster with its computed state, which is recomputed only when it may have changed."""
 
     __slots__ = ("candidate", "cluster", "place", "record")
 
     def __init__(self, record: Record, place: int, now: float, stale_after: float) -> None:
         self.record = record
-        self.place = place  # in the columns
+        self.place = place  # position in the columns
         self.candidate = candidate_of(record, now, stale_after)
         self.cluster: Cluster | None = None
 
     def look(self, now: float, stale_after: float) -> Candidate:
-        """What it is now."""
+        """The current candidate."""
         found = self.candidate
         if not found.since <= now < found.until:
             found = self.candidate = candidate_of(self.record, now, stale_after)
@@ -36,7 +36,7 @@ class _Entry:
         return found
 
     def show(self, now: float, stale_after: float) -> Cluster:
-        """What is told of it now."""
+        """The current cluster, for readers."""
         self.look(now, stale_after)
         if self.cluster is None:
             self.cluster = cluster_of(self.record, now, stale_after)
@@ -46,8 +46,8 @@ class _Entry:
 class ClusterIndex:
     """Follows the database by deltas. For one thread.
 
-    What a search needs of a cluster is worked out when the cluster changes, not when somebody searches: each change
-    pays for itself, and a search pays for no more than a look at what there is.
+    Computes what a search needs when a cluster changes, not when a search runs: each change costs its own work, and a
+    search only reads.
     """
 
     def __init__(self, stale_after: float) -> None:
@@ -55,10 +55,10 @@ class ClusterIndex:
         self._stale_after = stale_after
         self._entries: dict[str, _Entry] = {}
         self._columns = Columns()
-        self._since, self._until = -inf, inf  # between which the columns are right
+        self._since, self._until = -inf, inf  # the columns are valid between these times
 
     def apply(self, delta: Delta, now: float) -> None:
-        """Takes in what has changed. What is older than the index is passed over: it is in it already."""
+        """Applies changes. Ignores those that are older than the index, which has them already."""
         if delta.is_whole:
             self._entries, self._columns = {}, Columns()
         elif delta.seq < self.seq:
@@ -83,7 +83,7 @@ class ClusterIndex:
         self._since, self._until = max(self._since, entry.candidate.since), min(self._until, entry.candidate.until)
 
     def beat(self, beats: Mapping[str, Heartbeat], at: float, delta: Delta) -> None:
-        """Takes in heartbeats that were written, and what others wrote meanwhile."""
+        """Applies written heartbeats, and what others wrote meanwhile."""
         if delta.seq == self.seq + 1 and not delta.is_whole:
             for id_, beat in beats.items():
                 if id_ in self._entries:
@@ -91,7 +91,7 @@ class ClusterIndex:
         self.apply(delta, at)
 
     def warm(self) -> None:
-        """Prepares for the first search."""
+        """Prepares the first search."""
         self._columns.warm()
 
     def columns(self, now: float) -> Columns:
@@ -101,7 +101,7 @@ class ClusterIndex:
         return self._columns
 
     def _look_again(self, now: float) -> None:
-        """Time alone has changed some: a hold or a price has ended, an agent is silent."""
+        """Recomputes entries that changed by time alone: an expired hold or price, a silent agent."""
         since, until = -inf, inf
         for entry in self._entries.values():
             found = entry.look(now, self._stale_after)
@@ -120,11 +120,11 @@ class ClusterIndex:
         return None if entry is None else entry.show(now, self._stale_after)
 
     def record(self, id_: str) -> Record | None:
-        """One cluster as the database has it."""
+        """One cluster's database record."""
         entry = self._entries.get(id_)
         return None if entry is None else entry.record
 
     def reservations(self, now: float) -> list[Reservation]:
-        """All that are alive, by owner."""
+        """All active ones, by owner."""
         stored = chain.from_iterable(entry.record.reservations for entry in self._entries.values())
         return sorted(living(stored, now), key=lambda one: (one.owner, one.cluster))

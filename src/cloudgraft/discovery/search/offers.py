@@ -1,14 +1,13 @@
-"""Finds the clusters that meet a need, and orders them. Pure: same clusters, need and moment, same offers.
+"""Finds the clusters that meet a need, and ranks them. Pure: same clusters, need and moment, same offers.
 
-A candidate is ready, fits the selector, is not excluded, has enough left, has room for another node and asks no more
-than the cap. Its price is that of the shape, plus the peering fee over the horizon where it is not peered yet. The cap
-is compared with that price; a weight only changes the order.
+A candidate is ready, matches the selector, is not excluded, has enough left, has room for another node and costs no
+more than the cap. Its price is that of the shape, plus the peering fee over the horizon where it is not peered yet. The
+cap is compared with that price; a weight only changes the rank.
 
-Prices in two currencies are never compared: where no currency was named and clusters ask in several, those of the
-currency that most of them ask in come first, then the next, by name where as many ask in two. A cap without a
-currency is one in the currency of each cluster. Without a valid price a cluster is no candidate when price decides
-(strategy cheapest, a cap, a currency that was named); with the other strategies it is, and by preferPeered it comes
-behind those that tell one.
+Prices in two currencies are never compared. If no currency is named and clusters use several, those in the most common
+currency come first, then the next, with ties by name. A cap without a currency applies in the currency of each cluster.
+Without a valid price a cluster is no candidate when price decides (strategy cheapest, a cap, a named currency). With
+the other strategies it is one, and preferPeered ranks it behind those with a price.
 """
 
 from __future__ import annotations
@@ -31,18 +30,19 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 __all__ = ["ROUGH", "Terms", "search", "why_not"]
 
 
-# -- The terms of a search: resources, labels, prices, prepared so that each cluster costs little ----------------------
+# -- Terms of a search -------------------------------------------------------------------------------------------------
+# Prepared once, so that each cluster costs little.
 
 
-ROUGH: Final = 1e-9  # more than floats can be wrong by
-_FINEST: Final = 1e9 * (1 + 1e-12)  # so that a share which floats make a little too small is not the next one down
+ROUGH: Final = 1e-9  # above the error of floats
+_FINEST: Final = 1e9 * (1 + 1e-12)  # so that a share that floats make slightly too small is not rounded down
 
 
 class Terms:
-    """A need, and what clusters cost and have by it. Clusters are given by their places in the columns.
+    """A need, with each cluster's cost and headroom for it. Clusters are given by their positions in the columns.
 
-    Prices are compared over the whole horizon, in which a peering fee is paid once: nothing is divided, so a price that
-    is just at a cap is not above it by a last digit.
+    Compares prices over the whole horizon, with a peering fee once. Nothing is divided, so rounding never puts
+    a price that equals the cap above it.
     """
 
     def __init__(self, need: Need) -> None:
@@ -54,7 +54,7 @@ class Terms:
         self._over_horizon = [(name, EXACT.multiply(amount, self.horizon)) for name, amount in self.amounts if amount]
 
     def fitting(self, columns: Columns) -> list[int]:
-        """Those that are open, have enough and fit the selector, whatever they ask."""
+        """Those that are open, have enough and match the selector, at any price."""
         found = [place for place, is_open in enumerate(columns.is_open) if is_open]
         candidates = columns.candidates
         for name, amount in self.asked.items():
@@ -71,7 +71,7 @@ class Terms:
         return found
 
     def cost(self, prices: PriceList, *, peered: bool) -> Decimal:
-        """What a node of that shape costs over the whole horizon, exactly."""
+        """The exact cost of a node of that shape over the whole horizon."""
         total = prices.fixed_per_node * self.horizon
         if not peered:
             total += prices.peering_fee
@@ -81,7 +81,7 @@ class Terms:
         return total
 
     def rough_costs(self, columns: Columns, found: Sequence[int], peered: Collection[str]) -> list[float]:
-        """The same of many, roughly; nothing for those that tell no price."""
+        """The same for many, roughly; omits those without a price."""
         hours, per_node, fee = float(self.horizon), columns.per_node, columns.peering_fee
         costs = [per_node[place] * hours + fee[place] for place in found]
         if peered:
@@ -96,7 +96,7 @@ class Terms:
         return costs
 
     def headroom(self, one: Candidate) -> float:
-        """The share of the scarcest resource that would be left."""
+        """The remaining share of the scarcest resource."""
         shared = one.stock.shared
         shares = [
             (one.available[name] - amount) / shared[name] if shared.get(name, 0) > 0 else 0.0
@@ -105,7 +105,7 @@ class Terms:
         return max(0.0, min(shares, default=1.0))
 
     def by_headroom(self, columns: Columns, found: Sequence[int]) -> list[float]:
-        """Ranks of many by what would be left, most first, in billionths: less may be an error of floats."""
+        """Ranks many by headroom, most first, in billionths: a smaller difference may be an error of floats."""
         least = [1.0] * len(found)
         for name, exact in self.asked.items():
             left, shared, amount = columns.left(name), columns.shared(name), float(exact)
@@ -120,18 +120,18 @@ class Terms:
 
 
 _NOTHING: Final = Decimal(0)
-_DIGITS: Final = Context(prec=36)  # a third of a fee has no last digit
-_CENTS: Final = Decimal("1e-12")  # what a price is rounded to, for whoever reads it
+_DIGITS: Final = Context(prec=36)  # a third of a fee has infinitely many digits
+_CENTS: Final = Decimal("1e-12")  # prices are rounded to this for people
 _PRICED: Final = (Strategy.CHEAPEST, Strategy.PREFER_PEERED)
 _MOST: Final = 1000
 
 
-Group = tuple[bool, str]  # not peered, where that decides; the currency, where prices do
+Group = tuple[bool, str]  # not peered, where that decides; the currency, where prices decide
 _ALL: Final[Group] = (False, "")
 
 
 class _Found(NamedTuple):
-    """One that can meet the need. ``rank`` is the price by which it is ranked, in its currency."""
+    """A cluster that can meet the need. ``rank`` is its ranking price, in its currency."""
 
     candidate: Candidate
     price: Decimal | None
@@ -140,19 +140,19 @@ class _Found(NamedTuple):
 
 
 class _Rated(NamedTuple):
-    """Clusters by their places, and by what each is ranked: less is better. Of prices, roughly."""
+    """Clusters by position, with their ranking value: less is better. Prices are rough."""
 
     ranks: list[float]
     places: list[int]
 
 
 def search(clusters: Columns | Iterable[Candidate], need: Need) -> list[Offer]:
-    """Offers, best first, at most as many as asked for."""
+    """Offers, best first, up to the limit."""
     ask = _Ask(need, clusters if isinstance(clusters, Columns) else Columns(clusters))
     with localcontext(_DIGITS):
         groups = ask.grouped(ask.fitting())
         best: list[_Found] = []
-        # Group by group: what is peered first, what tells no price last, else the larger group.
+        # Group by group: peered first, without a price last, else the larger group first.
         for group in sorted(groups, key=lambda group: (group[0], not group[1], -len(groups[group].ranks), group[1])):
             best += ask.best(groups[group], need.limit - len(best))
         number = sum(len(group.ranks) for group in groups.values())
@@ -163,7 +163,7 @@ def search(clusters: Columns | Iterable[Candidate], need: Need) -> list[Offer]:
 
 
 def why_not(candidates: Iterable[Candidate], need: Need) -> dict[str, str]:
-    """Of each cluster that cannot meet the need, the reason."""
+    """The reason for each cluster that cannot meet the need."""
     ask = _Ask(need, Columns())
     with localcontext(_DIGITS):
         reasons = ((one.id, ask.refusal(one)) for one in candidates)
@@ -171,7 +171,7 @@ def why_not(candidates: Iterable[Candidate], need: Need) -> dict[str, str]:
 
 
 class _Ask:
-    """A need, and who asks."""
+    """A need and its caller's context."""
 
     def __init__(self, need: Need, columns: Columns) -> None:
         _check(need)
@@ -185,7 +185,7 @@ class _Ask:
         self._cap = None if need.price_cap is None else EXACT.multiply(need.price_cap, need.horizon_hours)
 
     def fitting(self) -> _Rated:
-        """Those that can meet it, with costs where they matter. :meth:`refusal` must come to the same, in words."""
+        """Those that can meet it, with costs where they matter. :meth:`refusal` must reach the same result."""
         found, columns = self.terms.fitting(self.columns), self.columns
         if self.only:
             found = [place for place in found if columns.candidates[place].id in self.only]
@@ -201,7 +201,7 @@ class _Ask:
         return rated if self._cap is None else self._below_cap(rated, self._cap)
 
     def _below_cap(self, rated: _Rated, cap: Decimal) -> _Rated:
-        """Only what is near the cap is looked at closely."""
+        """Compares exactly only those near the cap."""
         surely, hardly = float(cap) * (1 - ROUGH), float(cap) * (1 + ROUGH)
         good = [
             cost < surely or (cost <= hardly and self._cost(self.columns.candidates[place]) <= cap)
@@ -213,7 +213,7 @@ class _Ask:
         return _NOTHING if one.prices is None else self.terms.cost(one.prices, peered=one.id in self.peered)
 
     def grouped(self, priced: _Rated) -> Mapping[Group, _Rated]:
-        """By group, with what each is ranked by there."""
+        """By group, with their ranking values."""
         strategy, weights = self.need.strategy, self.need.weights
         (costs, found), candidates = priced, self.columns.candidates
         if not found:
@@ -238,7 +238,7 @@ class _Ask:
         if limit <= 0:
             return []
         candidates, edge = self.columns.candidates, heapq.nsmallest(limit, rated.ranks)[-1]
-        if self.need.strategy in _PRICED:  # ranked roughly so far: who may be among the best is now ranked exactly
+        if self.need.strategy in _PRICED:  # ranked roughly so far: rank those that may be among the best exactly
             edge += max(abs(edge), 1.0) * ROUGH
             near = [candidates[place] for rank, place in zip(*rated, strict=True) if rank <= edge]
             rows = heapq.nsmallest(limit, [(self._rank(one), one.id, one) for one in near])
@@ -251,7 +251,7 @@ class _Ask:
         return [self._found(one) for one in (*(row[2] for row in better), *last)]
 
     def _rank(self, one: Candidate) -> Decimal:
-        """The price by which it is ranked, over the horizon, exactly."""
+        """The exact ranking price over the horizon."""
         weights = self.need.weights
         return self._cost(one) * weights[one.id] if weights and one.id in weights else self._cost(one)
 
@@ -287,7 +287,7 @@ class _Ask:
 
 
 def _lowest(found: Iterable[_Found]) -> dict[str, Decimal]:
-    """Of each currency, the lowest price by which something is ranked."""
+    """The lowest ranking price of each currency."""
     lowest: dict[str, Decimal] = {}
     for one in found:
         lowest[one.currency] = min(lowest.get(one.currency, one.rank), one.rank)
@@ -311,7 +311,7 @@ def _offer(ask: _Ask, one: _Found, lowest: Mapping[str, Decimal], praise: str) -
 
 
 def _score(ask: _Ask, one: _Found, lowest: Mapping[str, Decimal], headroom: float) -> float:
-    """From 0 to 1; of two offers in one currency the one with more comes first. The best price there is scores 1."""
+    """From 0 to 1, higher is better within one currency. The best price scores 1."""
     if ask.need.strategy is Strategy.FIRST_FIT:
         return 1.0
     if ask.need.strategy is Strategy.MOST_HEADROOM:

@@ -1,7 +1,7 @@
-"""Which price counts now, and in which units a shape is priced. Pure.
+"""Selects the price list that applies at a moment, and converts resources to priced units. Pure.
 
-Of several lists that are valid at a moment, the one that began last counts, and of two that began together the later
-in the list: so a price for a while can be laid over one that stays. A cluster whose lists have all ended tells none.
+Of several lists that are valid at a moment, the one that began last applies, and of two that began together the later
+in the list: so a temporary price can override a permanent one. A cluster whose lists have all ended has no price.
 
 Units are per hour and whole unit: a core, a GPU, a pod; of memory, storage and huge pages per GiB.
 """
@@ -29,7 +29,7 @@ Amounts = Sequence[tuple[str, Decimal]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What a cluster asks at a moment; without a list ``why_not`` says why. ``until`` is when that may change."""
+    """The price list of a cluster at a moment; without one ``why_not`` says why. ``until`` is when that may change."""
 
     prices: PriceList | None
     until: float
@@ -37,14 +37,14 @@ class Asking:
 
 
 def seconds_of(moment: datetime | None, default: float) -> float:
-    """A time in seconds since the epoch; one without an offset is taken for UTC."""
+    """A time in seconds since the epoch; one without an offset counts as UTC."""
     if moment is None:
         return default
     return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).timestamp()
 
 
 def asking_at(lists: Sequence[PriceList], now: float) -> Asking:
-    """The list that counts now. A list is valid from its first moment on, and no longer in its last."""
+    """The list that applies now. A list is valid from its start, inclusive, to its end, exclusive."""
     spans = [(seconds_of(one.valid_from, -inf), seconds_of(one.valid_to, inf), one) for one in lists]
     until = min((edge for begin, end, _ in spans for edge in (begin, end) if edge > now), default=inf)
     valid = [(begin, number) for number, (begin, end, _) in enumerate(spans) if begin <= now < end]

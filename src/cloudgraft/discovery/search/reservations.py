@@ -1,4 +1,4 @@
-"""What a cluster still has to give: measured, less reserved, and nothing counted twice. Pure.
+"""Computes what a cluster still has available: measured, less reserved, and nothing counted twice. Pure.
 
 A reservation counts in full from the moment it is made until it is released or expires, whether its node is busy or
 empty: the quota of a virtual node fills up pod by pod, and every pod of it may come at any moment.
@@ -64,22 +64,22 @@ UNREADY: Final = {ClusterState.CORDONED: "it is cordoned", ClusterState.STALE: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A cluster as the database has it. Times are seconds since the epoch, by the server's clock."""
+    """A cluster's database record. Times are seconds since the epoch, by the server's clock."""
 
     spec: ClusterSpec
     revision: int
     prices: Sequence[PriceList] = ()
     beat: Heartbeat | None = None
     beat_at: float | None = None
-    reservations: Sequence[Reservation] = ()  # those that have expired may still be among them
+    reservations: Sequence[Reservation] = ()  # may include expired ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stock:
-    """What can be had at a moment, in billionths. ``until`` is when a reservation expires."""
+    """The available resources at a moment, in billionths. ``until`` is when a reservation expires."""
 
     available: Nanos
-    shared: Nanos  # what it shares in all: what headroom is a share of
+    shared: Nanos  # the total that it shares: the base of headroom
     nodes: int
     until: float
 
@@ -90,12 +90,12 @@ def moment(seconds: float) -> datetime:
 
 
 def nanos_of(resources: Resources) -> dict[str, int]:
-    """Amounts as whole numbers, which are fast to compare."""
+    """Amounts as integers, which are fast to compare."""
     return {name: quantity.nanos for name, quantity in resources.items()}
 
 
 def quantity_of(nanos: int, *, like: str = "") -> Quantity:
-    """The amount as a quantity; ``like`` is the name of the resource, by which the unit is chosen."""
+    """The amount as a quantity; ``like`` is the name of the resource, which determines the unit."""
     kibis, rest = divmod(nanos, 1024 * _NANOS)
     if like == "memory" and not rest and kibis < 2**53:
         return Quantity(f"{kibis}Ki") * 1
@@ -103,7 +103,7 @@ def quantity_of(nanos: int, *, like: str = "") -> Quantity:
 
 
 def expires(reservation: Reservation) -> float:
-    """When it ends by itself; never, once it is confirmed."""
+    """When it expires; never, once it is confirmed."""
     if reservation.state is ReservationState.CONFIRMED or reservation.expires_at is None:
         return inf
     return reservation.expires_at.timestamp()
@@ -115,17 +115,17 @@ def living(reservations: Iterable[Reservation], now: float) -> list[Reservation]
 
 
 def state_of(record: Record, now: float, stale_after: float) -> ClusterState:
-    """Whether it can be asked. An operator's word comes before what is heard of it."""
+    """The state of a cluster. An operator's cordon has precedence over heartbeats."""
     if record.spec.cordoned:
         return ClusterState.CORDONED
-    # One from the future, by a clock that was put back since, would keep a cluster Ready that nobody hears of.
+    # A heartbeat from the future, after a clock was set back, would keep a silent cluster Ready.
     if record.beat_at is not None and not -stale_after <= now - record.beat_at < stale_after:
         return ClusterState.STALE
     return ClusterState.READY
 
 
 def stock_of(record: Record, now: float) -> Stock:
-    """What can be had of it now; see above for how things are counted."""
+    """The available resources now; see above for the rules."""
     alive = living(record.reservations, now)
     capacity = nanos_of(record.spec.capacity)
     beat = record.beat
@@ -154,7 +154,7 @@ def _total(alive: Iterable[Reservation]) -> dict[str, int]:
 
 
 def _unseen(alive: Sequence[Reservation], beat: Heartbeat | None) -> dict[str, int]:
-    """What is reserved and not yet in what was measured."""
+    """What is reserved and not yet in the measurement."""
     if beat is None:
         return _total(alive)
     if not beat.offloaded_by:
@@ -174,7 +174,7 @@ def _beyond(reserved: Nanos, offloaded: Nanos) -> dict[str, int]:
 
 
 def lack_of(stock: Stock, spec: ClusterSpec, asked: Nanos) -> str:
-    """Why the resources cannot be had, for a person; "" when they can."""
+    """Why the resources are unavailable, for a person; "" when they are available."""
     if spec.max_nodes is not None and stock.nodes >= spec.max_nodes:
         return f"it has {stock.nodes} of at most {spec.max_nodes} nodes"
     for name, amount in asked.items():
@@ -188,7 +188,7 @@ def lack_of(stock: Stock, spec: ClusterSpec, asked: Nanos) -> str:
 
 
 def cluster_of(record: Record, now: float, stale_after: float) -> Cluster:
-    """What is told of a cluster. Its ``reserved`` is what is not yet in ``free``, so that the rest can be had."""
+    """The public view of a cluster. Its ``reserved`` is what is not yet in ``free``, so that the rest is available."""
     alive = living(record.reservations, now)
     unseen = _unseen(alive, record.beat)
     return Cluster(

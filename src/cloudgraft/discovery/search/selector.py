@@ -1,4 +1,4 @@
-"""Label selectors in Kubernetes' syntax: ``country=italy,gpu!=none,tier in (a, b),!old,cores>4``. Pure."""
+"""Parses label selectors in Kubernetes' syntax: ``country=italy,gpu!=none,tier in (a, b),!old,cores>4``. Pure."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Test = Callable[[Labels], bool]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A selector that was understood. An empty one matches everything."""
+    """A parsed selector. An empty one matches everything."""
 
     tests: tuple[Test, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Selector:
-        """InvalidArgumentError, with the place, for what Kubernetes would not take."""
+        """Parses a selector. InvalidArgumentError, with the position, for one that Kubernetes would reject."""
         if len(text) > _LONGEST:
             raise InvalidArgumentError(f"a label selector has at most {_LONGEST} characters")
         return cls(tuple(_Parser(text).tests()))
 
     def matches(self, labels: Labels) -> bool:
-        """Whether all of it holds."""
+        """Whether all requirements match."""
         return all(test(labels) for test in self.tests)
 
 
 class _Parser:
-    """Reads one selector, from left to right."""
+    """Parses one selector, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -127,7 +127,7 @@ class _Parser:
 
 
 def _among(key: str, values: frozenset[str], *, wanted: bool) -> Test:
-    """As in Kubernetes, what must not have a value may also not be there at all."""
+    """As in Kubernetes, a negative requirement also matches a missing label."""
     if wanted:
         return lambda labels: key in labels and labels[key] in values
     return lambda labels: key not in labels or labels[key] not in values

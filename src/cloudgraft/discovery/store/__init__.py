@@ -1,1 +1,1 @@
-"""Discovery's database: tables, rows, statements, encrypted credentials."""
+"""Stores discovery's data: tables, rows, statements, encrypted credentials."""

@@ -1,4 +1,4 @@
-"""Discovery's database: SQLite or PostgreSQL, all calls in one thread, every write one transaction."""
+"""Runs discovery's database: SQLite or PostgreSQL, all calls in one thread, every write one transaction."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["EVERYTHING", "Store"]
 
 T = TypeVar("T")
 _log = logging.getLogger("cloudgraft.discovery")
-EVERYTHING = -1  # "since" of a reader that knows nothing yet
-_OPEN_SECONDS = 600.0  # an old database is copied and brought up to date
+EVERYTHING = -1  # ``since`` of a reader that has nothing yet
+_OPEN_SECONDS = 600.0  # an old database is copied and migrated
 _LOAD_SECONDS = 60.0
 _CALL_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
 
 
 class Store:
-    """The database. What is written comes back with all that has changed since a number, so that an index can follow.
+    """The database. A write returns all changes since a number, so that an index can follow.
 
-    A caller that is cancelled does not stop a write that has begun; the next look shows what came of it.
+    Cancelling a caller does not stop a write that has begun; the next read shows its result.
     """
 
     def __init__(self, database: Database) -> None:
@@ -37,11 +37,11 @@ class Store:
 
     @property
     def label(self) -> str:
-        """Where it is, for messages."""
+        """Its location, for messages."""
         return self._database.label
 
     async def open(self, *, upgrade: bool = False) -> None:
-        """Opens it, and makes it when it is not there. ``upgrade``: a PostgreSQL of an older release, too."""
+        """Opens or creates it. ``upgrade``: also migrates a PostgreSQL of an older release."""
         if self._thread is not None:
             return
         thread = DatabaseThread(self._database)
@@ -59,13 +59,13 @@ class Store:
         _log.info("discovery database opened", extra={"database": self.label, "found": found.schema.value})
 
     async def close(self) -> None:
-        """Waits for what is under way, but not for ever. May be called twice, and without open()."""
+        """Waits for running calls, but not for ever. Idempotent, and allowed without open()."""
         thread, self._thread = self._thread, None
         if thread is not None:
             await thread.close(seconds=_CLOSE_SECONDS)
 
     async def look(self, since: int) -> Delta | None:
-        """What has changed since a number; None when nothing has."""
+        """Changes since a number; None when there are none."""
 
         def perform() -> Delta | None:
             with self._database.transaction(Mode.SNAPSHOT) as connection:
@@ -75,7 +75,7 @@ class Store:
         return await self._opened().run(perform, seconds=_LOAD_SECONDS)
 
     async def read(self, call: Callable[[Connection], T]) -> T:
-        """Reads something else."""
+        """Runs another read."""
 
         def perform() -> T:
             with self._database.transaction() as connection:
@@ -84,7 +84,7 @@ class Store:
         return await self._opened().run(perform, seconds=_CALL_SECONDS)
 
     async def write(self, call: Callable[[Connection, int], T], since: int) -> tuple[T, Delta]:
-        """Performs a write, which is given its number, and tells all that has changed since another."""
+        """Runs a write, which gets its number, and returns all changes since another."""
 
         def perform() -> tuple[T, Delta]:
             with self._database.transaction(Mode.WRITE) as connection:
@@ -95,9 +95,9 @@ class Store:
         return await self._written(perform)
 
     async def beat(self, beats: Mapping[str, str], at: float, since: int) -> tuple[set[str], Delta]:
-        """Writes heartbeats: which clusters are not there, and what has changed.
+        """Writes heartbeats; returns unknown clusters, and the changes.
 
-        There are many of these, so what was written is not read back: unless others wrote too, the delta is empty.
+        Heartbeats are frequent, so they are not read back: unless others wrote too, the delta is empty.
         """
 
         def perform() -> tuple[set[str], Delta]:
@@ -112,7 +112,7 @@ class Store:
         try:
             return await self._opened().run(perform, seconds=_CALL_SECONDS, is_write=True)
         except JournalUnavailableError as error:
-            if error.is_ambiguous:  # to say that nothing was done would be a lie
+            if error.is_ambiguous:  # the outcome is unknown: do not claim that nothing was done
                 raise DeadlineError(f"{error.message}; whether it was done is not known: repeat it") from error
             raise
 

@@ -1,4 +1,4 @@
-"""Discovery's tables. What is here and what the migrations make must be the same; a test holds the two together.
+"""Defines discovery's tables. They must equal what the migrations create; a test compares the two.
 
 JSON is text and times are seconds since the epoch, so that both databases give back exactly what they were given. All
 names begin with ``discovery_``: a journal may be in the same PostgreSQL.
@@ -32,8 +32,8 @@ HEAD: Final = "0002"
 
 metadata = MetaData()
 
-# One row, number 1. Every write counts it up first, and so holds it until it commits: writes are one after another, of
-# however many processes, and numbers become visible in their order.
+# One row, number 1. Every write increments it first, and so locks it until it commits: the writes of all processes are
+# serialized, and their numbers become visible in order.
 state = Table(
     "discovery_state",
     metadata,
@@ -45,15 +45,15 @@ clusters = Table(
     "discovery_clusters",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False, index=True),  # of the last write that changed anything of the cluster
+    Column("seq", BigInteger, nullable=False, index=True),  # of the last write that changed the cluster
     Column("revision", BigInteger, nullable=False),  # the seq at which the spec was written: never used twice
     Column("spec", Text, nullable=False),
     Column("prices", Text, nullable=False),
     Column("beat", Text),  # what the agent measured last
-    Column("beat_at", Double),  # by the clock of the server that heard it
+    Column("beat_at", Double),  # by the clock of the server that received it
 )
 
-# Clusters that are gone, so that other processes hear of it. A row is small, and there are as many as ids ever used.
+# Removed clusters, so that other processes notice. A row is small, and there are as many as ids ever used.
 removed = Table(
     "discovery_removed",
     metadata,
@@ -70,7 +70,7 @@ reservations = Table(
     Column("resources", Text, nullable=False),
     Column("is_confirmed", Boolean, nullable=False),
     Column("expires_at", Double, index=True),  # NULL once it is confirmed
-    Column("reserved_by", Text),  # the name of a client; NULL: of nobody in particular
+    Column("reserved_by", Text),  # name of the client; NULL: no owner
     UniqueConstraint("owner", "cluster_id", name="uq_discovery_reservations_owner_cluster_id"),
 )
 

@@ -1,4 +1,4 @@
-"""Reads and writes discovery's tables: values to rows and back, and statements for a transaction that is open."""
+"""Reads and writes discovery's tables: converts values to rows and back, and runs statements in a transaction."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ __all__ = [
 ]
 
 
-# -- Values to rows and back; quantities and money stay as they were written -------------------------------------------
+# -- Values and rows ---------------------------------------------------------------------------------------------------
+# Quantities and money stay as they were written.
 
 
 Row = Sequence[Any]
@@ -151,32 +152,32 @@ def _json(value: object) -> str:
 
 
 def spec_text(spec: ClusterSpec) -> str:
-    """What is declared of a cluster, but for its id."""
+    """The declaration of a cluster, without its id."""
     return _json(_SPEC.write(spec))
 
 
 def prices_text(lists: Sequence[PriceList]) -> str:
-    """All that a cluster asks, at any time."""
+    """All price lists of a cluster."""
     return _json(_PRICES.write(lists))
 
 
 def prices_revision(text: str) -> int:
-    """A revision of prices: another one for other prices."""
+    """The revision of prices: different for different prices."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def is_cordoned(text: str) -> bool:
-    """Whether what is declared of a cluster says so."""
+    """Whether the declaration of a cluster has a cordon."""
     return json.loads(text)["cordoned"] is True
 
 
 def beat_text(beat: Heartbeat) -> str:
-    """What an agent measured."""
+    """An agent's measurement."""
     return _json(_HEARTBEAT.write(beat))
 
 
 def resources_text(resources: Resources) -> str:
-    """Amounts, in an order of their own, so that equal ones are equal texts."""
+    """Amounts in a fixed order, so that equal ones are equal texts."""
     return _json(_RESOURCES.write(resources))
 
 
@@ -237,9 +238,10 @@ def _price_lists(text: str) -> Sequence[PriceList]:
     return _READ_PRICES.read(json.loads(text), "prices")
 
 
-# -- Statements: plain functions in a transaction that is open ---------------------------------------------------------
-# Every write begins with :func:`count_up`, which holds the one row of `discovery_state` until the transaction ends. So
-# between the look at what is free and the reservation nobody else reserves: no other thread, no other process.
+# -- Statements --------------------------------------------------------------------------------------------------------
+# Plain functions in an open transaction. Every write begins with :func:`count_up`, which locks the one row of
+# `discovery_state` until the transaction ends. So no other thread or process can reserve between the check of what
+# is free and the reservation.
 
 
 INSERTS: Final[Mapping[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
@@ -252,9 +254,9 @@ _BEAT = _TOUCH.values({name: bindparam(name) for name in ("seq", "beat", "beat_a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What has changed up to a number: clusters as they are now, and ids of those that are gone.
+    """Changes up to a number: clusters as they are now, and ids of removed ones.
 
-    ``is_whole``: these are all clusters, and nothing that was known before holds.
+    ``is_whole``: these are all clusters, and they replace everything known before.
     """
 
     seq: int
@@ -264,13 +266,13 @@ class Delta:
 
 
 def begin_counting(connection: Connection) -> None:
-    """Makes the row that every write counts up, in a database that is new."""
+    """Creates the row that every write increments, in a new database."""
     statement = INSERTS[connection.dialect.name](schema.state).values(id=1, seq=0)
     connection.execute(statement.on_conflict_do_nothing())
 
 
 def count_up(connection: Connection) -> int:
-    """The number of this write. From here on other writers wait."""
+    """Returns the number of this write. From here on other writers wait."""
     table = schema.state
     seq = connection.execute(update(table).values(seq=table.c.seq + 1).returning(table.c.seq)).scalar()
     if seq is None:
@@ -284,9 +286,9 @@ def read_seq(connection: Connection) -> int:
 
 
 def read_delta(connection: Connection, since: int, seq: int) -> Delta:
-    """All that was written after one number and up to another.
+    """Everything that was written after one number and up to another.
 
-    A database whose number has not passed one that was seen is an older state of itself: a backup, or a replica that
+    A database whose number is not above one that was seen is an older state of itself: a backup, or a replica that
     became the primary and had missed the last writes. Then all of it is read.
     """
     table, holds = schema.clusters, schema.reservations
@@ -316,9 +318,9 @@ def _find(connection: Connection, id_: str) -> Record:
 def put_spec(
     connection: Connection, seq: int, spec: ClusterSpec, revision: int | None, *, keep_cordon: bool = False
 ) -> None:
-    """Declares a cluster. ConflictError when a revision is given and is another, or there is none.
+    """Declares a cluster. ConflictError when a revision is given and has changed, or the cluster does not exist.
 
-    ``keep_cordon``: what is cordoned stays so, whatever is declared.
+    ``keep_cordon``: a cordoned cluster stays so, whatever is declared.
     """
     table = schema.clusters
     row = connection.execute(select(table.c.revision, table.c.spec).where(table.c.id == spec.id)).one_or_none()
@@ -336,7 +338,7 @@ def put_spec(
 
 
 def change_cluster(connection: Connection, seq: int, id_: str, **values: object) -> None:
-    """Changes columns of a cluster, or only says that something of it has changed."""
+    """Changes columns of a cluster, or only marks it as changed."""
     if connection.execute(_TOUCH.values(seq=seq, **values), {"id_": id_}).rowcount != 1:
         raise NotFoundError(f"there is no cluster {id_}")
 
@@ -344,7 +346,7 @@ def change_cluster(connection: Connection, seq: int, id_: str, **values: object)
 def set_prices(
     connection: Connection, seq: int, id_: str, prices: Sequence[PriceList], *, revision: int | None
 ) -> None:
-    """Sets all that a cluster asks. ConflictError when a revision is given and the prices have another by now."""
+    """Replaces all price lists. ConflictError when a revision is given and the prices have changed."""
     if revision is not None:
         table = schema.clusters
         stored = connection.execute(select(table.c.prices).where(table.c.id == id_)).scalar()
@@ -354,7 +356,7 @@ def set_prices(
 
 
 def remove_cluster(connection: Connection, seq: int, id_: str, *, force: bool, now: float) -> None:
-    """Forgets a cluster, with its credentials. PreconditionError while something is reserved, unless forced."""
+    """Removes a cluster with its credentials. PreconditionError while it has reservations, unless forced."""
     record = _find(connection, id_)
     stock = stock_of(record, now)
     if stock.nodes and not force:
@@ -369,7 +371,7 @@ def remove_cluster(connection: Connection, seq: int, id_: str, *, force: bool, n
 
 
 def write_beats(connection: Connection, seq: int, beats: Mapping[str, str], at: float) -> set[str]:
-    """Writes what agents measured: one statement for all. Returns the ids of clusters that are not there."""
+    """Writes measurements in one statement. Returns the ids of unknown clusters."""
     rows = [{"id_": id_, "seq": seq, "beat": text, "beat_at": at} for id_, text in sorted(beats.items())]
     if connection.execute(_BEAT, rows).rowcount == len(rows):
         return set()
@@ -378,10 +380,10 @@ def write_beats(connection: Connection, seq: int, beats: Mapping[str, str], at: 
 
 
 def reserve(connection: Connection, seq: int, wanted: Reservation, *, now: float, stale_after: float) -> Reservation:
-    """Sets resources aside, if they are there; what has expired makes room first.
+    """Reserves resources if they are available, after removing what has expired.
 
-    The same owner and cluster gives the one there is, which then lasts at least as long as a new one would; that is for
-    the client whose it is.
+    The same owner and cluster returns the existing reservation, and extends it to at least the expiry of a new one, but
+    only for the client that owns it.
     """
     expire(connection, seq, now)
     record = _find(connection, wanted.cluster)
@@ -399,7 +401,7 @@ def reserve(connection: Connection, seq: int, wanted: Reservation, *, now: float
 
 
 def _again(connection: Connection, seq: int, known: Reservation, wanted: Reservation) -> Reservation:
-    _check_whose(known.reserved_by, wanted.reserved_by)  # first: another client learns nothing of what there is
+    _check_whose(known.reserved_by, wanted.reserved_by)  # first: another client must learn nothing about it
     if nanos_of(known.resources) != nanos_of(wanted.resources):
         raise AlreadyExistsError(
             f"{wanted.owner} has a reservation of other resources in cluster {wanted.cluster}: release {known.id} first"
@@ -411,7 +413,7 @@ def _again(connection: Connection, seq: int, known: Reservation, wanted: Reserva
 
 
 def _check_whose(reserved_by: str | None, by: str | None) -> None:
-    """None on either side: of nobody in particular, or of somebody who may change any."""
+    """None on either side: no owner, or a caller that may change any."""
     if reserved_by is not None and by is not None and reserved_by != by:
         raise PermissionDeniedError(
             f"this reservation is not of {by}: only the client that made it may change it, and an operator release it"
@@ -419,7 +421,7 @@ def _check_whose(reserved_by: str | None, by: str | None) -> None:
 
 
 def confirm(connection: Connection, seq: int, id_: str, now: float, *, by: str | None) -> Reservation:
-    """Makes it last; one of nobody in particular becomes the caller's. NotFoundError when it has ended."""
+    """Makes a reservation permanent; one without an owner becomes the caller's. NotFoundError when it has ended."""
     expire(connection, seq, now)
     holds = schema.reservations
     row = connection.execute(select(holds).where(holds.c.id == id_)).one_or_none()
@@ -439,19 +441,19 @@ def _rewrite(connection: Connection, seq: int, reservation: Reservation) -> Rese
 
 
 def release(connection: Connection, seq: int, id_: str, *, by: str | None) -> None:
-    """Gives resources back. One that is not there is no error."""
+    """Releases resources. Succeeds when the reservation is already gone."""
     holds = schema.reservations
     statement = delete(holds).where(holds.c.id == id_).returning(holds.c.cluster_id, holds.c.reserved_by)
     gone = connection.execute(statement).one_or_none()
     if gone is not None:
-        _check_whose(gone.reserved_by, by)  # what is raised here undoes the transaction
+        _check_whose(gone.reserved_by, by)  # raising here rolls the transaction back
         change_cluster(connection, seq, gone.cluster_id)
 
 
 def expire(connection: Connection, seq: int, now: float) -> int:
-    """Removes what was not confirmed in time, in all clusters; how many there were.
+    """Removes what was not confirmed in time, in all clusters; returns the number.
 
-    It is gone then for everybody: a process whose clock is behind cannot confirm it any more.
+    From then on it is gone for every process: one whose clock is behind cannot confirm it any more.
     """
     holds = schema.reservations
     statement = delete(holds).where(holds.c.expires_at <= now).returning(holds.c.cluster_id)

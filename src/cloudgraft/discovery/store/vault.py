@@ -42,7 +42,7 @@ __all__ = [
 
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
-_FORM: Final = b"\x01"  # of the ciphertext: this byte, the nonce, what AES-GCM makes
+_FORM: Final = b"\x01"  # format of the ciphertext: this byte, the nonce, the output of AES-GCM
 _PURPOSE: Final = "cloudgraft/discovery/credentials/1"
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAKE_ONE: Final = "make one with `head -c 32 /dev/urandom | base64`"
@@ -50,7 +50,7 @@ _MAKE_ONE: Final = "make one with `head -c 32 /dev/urandom | base64`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaultKey:
-    """A key and its name. The name is told, the key never."""
+    """A key and its name. Messages may contain the name, never the key."""
 
     id: str
     secret: bytes = field(repr=False)
@@ -58,14 +58,14 @@ class VaultKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """A ciphertext, and which key it needs."""
+    """A ciphertext, and the id of its key."""
 
     key_id: str
     ciphertext: bytes = field(repr=False)
 
 
 def new_key() -> str:
-    """A fresh key, as a line of a key ring."""
+    """A new key, as a line of a key ring."""
     return base64.b64encode(os.urandom(_KEY_BYTES)).decode()
 
 
@@ -86,7 +86,7 @@ class Vault:
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> Vault:
-        """From a key ring's text. ``where`` it is from, for messages: the text is in none."""
+        """Parses a key ring. ``where`` is its source, for messages, which contain none of the text."""
         lines = [line.strip() for line in re.split(r"[\n,]", text)]
         return cls(
             [
@@ -98,7 +98,7 @@ class Vault:
 
     @classmethod
     def from_file(cls, path: Path) -> Vault:
-        """From a file with a key ring."""
+        """Reads a key ring from a file."""
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
@@ -109,7 +109,7 @@ class Vault:
 
     @classmethod
     def from_environment(cls, name: str) -> Vault:
-        """From an environment variable with a key ring; commas do for ends of lines."""
+        """Reads a key ring from an environment variable; commas may separate the lines."""
         text = os.environ.get(name, "")
         if not text.strip():
             raise PreconditionError(f"the environment variable {name} holds no key: {_MAKE_ONE}")
@@ -122,7 +122,7 @@ class Vault:
         return Sealed(key_id=self.current, ciphertext=_FORM + nonce + body)
 
     def unseal(self, cluster: str, sealed: Sealed) -> str:
-        """Decrypts. PreconditionError, without any of the text, when that cannot be done."""
+        """Decrypts. PreconditionError, without any of the text, when that fails."""
         key = self._keys.get(sealed.key_id)
         if key is None:
             raise PreconditionError(
@@ -133,7 +133,7 @@ class Vault:
         nonce, body = raw[1 : 1 + _NONCE_BYTES], raw[1 + _NONCE_BYTES :]
         try:
             if raw[:1] != _FORM:
-                raise InvalidTag  # noqa: TRY301 - told as any other ciphertext that is not what we wrote
+                raise InvalidTag  # noqa: TRY301 - reported like any other foreign ciphertext
             return key.decrypt(nonce, body, _bound_to(cluster, sealed.key_id)).decode()
         except (InvalidTag, ValueError):
             raise PreconditionError(
@@ -160,12 +160,13 @@ def _parse(line: str, where: str) -> VaultKey:
     return VaultKey(id=name.strip() or hashlib.sha256(secret).hexdigest()[:8], secret=secret)
 
 
-# -- Credentials in the database: always encrypted, and re-encrypted in steps ------------------------------------------
+# -- Credentials in the database ---------------------------------------------------------------------------------------
+# Always encrypted, and re-encrypted in steps.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """What came of it: how many were encrypted anew, and which clusters' could not be decrypted."""
+    """The result of a rotation: how many were re-encrypted, and which clusters' could not be decrypted."""
 
     rotated: int
     unreadable: Sequence[str]
@@ -173,7 +174,7 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A few of them. ``last`` is where to go on; "" at the end."""
+    """A few of them. ``last`` is where to continue; "" at the end."""
 
     rotated: int
     unreadable: Sequence[str]
@@ -181,7 +182,7 @@ class Step:
 
 
 def write_credentials(connection: Connection, cluster: str, sealed: Sealed) -> None:
-    """Keeps the credentials of a cluster, in place of others. NotFoundError when there is no such cluster."""
+    """Stores the credentials of a cluster, replacing others. NotFoundError when there is no such cluster."""
     table = schema.clusters
     if connection.execute(select(table.c.id).where(table.c.id == cluster)).first() is None:
         raise NotFoundError(f"there is no cluster {cluster}")
@@ -191,12 +192,12 @@ def write_credentials(connection: Connection, cluster: str, sealed: Sealed) -> N
 
 
 def drop_credentials(connection: Connection, cluster: str) -> None:
-    """Forgets them. Those that are not there are no error."""
+    """Deletes the credentials. Succeeds when there are none."""
     connection.execute(delete(schema.credentials).where(schema.credentials.c.cluster_id == cluster))
 
 
 def read_credentials(connection: Connection, cluster: str) -> Sealed:
-    """The credentials as they are kept. NotFoundError when there are none."""
+    """The stored credentials. NotFoundError when there are none."""
     table = schema.credentials
     statement = select(table.c.key_id, table.c.ciphertext).where(table.c.cluster_id == cluster)
     row = connection.execute(statement).one_or_none()
@@ -206,7 +207,7 @@ def read_credentials(connection: Connection, cluster: str) -> Sealed:
 
 
 def rotate_some(connection: Connection, vault: Vault, *, after: str, limit: int) -> Step:
-    """Encrypts the next few that another key encrypted with the current one. What is done is not done again."""
+    """Re-encrypts the next few with the current key. Skips those that already use it."""
     table = schema.credentials
     old = select(table).where(table.c.key_id != vault.current, table.c.cluster_id > after)
     rows = connection.execute(old.order_by(table.c.cluster_id).limit(limit)).all()

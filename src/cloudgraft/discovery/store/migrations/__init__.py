@@ -1,1 +1,1 @@
-"""How older discovery databases become the present one. Written by hand, and never changed once released."""
+"""Migrates older discovery databases. Written by hand, and never changed once released."""

@@ -1,4 +1,4 @@
-"""What Alembic runs to run the migrations. The caller gives the connection, and its transaction is around it all."""
+"""Runs the migrations for Alembic. The caller passes the connection, and its transaction encloses everything."""
 
 from __future__ import annotations
 

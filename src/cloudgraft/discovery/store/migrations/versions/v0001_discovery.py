@@ -1,4 +1,4 @@
-"""The first discovery database."""
+"""Creates the first discovery database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Makes all tables."""
+    """Creates all tables."""
     op.create_table(
         "discovery_state",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),

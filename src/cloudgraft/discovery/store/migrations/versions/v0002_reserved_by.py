@@ -1,4 +1,4 @@
-"""Whose a reservation is. Of those that are there already nobody knows: they are of nobody in particular."""
+"""Adds the owner of a reservation. Existing reservations have none, because their client is unknown."""
 
 from __future__ import annotations
 
