@@ -1,1 +1,1 @@
-"""The engine behind HTTPS, and the provider that talks to it."""
+"""Serves an engine over HTTPS, and provides its node groups to autoscaler fronts."""

@@ -1,7 +1,7 @@
-"""Makes changes that are requested over REST: checked, made and answered in one commit, once for each key.
+"""Makes changes that are requested over REST: validates, makes and answers them in one commit, once for each key.
 
-The key and the answer are in the journal together with the change. Whoever asks again under the same key, because the
-answer was lost with the connection or with the whole process, is given that answer, and nothing is done.
+The journal stores key and response together with the change. A repeated request under the same key, after a lost
+connection or a crash, gets that response, and nothing is done.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ __all__ = [
 ]
 
 
-# -- Operations under way: read from the journal's records, so that a restart changes none -----------------------------
-# A machine has one operation that makes it, and later one that removes it. Pure.
+# -- Operations under way ----------------------------------------------------------------------------------------------
+# Read from the journal's records, so that a restart changes none. A machine has one operation that creates it, and
+# later one that deletes it. Pure.
 
 
 CREATE: Final = "create"
@@ -67,7 +68,7 @@ class Operation:
 
 
 def operation_id(record: MachineRecord) -> str:
-    """The operation that the record is in the middle of, or at the end of."""
+    """The current or last operation of the record."""
     return f"{DELETE if record.state in _LEAVING else CREATE}:{record.name}"
 
 
@@ -101,12 +102,12 @@ def operations_of(record: MachineRecord) -> Iterator[Operation]:
 
 
 def operation_of(record: MachineRecord, id_: str) -> Operation | None:
-    """The one with that id."""
+    """The operation with that id."""
     return next((operation for operation in operations_of(record) if operation.id == id_), None)
 
 
 def _made(record: MachineRecord) -> str:
-    """How the making of a machine ended that is leaving, or has left."""
+    """How the creation of a machine ended that is being deleted, or is gone."""
     if record.machine_id:
         return "succeeded"
     return "failed" if record.error is not None else "cancelled"
@@ -115,18 +116,18 @@ def _made(record: MachineRecord) -> str:
 # -- Changes -----------------------------------------------------------------------------------------------------------
 
 
-MOST_KEYS: Final = 50_000  # that are remembered: what a front needs in a day, even if it changes something all the time
+MOST_KEYS: Final = 50_000  # remembered keys: what a front needs in a day, even if it makes changes all the time
 
 
 class KeyReusedError(InvalidArgumentError):
-    """A key under which something else was asked for before."""
+    """The key was used for another request before."""
 
     http_status = 422
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Who asks for a change under which key, and a fingerprint of what is asked for. Without a key: only once."""
+    """The caller and key of a change, and a fingerprint of the request. Without a key it is never repeated."""
 
     caller: str
     key: str
@@ -134,14 +135,14 @@ class Asked:
 
     @classmethod
     def of(cls, caller: str, key: str, *what: object) -> Asked:
-        """For a request that says ``what``, which is anything that JSON has."""
+        """For a request ``what``, which is any JSON value."""
         text = json.dumps(what, sort_keys=True)
         return cls(caller=caller, key=key, fingerprint=hashlib.sha256(text.encode()).hexdigest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a change came to."""
+    """The result of a change."""
 
     target_size: int
     operations: Sequence[str]  # their ids
@@ -155,7 +156,7 @@ class Changes:
         self._engine = provider.engine
 
     async def increase(self, group: str, delta: int, asked: Asked) -> Outcome:
-        """More machines; not beyond the group's maximum, also when two fronts ask at the same moment."""
+        """Adds machines; never beyond the group's maximum, even when two fronts ask at the same moment."""
 
         def plan() -> Change:
             found = self._engine.fleet.groups.get(group)
@@ -169,11 +170,11 @@ class Changes:
         return await self._make(group, plan, asked)
 
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef], asked: Asked) -> Outcome:
-        """R49-R58: all of the nodes, or none when one is not of this group; also below the minimum."""
+        """R49-R58: deletes all of the nodes, or none when one is not in this group; also below the minimum."""
         return await self._make(group, lambda: self._provider.plan_delete(group, nodes), asked)
 
     async def decrease_target(self, group: str, delta: int, asked: Asked) -> Outcome:
-        """R59-R64: gives up what was never ordered; always fine."""
+        """R59-R64: gives up what was never ordered; always allowed."""
         return await self._make(group, lambda: self._provider.plan_decrease(group, -delta), asked)
 
     async def _make(self, group: str, plan: Callable[[], Change], asked: Asked) -> Outcome:
@@ -181,7 +182,7 @@ class Changes:
         answer: Mapping[str, Any] = {}
 
         def once() -> Change:
-            """Runs when it is this change's turn: between this and the commit there is no other."""
+            """Runs in the change's turn: no other change comes between this and the commit."""
             nonlocal answer
             known = self._engine.fleet.requests.get((asked.caller, asked.key)) if asked.key else None
             if known is not None:
@@ -200,7 +201,7 @@ class Changes:
         return Outcome(target_size=answer["targetSize"], operations=answer["operations"])
 
     def _remembered(self, change: Change, asked: Asked, answer: Mapping[str, Any]) -> Change:
-        """With its key; the oldest key makes room for it when there are too many."""
+        """Stores the key with the response; drops the oldest key when there are too many."""
         requests = self._engine.fleet.requests
         surplus = islice(requests, max(0, len(requests) + 1 - MOST_KEYS))
         return replace(change, requests=(self._record(asked, answer),), removed_requests=tuple(surplus))

@@ -1,6 +1,6 @@
-"""Node groups that operators declare over REST: kept in the journal, checked by the rules of the file, applied at once.
+"""Manages node groups declared over REST: stored in the journal, validated like the file, applied at once.
 
-What is in the file is only read here: two places that say different things about one group would be one too many.
+The file's groups are read-only here: two sources that disagree about one group would be one too many.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class UnusableGroupError(InvalidArgumentError):
 
 
 class Rules(Protocol):
-    """The file, and what it makes of further groups."""
+    """The file, and its result with further groups."""
 
-    turn: asyncio.Lock  # held from the reading of either until the engine has what came of it
+    turn: asyncio.Lock  # held from reading either source until the engine has applied the result
 
     def file_ids(self) -> Collection[str]:
-        """The ids of the groups that are in the file."""
+        """The ids of the file's groups."""
 
     async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
-        """All that is configured, with these groups; ConfigError when they cannot be."""
+        """The whole configuration with these groups; ConfigError when they are invalid."""
 
 
 class Declarations:
@@ -49,18 +49,18 @@ class Declarations:
         self._rules = rules
 
     async def add(self, document: Mapping[str, Any]) -> DeclaredGroup:
-        """A new group."""
+        """Adds a group."""
         id_ = _id_of(document)
         async with self._rules.turn:
             self._refuse_of_file(id_)
             if id_ in self._engine.fleet.declared or id_ in self._engine.fleet.groups:
                 raise AlreadyExistsError(f"there is a node group {id_!r} already, or its last machines are leaving")
-            # Not from 1 on: who saw a group of the same id that was removed since must not edit this one.
+            # Not starting at 1: a client that saw a removed group of the same id must not edit this one.
             revision = max(1, int(self._engine.clock.now() * 1000))
             return await self._apply(DeclaredGroup(id=id_, document=document, revision=revision), "declared")
 
     async def edit(self, id_: str, document: Mapping[str, Any], revision: int | None) -> DeclaredGroup:
-        """Another declaration of a group; with a ``revision``, only if nobody edited it meanwhile."""
+        """Replaces the declaration of a group; with a ``revision``, only if it is unchanged."""
         if _id_of(document) != id_:
             raise UnusableGroupError(f"id: must be {id_!r}, as in the path: a group's id never changes")
         async with self._rules.turn:
@@ -70,7 +70,7 @@ class Declarations:
             return await self._apply(new, "edited")
 
     async def remove(self, id_: str, revision: int | None) -> None:
-        """Removes a group that has no machines; one that the file has taken over by now, whatever it has."""
+        """Removes a group without machines, or one that the file has since defined, whatever it has."""
         async with self._rules.turn:
             if self._engine.fleet.declared.get(id_) is None:
                 self._refuse_of_file(id_)
@@ -97,7 +97,7 @@ class Declarations:
         return new
 
     def _others(self, id_: str) -> list[Mapping[str, object]]:
-        """All other declarations but those that the file has taken over by now."""
+        """All other declarations, except those that the file has since defined."""
         own = self._rules.file_ids()
         return [g.document for g in self._engine.fleet.declared.values() if g.id != id_ and g.id not in own]
 
@@ -105,7 +105,7 @@ class Declarations:
         try:
             return await self._rules.checked(documents)
         except ConfigError as error:
-            # Only keys are told: where the file is, is nobody's business here.
+            # Report keys only: the file's location must not leak to callers.
             told = [f"{p.key}: {p.message}{f' ({p.suggestion})' if p.suggestion else ''}" for p in error.problems]
             raise UnusableGroupError("; ".join(told)) from error
 
@@ -118,7 +118,7 @@ class Declarations:
         return old
 
     def is_of_file(self, id_: str) -> bool:
-        """Whether a group is in the file: then that holds, also for one that was declared here before."""
+        """Whether the file defines the group: then the file applies, even for one that was declared here before."""
         return id_ in self._rules.file_ids()
 
     def _refuse_of_file(self, id_: str) -> None:

@@ -1,7 +1,7 @@
-"""The engine's side of a synchronised front: what changed since a revision, and somebody to tell when it does.
+"""Publishes an engine's changes to fronts: everything since a revision, and a wake-up when something changes.
 
-A machine that changes costs a few operations on dictionaries here. A snapshot is made only when a front asks, of what
-changed since the front's last one, and in slices: no other call waits for it (law 1).
+A changed machine costs a few dictionary operations here. A snapshot is built only when a front asks, of what changed
+since the front's last one, and in slices: no other call waits for it (law 1).
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["Feed", "known_of"]
 
-_SLICE: Final = 250  # machines that are written in one go
-_FORGOTTEN: Final = 1000  # machines of a group that a front can be told one by one to forget
-_MOST_WAITING: Final = 200  # requests that may wait for news at a time
-_BUSY: Final = 5.0  # seconds after which one more may be tried
+_SLICE: Final = 250  # machines that are written before other tasks run
+_FORGOTTEN: Final = 1000  # machines of a group whose removal fronts can learn one by one
+_MOST_WAITING: Final = 200  # requests that may wait for changes at a time
+_BUSY: Final = 5.0  # seconds after which to retry when there are too many
 
 
 @dataclass(slots=True)
 class _Track:
-    """What changed in one group, and when."""
+    """The changes of one group, and their revisions."""
 
     shown: NodeGroup
     spec: GroupSpec
-    changed: int  # the latest change of anything in it
-    complete_after: int  # who knows less than this is told everything
-    machines: dict[str, int] = field(default_factory=dict)  # by name: its latest change; the latest is the last
+    changed: int  # the latest change in it
+    complete_after: int  # a front with an older revision gets everything
+    machines: dict[str, int] = field(default_factory=dict)  # by name: its latest change, in order of change
     gone: dict[str, MachineRecord] = field(default_factory=dict)  # whose nodes may still be there (R24), oldest first
-    forgotten: dict[str, int] = field(default_factory=dict)  # whose nodes are not there any more, and since when
+    forgotten: dict[str, int] = field(default_factory=dict)  # whose nodes are gone, and since which revision
 
 
 @dataclass(frozen=True, slots=True)
 class _General:
-    """What is told of no group in particular."""
+    """The part of a snapshot that belongs to no group."""
 
     ids: tuple[str, ...] = ()
     reference: ReferencePrice | None = None
@@ -65,7 +65,7 @@ class _General:
 
 
 class Feed:
-    """Follows one engine. Revisions are of this process: after a restart a front is told everything."""
+    """Follows one engine. Revisions belong to this process: after a restart a front gets everything."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -80,15 +80,15 @@ class Feed:
 
     @property
     def revision(self) -> Revision:
-        """The present one."""
+        """The current revision."""
         return Revision(self._manager, self._number)
 
-    # -- what changes ------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def on_machine(self, record: MachineRecord) -> None:
-        """A machine is another one than before."""
+        """Records that a machine has changed."""
         track = self._tracks.get(record.group)
-        if track is None:  # it is told of with its group
+        if track is None:  # its group will be published with all machines
             return
         if record.state is State.GONE and self._engine.is_forgotten(record):  # an operator released it
             self._forget(track, record.name)
@@ -101,10 +101,10 @@ class Feed:
             track.gone[record.name] = record
 
     def on_forgotten(self, record: MachineRecord) -> None:
-        """Nothing: a front forgets by itself."""
+        """Does nothing: a front forgets by itself."""
 
     def on_groups(self) -> None:
-        """Looks at what the autoscaler is told of groups; most of the time it is the same."""
+        """Compares the public view of groups; most of the time it is unchanged."""
         groups = self._engine.fleet.groups
         shown = [groups[group.id] for group in self._engine.groups.shown if group.id in groups]
         for group in shown:
@@ -120,7 +120,7 @@ class Feed:
             self._next()
 
     def on_reload(self) -> None:
-        """Everything may be different."""
+        """Marks everything as changed."""
         self._tracks = {}
         self._next()
         self.on_groups()
@@ -155,23 +155,23 @@ class Feed:
         return self._number
 
     def wake(self) -> None:
-        """Lets nobody wait any longer for now: whether this process still leads has to be looked at."""
+        """Wakes all waiting requests: they must check again whether this process leads."""
         self._next()
 
     def close(self) -> None:
-        """Lets nobody wait any more: the process ends."""
+        """Wakes all waiting requests for good: the process is ending."""
         self._is_closed = True
         self._next()
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- reads ---------------------------------------------------------------------------------------------------------
 
     async def changed(self, since: Revision | None, seconds: float) -> bool:
-        """Waits for anything newer than that, not for longer than this; whether there is."""
+        """Waits at most this long for anything newer than the revision; False when there was none."""
         self.sweep()
         if since != self.revision or self._is_closed:
             return True
         if seconds <= 0:
-            return False  # it does not wait, however many do
+            return False  # too many requests are waiting: do not wait
         if len(self._waiting) >= _MOST_WAITING:
             raise RateLimitedError(f"{_MOST_WAITING} requests wait for news already", retry_after=_BUSY)
         waiting = asyncio.get_running_loop().create_future()
@@ -186,7 +186,7 @@ class Feed:
         return True
 
     async def snapshot(self, since: Revision | None = None) -> tuple[bytes, Revision]:
-        """Everything, or what is newer than that revision, as JSON; and of which revision that is."""
+        """Everything, or what is newer than the revision, as JSON; and the revision of the result."""
         self.sweep()
         known, number, general = self._since(since), self._number, self._general
         entries = [
@@ -205,7 +205,7 @@ class Feed:
         return _joined(general_json(snapshot), "groups", entries), snapshot.revision
 
     async def group(self, id_: str, since: Revision | None) -> bytes | None:
-        """What is newer than that revision in one group, as JSON; None when there is no such group any more."""
+        """What is newer than the revision in one group, as JSON; None when the group is gone."""
         if id_ not in self._tracks or id_ not in self._engine.fleet.groups:
             return None
         return (await self._entry(id_, self._since(since))).encode()
@@ -214,7 +214,7 @@ class Feed:
         return since.number if since is not None and since.manager == self._manager else 0
 
     async def _entry(self, id_: str, known: int) -> str:
-        """One group. What it tells is of one moment: all is gathered before the first pause."""
+        """One group. Consistent: everything is collected before the first pause."""
         track, group = self._tracks[id_], self._engine.fleet.groups.get(id_)
         is_complete = known < track.complete_after or group is None
         told = list(_everything(group, track) if is_complete else self._newer(track, known))
@@ -242,7 +242,7 @@ class Feed:
             yield name if name in track.forgotten or name not in machines else machines[name]
 
     def sweep(self) -> None:
-        """Forgets machines whose nodes need not be remembered any more. Mostly it looks at one of each group."""
+        """Drops machines whose nodes need not be remembered any more. Mostly checks one of each group."""
         for track in self._tracks.values():
             while track.gone:
                 name, record = next(iter(track.gone.items()))
@@ -251,7 +251,7 @@ class Feed:
                 self._forget(track, name)
 
     def _forget(self, track: _Track, name: str) -> None:
-        """Fronts are told so one by one. Who has not asked for long is told the whole group."""
+        """Records a removal. A front that has not asked for long gets the whole group."""
         track.gone.pop(name, None)
         track.machines.pop(name, None)
         track.machines[name] = track.forgotten[name] = track.changed = self._next()
@@ -263,7 +263,7 @@ class Feed:
 
 def _everything(group: Group | None, track: _Track) -> Iterable[MachineRecord]:
     there = group.machines.values() if group is not None else ()
-    ordered = sorted(there, key=lambda record: (record.requested_at, record.name))  # as the engine lists them
+    ordered = sorted(there, key=lambda record: (record.requested_at, record.name))  # in the engine's order
     return [*track.gone.values(), *ordered]
 
 
@@ -272,7 +272,7 @@ def _known(each: MachineRecord | str, ids: Mapping[str, str]) -> Known:
 
 
 def known_of(record: MachineRecord, ids: Mapping[str, str]) -> Known:
-    """What a front knows of a machine; ``ids`` tells which machine an id stands for by now."""
+    """A front's view of a machine; ``ids`` says which machine an id belongs to now."""
     is_owner = bool(record.provider_id) and ids.get(record.provider_id) == record.name
     is_gone, error = record.state is State.GONE, record.error if record.state is State.FAILED else None
     return Known(
@@ -287,7 +287,7 @@ def known_of(record: MachineRecord, ids: Mapping[str, str]) -> Known:
 
 
 def _joined(head: dict[str, object], key: str, items: Sequence[str]) -> bytes:
-    """The object with a list at its end, whose items are JSON already."""
+    """Appends a list to the object; the items are JSON already."""
     return f'{_dumps(head)[:-1]},"{key}":[{",".join(items)}]}}'.encode()
 
 

@@ -1,4 +1,4 @@
-"""A node manager's parts, and how long lists of them are read a page at a time without keeping others waiting."""
+"""Bundles the parts of a node manager, and reads long lists a page at a time without blocking others."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cloudgraft.web.pages import cursor_after, key_of
 
 __all__ = ["Manager", "at"]
 
-_AWAY = 2.0  # seconds after which somebody who does not lead may be asked again
+_AWAY = 2.0  # seconds after which to retry at a replica that does not lead
 
 
 class Manager:
-    """One engine, ready to be asked over HTTPS."""
+    """One engine, with everything that the HTTPS routes need."""
 
     def __init__(self, engine: Engine, provider: EngineProvider, rules: Rules | None = None) -> None:
         """Without ``rules`` no groups can be declared over the API."""
@@ -33,25 +33,25 @@ class Manager:
         self.declarations = Declarations(engine, rules) if rules is not None else None
 
     async def leading(self) -> None:
-        """503 with Retry-After from a replica that does not lead: behind one address, the next attempt finds it."""
+        """503 with Retry-After if this replica does not lead: behind one address, the next attempt finds the leader."""
         try:
             self.engine.check_open()
         except UnavailableError as error:
             raise UnavailableError(error.message, retry_after=_AWAY) from error
 
     async def ready(self) -> str:
-        """Why not to send requests here; empty for no reason."""
+        """Why this server is not ready; empty when it is."""
         return self.engine.trouble()
 
     def group(self, id_: str) -> Group:
-        """A group that the autoscaler may be told of."""
+        """A group that the autoscaler may see."""
         group = self.engine.fleet.groups.get(id_)
         if group is None:
             raise NotFoundError(f"there is no node group {id_!r}")
         return group
 
     def is_declared(self, id_: str) -> bool:
-        """Whether a group was declared over this API, and is in no file."""
+        """Whether a group was declared over this API, and not by the file."""
         is_of_file = self.declarations is not None and self.declarations.is_of_file(id_)
         return id_ in self.engine.fleet.declared and not is_of_file
 
@@ -85,7 +85,7 @@ class Manager:
         return [record for record in everything if record.group == group] if group else everything
 
     def counts(self, group: Group) -> dict[State, int]:
-        """How many machines of a group are in which state."""
+        """The number of a group's machines in each state."""
         found = dict.fromkeys(State, 0)
         for record in group.machines.values():
             found[record.state] += 1
@@ -100,5 +100,5 @@ def _page(keys: Iterable[str], limit: int, cursor: str) -> tuple[list[str], str]
 
 
 def at(seconds: float) -> datetime:
-    """A time of the journal's."""
+    """Converts a time of the journal."""
     return datetime.fromtimestamp(seconds, UTC)

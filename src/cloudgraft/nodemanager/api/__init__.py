@@ -1,1 +1,1 @@
-"""The node manager over HTTPS: the application, its routes and its JSON."""
+"""Serves the node manager over HTTPS: the application, its routes and its JSON."""

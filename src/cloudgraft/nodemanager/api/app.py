@@ -1,4 +1,4 @@
-"""The node manager's HTTPS application."""
+"""Builds the node manager's HTTPS application."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ recorded and answered at once, and goes on as an operation for each machine.
 def manager_app(
     manager: Manager, *, gatekeeper: Gatekeeper, audit: AuditLog, metrics: CollectorRegistry | None = None
 ) -> FastAPI:
-    """The application over one engine."""
+    """Builds the application for one engine."""
     return make_app(
         title="cloudgraft node manager",
         version=__version__,

@@ -1,4 +1,4 @@
-"""What a front asks of a node manager: its picture, its changes, and what is only asked by others who have none."""
+"""Defines the routes for fronts: snapshots, changes, and lookups for clients without a snapshot."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def _snapshot(router: APIRouter, manager: Manager) -> None:
         wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for something newer.")] = 0.0,
         if_none_match: Annotated[str, Header(max_length=256)] = "",
     ) -> Response:
-        """All that a front needs, or what is newer than `since`; with `wait`, as soon as there is something."""
+        """Everything that a front needs, or what is newer than `since`; with `wait`, as soon as there is something."""
         known = Revision.parse(if_none_match.strip().removeprefix("W/").strip('"')) or Revision.parse(since)
         await manager.feed.changed(known, wait)
-        await manager.leading()  # it may have been a long wait
+        await manager.leading()  # leadership may have changed during a long wait
         revision = manager.feed.revision
         if if_none_match and known == revision:
             return Response(status_code=304, headers={"ETag": etag_of(str(revision))})
@@ -92,7 +92,7 @@ def _snapshot(router: APIRouter, manager: Manager) -> None:
 
     @router.post("/refresh", operation_id="refresh", status_code=204, dependencies=[Depends(unaudited)])
     async def refresh(_: Changer) -> Response:
-        """Takes in what changed in the configuration and in what clouds offer. Before every loop of the autoscaler."""
+        """Applies changes of the configuration and of the clouds' offers. Runs before every loop of the autoscaler."""
         try:
             await manager.provider.refresh()
         except UnavailableError as error:
@@ -102,7 +102,7 @@ def _snapshot(router: APIRouter, manager: Manager) -> None:
 
     @router.post("/cleanup", operation_id="cleanup", status_code=204)
     async def cleanup(_: Changer) -> Response:
-        """The autoscaler goes away. No machine is touched."""
+        """Records that the autoscaler is shutting down. No machine is touched."""
         await manager.provider.cleanup()
         return Response(status_code=204)
 
@@ -119,7 +119,7 @@ def _changes(router: APIRouter, manager: Manager) -> None:
     async def increase(
         caller: Changer, group: GroupId, body: schemas.IncreaseRequest, key: Key = "", since: Since = ""
     ) -> Response:
-        """Asks for more machines; 409 beyond the group's maximum."""
+        """Requests more machines; 409 beyond the group's maximum."""
         asked = Asked.of(caller.name, key, "increase", group, body.delta)
         made = await manager.changes.increase(group, body.delta, asked)
         return await _made(manager, group, made, since)
@@ -128,7 +128,7 @@ def _changes(router: APIRouter, manager: Manager) -> None:
     async def decrease(
         caller: Changer, group: GroupId, body: schemas.DecreaseRequest, key: Key = "", since: Since = ""
     ) -> Response:
-        """Gives up machines that were never ordered; those that were are left as they are."""
+        """Gives up machines that were never ordered; ordered ones stay."""
         asked = Asked.of(caller.name, key, "decreaseTarget", group, body.delta)
         made = await manager.changes.decrease_target(group, body.delta, asked)
         return await _made(manager, group, made, since)
@@ -137,7 +137,7 @@ def _changes(router: APIRouter, manager: Manager) -> None:
     async def delete(
         caller: Changer, group: GroupId, body: schemas.DeleteRequest, key: Key = "", since: Since = ""
     ) -> Response:
-        """Deletes these machines, or none when one of them is not of the group. Those that are gone are fine."""
+        """Deletes these machines, or none when one is not in the group. Machines that are already gone are fine."""
         nodes = [_node_ref(node) for node in body.nodes]
         asked = Asked.of(caller.name, key, "deleteNodes", group, [[node.provider_id, node.name] for node in nodes])
         made = await manager.changes.delete_nodes(group, nodes, asked)
@@ -145,7 +145,7 @@ def _changes(router: APIRouter, manager: Manager) -> None:
 
 
 async def _follow(prefer: Patience = "") -> None:
-    """Who gives up while its change waits for its turn is told that it failed: then it must not be made (R45)."""
+    """Cancels a queued change when its caller disconnects: the caller sees a failure, so it must not happen (R45)."""
     found = re.search(r"(?:^|[,;\s])wait=(\d{1,6}(?:\.\d{1,6})?)(?=[,;\s]|$)", prefer)
     if found is not None:
         until = time.monotonic() + float(found[1])
@@ -153,7 +153,7 @@ async def _follow(prefer: Patience = "") -> None:
 
 
 async def _made(manager: Manager, group: str, made: Outcome, since: str) -> Response:
-    """The answer to a change: the picture in it is of this moment, the rest is as it was when it was made."""
+    """The response to a change: its snapshot is current, the rest is as recorded with the change."""
     known = Revision.parse(since)
     picture = await manager.feed.group(group, known) if known is not None else None
     head = {
@@ -166,7 +166,7 @@ async def _made(manager: Manager, group: str, made: Outcome, since: str) -> Resp
 
 
 def _operations(manager: Manager, ids: Sequence[str]) -> list[schemas.OperationModel]:
-    """Those that are not forgotten yet: somebody may ask under an old key."""
+    """The operations that still exist: a request may use an old key."""
     found = []
     for id_ in ids:
         try:
@@ -179,13 +179,13 @@ def _operations(manager: Manager, ids: Sequence[str]) -> list[schemas.OperationM
 def _questions(router: APIRouter, manager: Manager) -> None:
     @router.post("/nodes:lookup", operation_id="lookupNode", dependencies=[Depends(unaudited)])
     async def lookup(_: Reader, body: schemas.NodeName) -> schemas.Lookup:
-        """The group of a node: by its providerID, by a placeholder, or by its name; null for others' nodes."""
+        """The group of a node, by its providerID, by a placeholder, or by its name; null for a foreign node."""
         group = await manager.provider.node_group_for_node(_node_ref(body))
         return schemas.Lookup(node_group=group.id if group is not None else None)
 
     @router.post("/prices/node", operation_id="priceNode", dependencies=[Depends(unaudited)])
     async def price_node(_: Reader, body: schemas.NodePriceRequest) -> schemas.Money:
-        """What a node costs, real or a template of the autoscaler's; 404 when nobody knows."""
+        """The price of a node, real or a template of the autoscaler's; 404 when it is unknown."""
         _check(body.start, body.end)
         node = NodeRef(name=body.name, provider_id=body.provider_id, labels=body.labels)
         price = await manager.provider.node_price(node, body.start, body.end)
@@ -193,7 +193,7 @@ def _questions(router: APIRouter, manager: Manager) -> None:
 
     @router.post("/prices/pod", operation_id="pricePod", dependencies=[Depends(unaudited)])
     async def price_pod(_: Reader, body: schemas.PodPriceRequest) -> schemas.Money:
-        """What a pod costs at the reference price of all groups; 501 when none has a price."""
+        """The price of a pod at the reference price of all groups; 501 when none has a price."""
         _check(body.start, body.end)
         reference = manager.engine.groups.reference_price
         if reference is None:

@@ -1,4 +1,4 @@
-"""Routes to read a node manager, and for operators to declare, edit and remove node groups."""
+"""Defines the routes to read a node manager, and to declare, edit and remove node groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cloudgraft.web.pages import cursor_after, etag_of, key_of, page, revision_o
 __all__ = ["GroupId", "Reader", "group_model", "group_routes", "operation_model", "read_routes"]
 
 
-# -- Routes that every role may read -----------------------------------------------------------------------------------
+# -- Routes for every role ---------------------------------------------------------------------------------------------
 
 
 Reader = Annotated[Caller, allowed("front", "operator", "read-only")]
@@ -48,14 +48,14 @@ def read_routes(manager: Manager) -> APIRouter:
 def _groups(router: APIRouter, manager: Manager) -> None:
     @router.get("/nodegroups", operation_id="listNodeGroups")
     async def list_groups(_: Reader, limit: Limit = 100, cursor: Cursor = "") -> schemas.NodeGroupList:
-        """All node groups that the autoscaler is told of."""
+        """All node groups that the autoscaler sees."""
         shown = [manager.group(group.id) for group in manager.engine.groups.shown]
         items, following = page(shown, limit=limit, cursor=cursor, key=lambda group: group.spec.id)
         return schemas.NodeGroupList(items=[group_model(manager, group) for group in items], next_cursor=following)
 
     @router.get("/nodegroups/{group:path}/size", operation_id="getSize")
     async def size(_: Reader, group: GroupId) -> schemas.Size:
-        """How large a group is, and is meant to be."""
+        """The current and the target size of a group."""
         found = manager.group(group)
         count = manager.counts(found)
         return schemas.Size(
@@ -78,12 +78,12 @@ def _groups(router: APIRouter, manager: Manager) -> None:
 
     @router.get("/nodegroups/{group:path}/template", operation_id="getTemplate")
     async def template(_: Reader, group: GroupId) -> schemas.TemplateModel:
-        """What a new node of a group will be."""
+        """The template of a group's new nodes."""
         return schemas.TemplateModel.model_validate(TEMPLATE.write(manager.group(group).spec.template))
 
     @router.get("/nodegroups/{group:path}/options", operation_id="getOptions", response_model_exclude_none=True)
     async def options(_: Reader, group: GroupId) -> schemas.Options:
-        """What a group overrides of the autoscaler's options; 404 when it overrides nothing."""
+        """The autoscaler options that a group overrides; 404 when it overrides none."""
         said = manager.group(group).spec.options
         if said is None:
             raise NotFoundError(f"node group {group!r} has no options of its own")
@@ -91,7 +91,7 @@ def _groups(router: APIRouter, manager: Manager) -> None:
 
     @router.get("/gpu", operation_id="getGpu")
     async def gpu(_: Reader) -> schemas.Gpu:
-        """The label that tells a node's GPU, and the kinds there are."""
+        """The label that names a node's GPU, and the available GPU types."""
         label, types = await manager.provider.gpu_label(), await manager.provider.gpu_types()
         return schemas.Gpu(label=label, types=sorted(types))
 
@@ -101,13 +101,13 @@ def _operations(router: APIRouter, manager: Manager) -> None:
     async def list_operations(
         _: Reader, group: Storable = "", state: OperationState = "", limit: Limit = 100, cursor: Cursor = ""
     ) -> schemas.OperationList:
-        """What is and was done for machines: of one group, in one state, or all."""
+        """Operations on machines: of one group, in one state, or all."""
         found, following = manager.operations(group=group, state=state, limit=limit, cursor=cursor)
         return schemas.OperationList(items=[operation_model(each) for each in found], next_cursor=following)
 
     @router.get("/operations/{operation:path}", operation_id="getOperation")
     async def get_operation(_: Reader, operation: Annotated[str, Path(max_length=2048)]) -> schemas.OperationModel:
-        """One operation, by the id that a change was answered with."""
+        """One operation, by the id that the response to a change contained."""
         return operation_model(manager.operation(operation))
 
     @router.get("/events", operation_id="listEvents")
@@ -119,7 +119,7 @@ def _operations(router: APIRouter, manager: Manager) -> None:
         limit: Limit = 100,
         cursor: Cursor = "",
     ) -> schemas.EventList:
-        """What was decided and what happened, the latest first."""
+        """Decisions and events, the latest first."""
         query = EventQuery(
             group=group,
             machine=machine,
@@ -143,7 +143,7 @@ def _number(cursor: str) -> int:
 
 
 def group_model(manager: Manager, group: Group) -> schemas.NodeGroupModel:
-    """A group as it is told of."""
+    """The public view of a group."""
     spec, shown = group.spec, group.shown
     price = schemas.HourlyPrice(hourly=str(spec.price.amount), currency=spec.price.currency) if spec.price else None
     return schemas.NodeGroupModel(
@@ -160,7 +160,7 @@ def group_model(manager: Manager, group: Group) -> schemas.NodeGroupModel:
 
 
 def operation_model(operation: Operation) -> schemas.OperationModel:
-    """An operation as it is told of."""
+    """The public view of an operation."""
     return schemas.OperationModel.model_validate(
         {
             "id": operation.id,
@@ -208,7 +208,7 @@ def _event(event: Event) -> schemas.EventModel:
     )
 
 
-# -- One node group: read, declare, edit, remove -----------------------------------------------------------------------
+# -- One node group ----------------------------------------------------------------------------------------------------
 
 
 Operator = Annotated[Caller, allowed("operator")]
@@ -225,7 +225,7 @@ Document = Annotated[
 
 
 def group_routes(manager: Manager) -> APIRouter:
-    """The routes. They come after those of what a group has, whose paths are longer."""
+    """The routes. Register them after the group's sub-resources, whose paths are longer."""
     router = APIRouter(prefix="/v1", tags=["groups"], dependencies=[Depends(manager.leading)])
 
     @router.get("/nodegroups/{group:path}", operation_id="getNodeGroup")
@@ -273,7 +273,7 @@ def _declared(group: DeclaredGroup, response: Response) -> schemas.DeclaredModel
 
 
 def _unserved(manager: Manager, declared: DeclaredGroup) -> schemas.NodeGroupModel:
-    """A group whose cloud has not told yet what its machines hold, or that does not fit the file any more."""
+    """A group whose machine shape its cloud has not reported yet, or that no longer fits the file."""
     why = manager.engine.left_out().get(declared.id, "it does not go together with the file; the log has the details")
     return schemas.NodeGroupModel(
         id=declared.id,

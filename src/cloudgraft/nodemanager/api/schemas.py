@@ -1,5 +1,6 @@
-"""What travels over the node manager's API, as OpenAPI describes it. Amounts are Kubernetes quantities as text, money
-is a decimal as text with its currency, times are RFC 3339 in UTC.
+"""Defines the JSON of the node manager's API for OpenAPI.
+
+Amounts are Kubernetes quantities as text, money is a decimal as text with its currency, times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ Id = Annotated[str, Field(max_length=_LONGEST)]
 
 
 def _text(value: Any) -> Any:
-    if not isinstance(value, str):  # numbers would be taken for seconds since some epoch
+    if not isinstance(value, str):  # pydantic would read numbers as seconds since an epoch
         raise ValueError("must be a time such as 2026-01-31T12:00:00Z")  # noqa: TRY004 - what pydantic understands
     return value
 
@@ -71,7 +72,7 @@ class Model(BaseModel):
 
 
 class Asking(Model):
-    """A request: what is not known is refused."""
+    """A request: unknown keys are rejected."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
@@ -84,7 +85,7 @@ class Money(Model):
 
 
 class HourlyPrice(Model):
-    """What one node costs."""
+    """The price of one node."""
 
     hourly: str = Field(description="A decimal.", examples=["0.05"])
     currency: str
@@ -122,7 +123,7 @@ class NodeGroupList(Model):
 
 
 class Size(Model):
-    """How large a group is, and is meant to be."""
+    """The current and the target size of a group."""
 
     target: int
     ready: int = Field(description="Machines that run.")
@@ -134,7 +135,7 @@ class Size(Model):
 
 
 class ErrorInfo(Model):
-    """Why a machine did not come, in the autoscaler's words."""
+    """Why a machine failed, in the autoscaler's terms."""
 
     code: str
     message: str
@@ -179,7 +180,7 @@ class ConditionModel(Model):
 
 
 class TemplateModel(Model):
-    """What a new node of a group will be."""
+    """The template of a group's new nodes."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -191,7 +192,7 @@ class TemplateModel(Model):
 
 
 class Options(Model):
-    """What a group overrides of the autoscaler's own options; durations are written as `5m`."""
+    """The autoscaler options that a group overrides; durations are written as `5m`."""
 
     scale_down_utilization_threshold: float | None = None
     scale_down_gpu_utilization_threshold: float | None = None
@@ -219,19 +220,19 @@ class IncreaseRequest(Asking):
 
 
 class DecreaseRequest(Asking):
-    """Machines that are given up before they were ordered."""
+    """Machines to give up before they are ordered."""
 
     delta: StrictInt = Field(le=-1, ge=-_MOST)
 
 
 class DeleteRequest(Asking):
-    """Machines to delete: all of them or, when one is not of the group, none."""
+    """Machines to delete: all of them or, when one is not in the group, none."""
 
     nodes: list[NodeName] = Field(min_length=1, max_length=10_000)
 
 
 class OperationModel(Model):
-    """What is done for one machine."""
+    """An operation on one machine."""
 
     id: str
     kind: Literal["create", "delete"]
@@ -250,7 +251,7 @@ class OperationList(Model):
 
 
 class EventModel(Model):
-    """Something that was decided or that happened."""
+    """A decision or an event."""
 
     number: int
     at: datetime
@@ -269,7 +270,7 @@ class EventList(Model):
 
 
 class Lookup(Model):
-    """The group of a node; null for a node that is not of any."""
+    """The group of a node; null for a node of no group."""
 
     node_group: str | None
 
@@ -288,20 +289,20 @@ class NodePriceRequest(_Period):
 
 
 class PodPriceRequest(_Period):
-    """What a pod asks for, all containers together, and a time to run it."""
+    """The requests of a pod, all containers together, and a time to run it."""
 
     requests: dict[str, Amount] = Field(default_factory=dict, examples=[{"cpu": "500m", "memory": "1Gi"}])
 
 
 class Gpu(Model):
-    """The label that tells a node's GPU, and the kinds there are."""
+    """The label that names a node's GPU, and the available GPU types."""
 
     label: str
     types: list[str]
 
 
 class KnownModel(Model):
-    """A machine, with all ids that lead to it."""
+    """A machine, with all ids that identify it."""
 
     name: str
     id: str
@@ -330,7 +331,7 @@ class GroupPictureModel(Model):
 
 
 class PodPrices(Model):
-    """What an hour of a core, a gibibyte and a GPU costs, as decimals."""
+    """The price of an hour of a core, a gibibyte and a GPU, as decimals."""
 
     core: str
     gib: str
@@ -338,7 +339,7 @@ class PodPrices(Model):
 
 
 class PictureModel(Model):
-    """All that a front needs. With `since`, only groups that changed, and of them only machines that changed."""
+    """Everything that a front needs. With `since`, only changed groups, and of them only changed machines."""
 
     revision: str
     group_ids: list[str]
@@ -348,7 +349,7 @@ class PictureModel(Model):
 
 
 class ChangeAnswer(Model):
-    """A change that was recorded; its operations go on."""
+    """A recorded change; its operations continue."""
 
     target_size: int
     operations: list[OperationModel]

@@ -1,1 +1,1 @@
-"""The provider of a front: every answer from a snapshot of its node manager."""
+"""Provides node groups to the autoscaler from a snapshot of a node manager."""

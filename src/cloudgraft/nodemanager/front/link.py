@@ -1,4 +1,4 @@
-"""A front's requests to a node manager."""
+"""Sends a front's requests to a node manager."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from cloudgraft.web.client import Answer, WebClient
 
 __all__ = ["Changed", "ManagerLink"]
 
-_SLICE: Final = 250  # machines that are read in one go
-_FIRST_SHARE: Final = 0.6  # of the time for a change: what the first attempt may take of it
+_SLICE: Final = 250  # machines that are read before other tasks run
+_FIRST_SHARE: Final = 0.6  # share of a change's time limit that the first attempt may use
 _NOT_MODIFIED: Final = 304
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a manager answered to a change: the group as it is now, if there is such a group still."""
+    """A manager's response to a change: the group as it is now, if it still exists."""
 
     revision: Revision
     group: GroupSnapshot | None
 
 
 class ManagerLink:
-    """Speaks with one node manager, or with several that stand behind one address."""
+    """Calls one node manager, or several behind one address."""
 
     def __init__(self, client: WebClient, *, timeout: float) -> None:
-        """``timeout`` is for each request but the one that waits for news, in seconds."""
+        """``timeout`` is for each request except the one that waits for changes, in seconds."""
         self._client = client
         self._timeout = timeout
-        self.requests = 0  # all that were sent
+        self.requests = 0  # all requests sent
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address of the manager."""
         return self._client.address
 
     async def close(self) -> None:
@@ -57,7 +57,7 @@ class ManagerLink:
         await self._client.close()
 
     async def news(self, since: Revision | None, wait: float) -> Snapshot | None:
-        """What is newer than that revision, as soon as there is something; None when nothing came in ``wait`` s."""
+        """What is newer than the revision, as soon as there is something; None when nothing came in ``wait`` s."""
         query, headers = {"wait": f"{wait:g}"}, {}
         if since is not None:
             query["since"], headers["If-None-Match"] = str(since), f'"{since}"'
@@ -65,21 +65,21 @@ class ManagerLink:
         return None if answer.status == _NOT_MODIFIED else await _picture(answer.json)
 
     async def refresh(self, seconds: float) -> Revision | None:
-        """Has the manager take in what changed in its configuration; the revision that came of it."""
+        """Makes the manager apply configuration changes; returns the resulting revision."""
         answer = await self._send("POST", "/v1/refresh", timeout=min(seconds, self._timeout))
         return Revision.parse(answer.headers.get("etag", "").strip('"'))
 
     async def cleanup(self) -> None:
-        """Tells the manager that the autoscaler goes away."""
+        """Tells the manager that the autoscaler is shutting down."""
         await self._send("POST", "/v1/cleanup", timeout=self._timeout)
 
     async def change(self, group: str, verb: str, body: Mapping[str, object], since: Revision) -> Changed:
-        """Asks for a change, once more when the answer was lost: under the same key, so that it is made once."""
+        """Requests a change, and repeats a lost one under the same key, so that it is made once."""
         path, key = f"/v1/nodegroups/{quote(group, safe='')}:{verb}", secrets.token_hex(16)
         until = time.monotonic() + self._timeout
 
         async def ask(seconds: float) -> Answer:
-            headers = {"Idempotency-Key": key, "Prefer": f"wait={seconds:.3f}"}  # later, nobody waits for it
+            headers = {"Idempotency-Key": key, "Prefer": f"wait={seconds:.3f}"}  # after that the caller has timed out
             return await self._send(
                 "POST", path, json=body, headers=headers, query={"since": str(since)}, timeout=seconds
             )
@@ -87,7 +87,7 @@ class ManagerLink:
         try:
             answer = await ask(self._timeout * _FIRST_SHARE)
         except (DeadlineError, UnavailableError) as error:
-            if error.retry_after is not None:  # it was answered: the manager cannot, for now
+            if error.retry_after is not None:  # the manager responded: it is unavailable for now
                 raise
             answer = await ask(max(0.1, until - time.monotonic()))
         return await _changed(answer.json)
@@ -112,7 +112,7 @@ async def _group(data: Any) -> GroupSnapshot:
 
 
 async def _changed(data: Any) -> Changed:
-    """A change was made: what cannot be read of its answer is found out otherwise."""
+    """The change was made: if the response is unreadable, the next snapshot shows the result."""
     revision = Revision.parse(str(data.get("revision", ""))) if isinstance(data, dict) else None
     if revision is None:
         raise InternalError("the node manager made the change, and its answer makes no sense: is it another release?")

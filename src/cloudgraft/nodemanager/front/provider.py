@@ -1,9 +1,9 @@
-"""A node manager, as the autoscaler's front uses it: every answer from memory, every change one request.
+"""Provides a node manager's groups to the autoscaler: reads from memory, one request for each change.
 
-The front keeps nothing but what it was told; several of them may share one manager. It is told of changes the moment
-they happen, by a request that waits for them, and of its own changes by the answers to them (R27).
+The front stores only what the manager sent; several fronts may share one manager. It learns of changes as they happen,
+by a request that waits for them, and of its own changes by their responses (R27).
 
-It is no provider behind a :class:`~cloudgraft.service.snapshot.SnapshotProvider`, because that asks for every group
+It does not stand behind a :class:`~cloudgraft.service.snapshot.SnapshotProvider`, because that asks for every group
 and for every price: a snapshot has all of it.
 """
 
@@ -33,23 +33,23 @@ __all__ = ["FrontSettings", "NodeManagerProvider"]
 
 log = logging.getLogger("cloudgraft.front")
 
-_LONGEST_WAIT: Final = 20.0  # seconds that a request waits for news
-_FIRST_PAUSE: Final = 0.2  # seconds until a manager that is away is tried again
+_LONGEST_WAIT: Final = 20.0  # seconds that a request waits for changes
+_FIRST_PAUSE: Final = 0.2  # seconds until an unavailable manager is retried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontSettings:
-    """How fresh is fresh. All in seconds."""
+    """Limits for freshness. All in seconds."""
 
-    refresh_every: float = 5.0  # while things change all the time: so often is read, and before every loop
+    refresh_every: float = 5.0  # the read interval while things change all the time; each loop reads too
     max_staleness: float = 300.0  # older than this, refresh() fails
-    refresh_limit: float = 1.0  # that a Refresh may take from the autoscaler for the manager's own
-    catch_up_limit: float = 0.5  # in which the request that waits for news ought to have brought them
-    own_read_limit: float = 1.5  # for a request of one's own after that
+    refresh_limit: float = 1.0  # time that a Refresh may spend on the manager's own
+    catch_up_limit: float = 0.5  # in which the waiting request should have delivered the changes
+    own_read_limit: float = 1.5  # for a separate request after that
 
     @property
     def wait(self) -> float:
-        """How long a request waits for news."""
+        """How long a request waits for changes."""
         return min(_LONGEST_WAIT, self.max_staleness / 3)
 
 
@@ -64,7 +64,7 @@ class NodeManagerProvider(Provider):
         settings: FrontSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``name`` is for logs and messages; ``clock`` tells the seconds by which things age."""
+        """``name`` is for logs and messages; ``clock`` returns seconds."""
         self.name = name
         self._link = link
         self._settings = settings or FrontSettings()
@@ -73,27 +73,27 @@ class NodeManagerProvider(Provider):
         self._read_at: float | None = None
         self._trouble = "has not answered yet"
         self._wake = asyncio.Event()
-        self._news = asyncio.Event()  # replaced each time that something was read
+        self._news = asyncio.Event()  # replaced after each read
         self._task: asyncio.Task[None] | None = None
 
-    # -- what an operator may ask ------------------------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------------------------------------
 
     @property
     def age(self) -> float:
-        """Seconds since the manager was last heard of; infinite before the first time."""
+        """Seconds since the manager's last response; infinite before the first."""
         return float("inf") if self._read_at is None else self._clock() - self._read_at
 
     @property
     def trouble(self) -> str:
-        """Why the manager could not be read the last time; empty when it could."""
+        """Why the last read of the manager failed; empty when it succeeded."""
         return self._trouble
 
     @property
     def requests(self) -> int:
-        """How many requests were sent to the manager."""
+        """The number of requests sent to the manager."""
         return self._link.requests
 
-    # -- reads, from memory ------------------------------------------------------------------------------------------
+    # -- reads, from memory --------------------------------------------------------------------------------------------
 
     async def node_groups(self) -> Sequence[NodeGroup]:
         """The groups as of the last Refresh."""
@@ -101,28 +101,28 @@ class NodeManagerProvider(Provider):
         return self._views.shown
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """By all ids and names that the manager knows, those of machines that are gone included (R16-R24)."""
+        """By all ids and names that the manager knows, including those of machines that are gone (R16-R24)."""
         self._must_have_been_read()
         return self._views.shown_group_of(node)
 
     async def target_size(self, group: str) -> int:
-        """As last told."""
+        """From the last snapshot."""
         return self._view(group).target
 
     async def instances(self, group: str) -> Sequence[Instance]:
-        """As last told."""
+        """From the last snapshot."""
         return self._view(group).instances()
 
     async def template(self, group: str) -> NodeTemplate:
-        """As last told."""
+        """From the last snapshot."""
         return self._view(group).template
 
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """What the group overrides."""
+        """The options that the group overrides."""
         return self._view(group).options
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """R81: of a template by its name, of a real node by its machine."""
+        """R81: a template's price by its name, a real node's by its machine."""
         self._must_have_been_read()
         group = group_of_template(node.name, self._views.views) or self._views.group_of(node)
         view = self._views.views.get(group or "")
@@ -131,33 +131,33 @@ class NodeManagerProvider(Provider):
         return node_price(view.price.amount, start, end)
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
-        """R82: what the pod asks for, at the reference price of all groups."""
+        """R82: the pod's requests at the reference price of all groups."""
         self._must_have_been_read()
         if self._views.reference is None:
             raise UnsupportedError("no node group has a price; set `price` for them")
         return pod_price(pod_requests(pod), start, end, self._views.reference)
 
     async def gpu_label(self) -> str:
-        """As last told."""
+        """From the last snapshot."""
         return self._views.gpu_label
 
     async def gpu_types(self) -> Collection[str]:
-        """As last told."""
+        """From the last snapshot."""
         return self._views.gpu_types
 
-    # -- changes, one request each -----------------------------------------------------------------------------------
+    # -- changes, one request each -------------------------------------------------------------------------------------
 
     async def increase_size(self, group: str, delta: int) -> None:
-        """Asked of the manager; the new target shows at once."""
+        """Asks the manager; the new target shows at once."""
         await self._change(group, "increase", {"delta": delta})
 
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """Asked of the manager; the machines show as being deleted at once."""
+        """Asks the manager; the machines show as being deleted at once."""
         named = [{"name": node.name, "providerId": node.provider_id} for node in nodes]
         await self._change(group, "deleteNodes", {"nodes": named})
 
     async def decrease_target_size(self, group: str, delta: int) -> None:
-        """Asked of the manager; the target shows at once."""
+        """Asks the manager; the new target shows at once."""
         await self._change(group, "decreaseTarget", {"delta": delta})
 
     async def _change(self, group: str, verb: str, body: Mapping[str, object]) -> None:
@@ -165,23 +165,24 @@ class NodeManagerProvider(Provider):
         try:
             made = await self._link.change(group, verb, body, view.revision)
         except BaseException:
-            self._wake.set()  # whether it was done is not known: look soon
+            self._wake.set()  # the outcome is unknown: read soon
             raise
         if made.group is None or not self._views.take_group(made.revision.manager, made.group):
             await self._catch_up(made.revision)
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- life cycle ----------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Has the manager refresh, and shows what came of it. Fails when the manager says so, or when it has not been
-        heard of for too long; one that is away for a while is no reason (law 6).
+        """Makes the manager refresh, and shows the result.
+
+        Fails when the manager fails, or has not responded for too long. A short outage is no failure (law 6).
         """
         self._must_have_been_read()
         try:
             revision = await self._link.refresh(self._settings.refresh_limit)
         except CloudgraftError as error:
             self._wake.set()
-            if error.retry_after is not None:  # it answers: its journal cannot be written, or it does not lead
+            if error.retry_after is not None:  # it responds: it cannot write its journal, or does not lead
                 raise
         else:
             if revision is not None:
@@ -193,11 +194,11 @@ class NodeManagerProvider(Provider):
             )
 
     async def cleanup(self) -> None:
-        """Passed on."""
+        """Forwards the call."""
         await self._link.cleanup()
 
     async def start(self) -> None:
-        """Reads the manager once. One that is away is tried again in the background."""
+        """Reads the manager once. Retries an unavailable one in the background."""
         with suppress(CloudgraftError):
             await self._read(0.0)
         self._task = asyncio.create_task(self._keep_reading(), name=f"front of {self.name}")
@@ -209,7 +210,7 @@ class NodeManagerProvider(Provider):
             await asyncio.gather(self._task, return_exceptions=True)
         await self._link.close()
 
-    # -- the background ----------------------------------------------------------------------------------------------
+    # -- background ----------------------------------------------------------------------------------------------------
 
     async def _keep_reading(self) -> None:
         backoff = Backoff(first=_FIRST_PAUSE, longest=self._settings.refresh_every)
@@ -217,7 +218,7 @@ class NodeManagerProvider(Provider):
             began = self._clock()
             try:
                 has_news = await self._read(self._settings.wait)
-            except Exception as error:  # whatever it was: a front that reads no more is blind for good
+            except Exception as error:  # on any error: a front that stops reading is outdated for ever
                 if not isinstance(error, CloudgraftError):
                     log.exception("a snapshot of the node manager could not be taken in", extra={"provider": self.name})
                     self._note_trouble(f"tells what cannot be taken in: {type(error).__name__}")
@@ -234,7 +235,7 @@ class NodeManagerProvider(Provider):
         self._wake.clear()
 
     async def _read(self, wait: float) -> bool:
-        """Reads what is new; whether there was anything."""
+        """Reads what is new; False when there was nothing."""
         try:
             snapshot = await self._link.news(self._views.revision, wait)
         except CloudgraftError as error:
@@ -250,13 +251,14 @@ class NodeManagerProvider(Provider):
         return snapshot is not None
 
     def _heard(self) -> None:
-        """What is known here is how it was at the manager a moment ago."""
+        """Records that the view was current at the manager a moment ago."""
         self._read_at = self._clock()
         self._note_trouble("")
 
     async def _catch_up(self, revision: Revision) -> None:
-        """Until that revision is known here: by the request that waits for news or, should that hang on a connection
-        that is dead, or at a manager that leads no more, by one of our own.
+        """Waits until that revision is known here: by the waiting request or by a separate one.
+
+        The waiting request may hang on a dead connection, or at a manager that no longer leads.
         """
         if self._has(revision):
             self._heard()

@@ -1,4 +1,4 @@
-"""What a front knows of a node manager's groups, kept up to date by snapshots. Pure: no clock, no network."""
+"""Keeps a front's view of a node manager's groups, updated by snapshots. Pure: no clock, no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["View", "Views"]
 
 @dataclass(slots=True)
 class View:
-    """One group as it was last told of."""
+    """One group from the last snapshot."""
 
     group: NodeGroup
     revision: Revision
@@ -23,18 +23,18 @@ class View:
     template: NodeTemplate
     options: AutoscalingOptions | None
     price: Money | None
-    machines: dict[str, Known] = field(default_factory=dict)  # by name, those that are gone and remembered too
+    machines: dict[str, Known] = field(default_factory=dict)  # by name, including those that are gone and remembered
     _instances: tuple[Instance, ...] | None = None
 
     def instances(self) -> tuple[Instance, ...]:
-        """What the autoscaler lists: the very same tuple until something changes."""
+        """The autoscaler's list: the identical tuple until something changes."""
         if self._instances is None:
             self._instances = tuple(known.instance() for known in self.machines.values() if not known.is_gone)
         return self._instances
 
 
 class Views:
-    """All groups, and which node belongs to which."""
+    """All groups, and the group of each node."""
 
     def __init__(self) -> None:
         self.revision: Revision | None = None
@@ -42,16 +42,16 @@ class Views:
         self.gpu_label = ""
         self.gpu_types: Collection[str] = ()
         self.views: dict[str, View] = {}
-        self.shown: tuple[NodeGroup, ...] = ()  # as the autoscaler was told last (R4)
+        self.shown: tuple[NodeGroup, ...] = ()  # what the autoscaler last got (R4)
         self._shown: dict[str, NodeGroup] = {}
         self._order: Sequence[str] = ()
-        self._ids: dict[str, tuple[str, Known]] = {}  # by any id: the group's, and the machine
+        self._ids: dict[str, tuple[str, Known]] = {}  # by any id: the group's id and the machine
         self._names: dict[str, tuple[str, Known]] = {}
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def group_of(self, node: NodeRef) -> str | None:
-        """The group of a node: by its id, or by its name while its id is not known (R16, R22)."""
+        """The group of a node: by its id, or by its name while its id is unknown (R16, R22)."""
         found = self._ids.get(node.provider_id) if node.provider_id else None
         if found is None:
             found = self._names.get(node.name)
@@ -62,16 +62,16 @@ class Views:
         return found[0] if found is not None else None
 
     def shown_group_of(self, node: NodeRef) -> NodeGroup | None:
-        """The group of a node, if the autoscaler was told of it (R18)."""
+        """The group of a node, if the autoscaler knows the group (R18)."""
         id_ = self.group_of(node)
         return self._shown.get(id_) if id_ is not None else None
 
-    # -- changing ----------------------------------------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------------------------------
 
     def take(self, snapshot: Snapshot) -> None:
-        """Takes a snapshot in. Groups that are not in it any more stay until the next :meth:`publish`.
+        """Applies a snapshot. Groups that are missing in it stay until the next :meth:`publish`.
 
-        One that was overtaken by a newer one tells nothing new. After one that does not fit, everything is asked for.
+        Ignores one that is older than what is known. After one that does not fit, the next read asks for everything.
         """
         fits = [self.take_group(snapshot.revision.manager, group) for group in snapshot.groups]
         known = self.revision
@@ -82,12 +82,12 @@ class Views:
         self.gpu_label, self.gpu_types = snapshot.gpu_label, tuple(snapshot.gpu_types)
 
     def take_group(self, manager: str, snapshot: GroupSnapshot) -> bool:
-        """Takes one group in, unless something newer is known of it; False when it does not fit what is known."""
+        """Applies one group, unless something newer is known; False when it does not fit what is known."""
         id_, revision = snapshot.group.id, Revision(manager, snapshot.number)
         old = self.views.get(id_)
         is_same = old is not None and old.revision.manager == manager
         if old is not None and is_same and old.revision.number > snapshot.number:
-            return True  # the answer to a change came before this one, which is from before the change
+            return True  # the response to a change overtook this one, which is older
         if not snapshot.is_complete and not is_same:
             return False
         machines = {} if old is None or snapshot.is_complete else old.machines
@@ -107,7 +107,7 @@ class Views:
         return True
 
     def publish(self) -> None:
-        """What the autoscaler is told from now on; groups that are no more leave here and nowhere else (R4)."""
+        """Publishes the current groups to the autoscaler. Removed groups disappear only here (R4)."""
         for id_ in self.views.keys() - set(self._order):
             self._drop(id_, self.views.pop(id_).machines.values())
         self.shown = tuple(self.views[id_].group for id_ in self._order if id_ in self.views)
@@ -125,7 +125,7 @@ class Views:
         self._names[known.name] = self._ids[known.placeholder] = self._ids[known.id] = entry
 
     def _drop(self, group: str, machines: Iterable[Known]) -> None:
-        """An id that belongs to another machine by now stays with that one."""
+        """Removes a machine's ids, except those that belong to another machine by now."""
         for known in machines:
             for id_ in (known.id, known.placeholder):
                 held = self._ids.get(id_)
