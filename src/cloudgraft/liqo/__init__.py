@@ -1,1 +1,1 @@
-"""Remote clusters as nodes, by Liqo."""
+"""Adds remote clusters as nodes through Liqo."""

@@ -1,8 +1,8 @@
-"""What is on offer and what it costs, from the declared sizes and from live offers.
+"""Builds shapes and prices from the declared sizes and from live offers.
 
-What was read last is answered again when discovery is away, or when a cluster is full and so makes no offer: the price
-of a node that runs does not end because there is no second one. Of a cluster that is silent or cordoned, or whose price
-has ended, none is told: the autoscaler would go on to choose it.
+The last known answer is reused when discovery is away, or when a cluster is full and so makes no offer: the price of
+a running node does not end because there is no second one. A cluster that is silent or cordoned, or whose price has
+ended, gets no price: the autoscaler would go on choosing it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableErr
 __all__ = ["OfferedShapes"]
 
 log = logging.getLogger("cloudgraft.liqo")
-_AT_ONCE = 8  # searches
-_MOST = 1000  # offers of one search, as many as discovery gives
+_AT_ONCE = 8  # concurrent searches
+_MOST = 1000  # offers of one search, the most that discovery returns
 _AWAY = (UnavailableError, DeadlineError)
 
 
@@ -32,19 +32,19 @@ class OfferedShapes:
     """The shapes of one cloud of remote clusters, and their prices."""
 
     def __init__(self, market: Market, options: LiqoOptions, used: Callable[[], Awaitable[Collection[str]]]) -> None:
-        """``used`` tells the clusters of which we have something."""
+        """``used`` returns the clusters in which we have a slice."""
         self._market = market
         self._options = options
         self._sizes = options.amounts()
         self._clusters: Sequence[Cluster] | None = None
         self._shapes: dict[str, Shape] = {}
         self._prices: dict[str, Price] = {}
-        self._last: dict[str, Price] = {}  # of each shape, also of those that have none now
+        self._last: dict[str, Price] = {}  # last price of each shape, also of those that have none now
         self._used_by_us = used
         self._used: Collection[str] | None = None
 
     def everything(self, cluster: str) -> Resources | None:
-        """What the autoscaler was told that a cluster shares; None when it was told nothing."""
+        """The total that the autoscaler got for a cluster; None when it got none."""
         shape = self._shapes.get(f"all@{cluster}")
         return None if shape is None else shape.capacity
 
@@ -65,7 +65,7 @@ class OfferedShapes:
         return found
 
     async def prices(self) -> Sequence[Price]:
-        """The price of each shape that anybody offers, or offered: of a size, that of the first to be asked."""
+        """The price of each shape that has or had an offer; for a size, that of the best candidate."""
         shapes = self._shapes or {shape.name: shape for shape in await self.shapes()}
         try:
             found = await self._read(shapes)
@@ -81,7 +81,7 @@ class OfferedShapes:
         return list(self._prices.values())
 
     def _is_full(self, shape: Shape) -> bool:
-        """Whether somebody would offer it who has no more left."""
+        """Whether a cluster would offer it, but has no more left."""
         only = parse_shape(shape.name, self._sizes).cluster
         asked = [one for one in self._clusters or () if only in ("", one.spec.id)]
         return any(is_full(one, shape.capacity) for one in asked)
@@ -113,7 +113,7 @@ class OfferedShapes:
 
 
 def _in_one_currency(prices: dict[str, Price]) -> dict[str, Price]:
-    """The autoscaler compares bare numbers (R84): of several currencies only the commonest is told."""
+    """Keeps only the most common currency, because the autoscaler compares bare numbers (R84)."""
     counted = Counter(price.currency for price in prices.values())
     if len(counted) < 2:
         return prices

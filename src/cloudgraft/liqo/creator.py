@@ -1,7 +1,7 @@
-"""Making a machine: choose, reserve, peer, ask, confirm; and the next cluster when one fails.
+"""Creates a machine: choose, reserve, peer, request, confirm; and tries the next cluster when one fails.
 
-It can be stopped anywhere. Called again with the same name it finds the slice, wherever that is, or else what is
-reserved for the name, and goes on with that cluster.
+It can be interrupted anywhere. A repeated call with the same name finds the slice, in any namespace, or else the
+reservation for the name, and continues with that cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("cloudgraft.liqo")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRequest:
-    """A machine to make, with its settings read."""
+    """A machine to create, with parsed settings."""
 
     spec: MachineSpec
     settings: MachineSettings
@@ -48,13 +48,13 @@ class MachineRequest:
 
     @property
     def name(self) -> str:
-        """The machine's, the slice's, and the node's."""
+        """The name of the machine, the slice, and the node."""
         return self.spec.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What it takes."""
+    """The collaborators of a creator."""
 
     market: Market
     slices: Slices
@@ -64,23 +64,23 @@ class Parts:
 
 
 class Creator:
-    """Makes the machines of one consumer."""
+    """Creates the machines of one consumer."""
 
     def __init__(self, parts: Parts, options: LiqoOptions, everything: Callable[[str], Resources | None]) -> None:
-        """``everything`` tells what the autoscaler was told that a cluster shares, if it was told."""
+        """``everything`` returns the total that the autoscaler got for a cluster, if any."""
         self._parts = parts
         self._options = options
         self._everything = everything
         self._sizes = options.amounts()
-        self.at_work: Counter[str] = Counter()  # clusters, by how many creates are with them at this moment
+        self.at_work: Counter[str] = Counter()  # clusters, with the number of creates that use them now
 
     def request(self, spec: MachineSpec) -> MachineRequest:
-        """Reads what is wished for; raises InvalidArgumentError."""
+        """Parses the request; raises InvalidArgumentError."""
         settings = settings_of(spec.settings)
         return MachineRequest(spec=spec, settings=settings, shape=parse_shape(settings.shape, self._sizes))
 
     async def create(self, spec: MachineSpec) -> Slice:
-        """The slice, once it is granted."""
+        """Returns the slice, once it is granted."""
         request = self.request(spec)
         skip: dict[str, str] = {}
         found = await self._parts.slices.find(request.name)
@@ -93,7 +93,7 @@ class Creator:
         return await self._place(request, skip)
 
     async def _go_on(self, found: Slice, skip: dict[str, str]) -> Slice | None:
-        """With a slice that an earlier try made; None when it was refused, and is gone."""
+        """Continues with a slice of an earlier attempt; None when it was refused, and is gone."""
         if not found.is_deleting:
             try:
                 return await self._granted(found)
@@ -148,7 +148,7 @@ class Creator:
         return shared_by(found, is_used_by_us=shape.cluster in await self._parts.reservations.clusters())
 
     async def _attempt(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
-        """One cluster. Raises ClusterError when it failed and nothing is left of the try."""
+        """Tries one cluster. Raises ClusterError when it failed and nothing of the attempt is left."""
         with self._working(candidate.cluster):
             return await self._try(request, candidate, resources)
 
@@ -161,27 +161,29 @@ class Creator:
             self.at_work -= Counter([cluster])
 
     async def _try(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
-        """Reserves first, also what is held already, for that may be about to end; and once more when it is peered."""
+        """Reserves first, even what is already held, which may expire soon; and again after peering."""
         await self._parts.reservations.reserve(candidate.cluster, resources, request.name)
         try:
             made = await self._ask(request, candidate, resources)
         except (UnavailableError, DeadlineError):
-            raise  # nothing speaks against the cluster: the next try goes on with it
-        except Exception:  # no slice was made: to hold on would have the next try begin with the same failure
+            raise  # not the cluster's failure: the next attempt continues with it
+        # no slice was created: a kept reservation would make the next attempt begin with the same failure
+        except Exception:
             await self._parts.reservations.forget(request.name)
             raise
         with _after_the_act():
             try:
                 return await self._granted(made)
             except ClusterError as error:
-                self._cool(made.cluster, error)  # before what may fail: the cluster is left alone all the same
+                self._cool(made.cluster, error)  # before anything that may fail: the cluster must cool down in any case
                 await self._take_back(made)
-                if made.cluster != candidate.cluster:  # another process had asked there: this one has not failed
+                # another process had requested it there: this cluster has not failed
+                if made.cluster != candidate.cluster:
                     raise ClusterError(error.why, cools=False) from error
                 raise
 
     async def _ask(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
-        """Peers, and makes the slice."""
+        """Peers, and creates the slice."""
         space = await self._parts.peering.ensure(candidate)
         await self._parts.reservations.reserve(candidate.cluster, resources, request.name)
         manifest = manifests.resource_slice(
@@ -213,7 +215,7 @@ class Creator:
         return granted
 
     async def _take_back(self, one: Slice) -> None:
-        """Only when it is gone may another be made of the same name."""
+        """Removes the slice. Only when it is gone may another one of the same name be created."""
         await self._parts.slices.remove(one, self._options.timeouts.removal.total_seconds())
         await self._parts.reservations.forget(one.name)
 
@@ -232,14 +234,14 @@ def _now() -> float:
 
 
 def _check_owner(found: Slice, request: MachineRequest) -> None:
-    """A slice of that name that is not this machine's is nobody's to go on with (law 4)."""
+    """Rejects a slice of that name that is not this machine's: it must not be used (law 4)."""
     if not found.is_ours or dict(found.tags) != dict(request.spec.tags):
         raise AlreadyExistsError(f"there is a ResourceSlice {found.name} in {found.space} that is not of this machine")
 
 
 @contextmanager
 def _after_the_act() -> Iterator[None]:
-    """Once a slice may be there, no error may say that nothing was done: the outcome is for a list to settle."""
+    """Once a slice may exist, no error may say that nothing was done: a list settles the outcome."""
     try:
         yield
     except (AlreadyExistsError, DeadlineError):

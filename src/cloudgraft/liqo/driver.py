@@ -1,4 +1,4 @@
-"""The driver ``liqo``: remote clusters as machines. A machine is a ResourceSlice, and becomes a virtual node."""
+"""Implements the driver ``liqo``: a machine is a ResourceSlice of a remote cluster, and becomes a virtual node."""
 
 from __future__ import annotations
 
@@ -51,31 +51,31 @@ class LiqoDriver(Driver):
         ownership=Ownership.TAGS,
         idempotency=Idempotency.TOKEN,
         provider_id=PROVIDER_ID,
-        provider_id_by=ProviderIdBy.CLOUD_CONTROLLER,  # this driver's maintenance sets them
+        provider_id_by=ProviderIdBy.CLOUD_CONTROLLER,  # this driver's maintenance sets it
         catalog_lasts=timedelta(seconds=30),  # a search at discovery is cheap, and prices decide
-        create_timeout=timedelta(minutes=10),  # to peer with a cluster for the first time takes minutes
+        create_timeout=timedelta(minutes=10),  # peering with a cluster for the first time takes minutes
     )
 
     def __init__(self, options: LiqoOptions, market: Market | None = None) -> None:
-        """``market`` is for a discovery that is reached in another way than the options say."""
+        """``market`` replaces the discovery client that the options describe."""
         self._options = options
         self._given = market
         self._work: _Work | None = None
 
     async def start(self) -> None:
-        """Opens the connections, and begins to look after nodes. Nothing need be there yet."""
+        """Opens the connections, and starts maintenance. No server need be reachable yet."""
         if self._work is None:
             self._work = _Work(self._options, self._given)
             self._work.maintenance.start()
 
     async def close(self) -> None:
-        """Ends the work beside the calls. What is under way is left as it is: it is taken up again by its name."""
+        """Stops maintenance. Unfinished creates stay as they are: a repeated call continues them by name."""
         work, self._work = self._work, None
         if work is not None:
             await work.close()
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """Returns when a remote cluster has granted all that the shape holds; the node comes after that."""
+        """Returns when a remote cluster has granted all that the shape contains; the node appears later."""
         return await self._started().create(spec)
 
     async def delete(self, machine: Machine) -> None:
@@ -83,15 +83,15 @@ class LiqoDriver(Driver):
         await self._started().delete(machine)
 
     async def list(self) -> Sequence[Machine]:
-        """Every slice that we made, granted or not."""
+        """Every slice that we created, granted or not."""
         return [one.machine() for one in await self._started().slices.all()]
 
     async def shapes(self) -> Sequence[Shape]:
-        """The sizes, for any cluster and for each, and everything that each shares."""
+        """The sizes, for any cluster and for each one, and the total of each cluster."""
         return await self._started().catalog.shapes()
 
     async def prices(self) -> Sequence[Price]:
-        """Of each shape, by live offers."""
+        """The price of each shape, by live offers."""
         return await self._started().catalog.prices()
 
     def _started(self) -> _Work:
@@ -101,7 +101,7 @@ class LiqoDriver(Driver):
 
 
 class _Work:
-    """All that lives from start to close."""
+    """Everything that exists between start and close."""
 
     def __init__(self, options: LiqoOptions, market: Market | None) -> None:
         self._options = options
@@ -128,7 +128,7 @@ class _Work:
         )
 
     async def _consumer(self) -> str:
-        """Our own cluster's id; it never changes."""
+        """Our own cluster's id, which never changes."""
         if not self._id:
             self._id = await cluster_id_of(self._client, self._options.liqo_namespace)
         return self._id

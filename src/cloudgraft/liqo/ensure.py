@@ -1,4 +1,4 @@
-"""Finds or creates objects that must exist, whoever made them and wherever an earlier run stopped."""
+"""Finds or creates objects that must exist, whatever created them and wherever an earlier run stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def steps() -> AsyncIterator[None]:
 
 
 def name_of(manifest: Manifest) -> str:
-    """Of the object that a manifest is of."""
+    """The name in a manifest."""
     metadata = manifest["metadata"]
     return str(metadata["name"]) if isinstance(metadata, dict) else ""
 
@@ -44,7 +44,7 @@ async def find(client: KubeClient, kind: Kind[CustomObject], name: str, space: s
 
 
 async def ensure(client: KubeClient, kind: Kind[CustomObject], manifest: Manifest, space: str = "") -> CustomObject:
-    """The object of the manifest's name; made when it is not there. One that is being deleted is waited out."""
+    """Returns the object of the manifest's name; creates it if missing. Waits out one that is being deleted."""
     async for _ in steps():
         found = await find(client, kind, name_of(manifest), space)
         if found is None:
@@ -55,9 +55,9 @@ async def ensure(client: KubeClient, kind: Kind[CustomObject], manifest: Manifes
 
 
 async def ensure_any(client: KubeClient, kind: Kind[CustomObject], manifest: Manifest, space: str = "") -> CustomObject:
-    """An object that the kind's selector finds, whoever made it; the manifest's when there is none.
+    """Returns any object that the kind's selector finds; creates the manifest's when there is none.
 
-    For what Liqo knows once per peering: somebody else's is as good, and a second one would confuse it.
+    For objects that Liqo expects once per peering: a foreign one is as good, and a second one would confuse it.
     """
     async for _ in steps():
         listed = (await client.list(kind, namespace=space)).items
@@ -74,14 +74,14 @@ async def ensure_any(client: KubeClient, kind: Kind[CustomObject], manifest: Man
 async def _made(client: KubeClient, kind: Kind[CustomObject], manifest: Manifest, space: str) -> CustomObject | None:
     try:
         return await client.create(kind, manifest, namespace=space)
-    except AlreadyExistsError:  # somebody was faster: look again
+    except AlreadyExistsError:  # another process was faster: read again
         return None
 
 
 async def remove_ours(client: KubeClient, kind: Kind[CustomObject], space: str = "", *, only: str = "") -> int:
-    """Asks for the deletion of what the kind's selector finds and we made; says how many of them are still there.
+    """Requests the deletion of our objects that the kind's selector finds; returns how many still exist.
 
-    ``only`` is the name of the one that is meant, where others are needed for the peering the other way.
+    ``only`` is the name of the one to delete, where others are needed for the peering in the other direction.
     """
     left = 0
     for one in (await client.list(kind, namespace=space)).items:
@@ -91,6 +91,6 @@ async def remove_ours(client: KubeClient, kind: Kind[CustomObject], space: str =
         if not one.deleting:
             try:
                 await client.delete(kind, one.name, namespace=one.namespace, uid=one.uid)
-            except (NotFoundError, ConflictError):  # it is gone, or another by now
+            except (NotFoundError, ConflictError):  # it is gone, or was replaced
                 continue
     return left

@@ -1,4 +1,4 @@
-"""One remote cluster failed; the next may do."""
+"""Defines the failure of one remote cluster, after which the next one is tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("cloudgraft.liqo")
 
 
 class ClusterError(Exception):
-    """A cluster cannot be used for this machine. ``cools``: it is better left alone for a while."""
+    """A cluster cannot be used for this machine. ``cools``: do not ask it again for a while."""
 
     def __init__(self, why: str, *, cools: bool = True) -> None:
         super().__init__(why)
@@ -28,9 +28,9 @@ class ClusterError(Exception):
 
 @contextmanager
 def at_cluster(what: str, client: KubeClient) -> Iterator[None]:
-    """Whatever goes wrong at that client's side is that side's own: the machine may still be made elsewhere.
+    """Turns every failure of that client into a ClusterError: the machine may still be created elsewhere.
 
-    So is what nobody has thought of, for what that side answers is not ours to choose.
+    Unexpected errors too, because the remote side's responses are out of our control.
     """
     try:
         yield

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Maintenance", "ProviderIdWriter", "untended"]
 
 
-# -- Virtual nodes: each gets its providerID as soon as it appears, before it is ready ---------------------------------
-# Liqo sets none, and the autoscaler knows a machine by nothing else (R30). It cannot be changed once it is set. A node
-# also gets its shape's name as a label, through its VirtualNode, which keeps what we put there.
+# -- Virtual nodes -----------------------------------------------------------------------------------------------------
+# Each gets its providerID as soon as it appears, before it is ready. Liqo sets none, and the autoscaler identifies a
+# machine by nothing else (R30). It cannot be changed once it is set. A node also gets its shape's name as a label,
+# through its VirtualNode, which keeps our labels.
 
 
 log = logging.getLogger("cloudgraft.liqo")
@@ -45,14 +46,14 @@ def untended(nodes: Iterable[Node], slices: Mapping[str, Slice]) -> list[Node]:
 
 
 class ProviderIdWriter:
-    """Gives nodes what they lack."""
+    """Sets the missing providerIDs and labels of nodes."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._attempts = Attempts()
 
     async def tend(self, nodes: Iterable[Node], slices: Mapping[str, Slice]) -> bool:
-        """One round; says whether something is left to do."""
+        """Runs one round; True when something is left to do."""
         clock = asyncio.get_running_loop()
         work = untended(nodes, slices)
         self._attempts.keep_only([node.uid for node in work])
@@ -77,8 +78,8 @@ class ProviderIdWriter:
         log.info("node %s has its providerID", node.name)
 
     async def _label(self, one: Slice, node: Node) -> None:
-        """Before the providerID, after which nobody looks at the node again; but one that fails twice is left out."""
-        if "@" in one.shape or not one.shape:  # no label can hold that, and so no template has it
+        """Before the providerID, because nodes with one are never checked again. Gives up after two failures."""
+        if "@" in one.shape or not one.shape:  # not a valid label value, and so not in any template
             return
         patch = {"spec": {"labels": {_INSTANCE_TYPE: one.shape}}}
         try:
@@ -89,13 +90,13 @@ class ProviderIdWriter:
             log.warning("node %s gets no label of its shape: %s", node.name, error.message)
 
 
-# -- The loop ----------------------------------------------------------------------------------------------------------
+# -- Loop --------------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
-_SETTLING = 0.05  # seconds in which changes come together
-_AGAIN = 1.0  # seconds between two looks, at the least
-_AT_ONCE = 4  # peerings that are ended: each may have to wait for a cluster that is slow, or away
+_SETTLING = 0.05  # seconds in which changes are collected
+_AGAIN = 1.0  # minimum seconds between two rounds
+_AT_ONCE = 4  # concurrent unpeerings: each may wait for a cluster that is slow, or away
 
 
 class Maintenance:
@@ -110,14 +111,14 @@ class Maintenance:
         *,
         in_use: Callable[[], set[str]],
     ) -> None:
-        """``in_use`` tells the clusters that a create is at work with at this moment."""
+        """``in_use`` returns the clusters that a create uses at this moment."""
         self._client = client
         self._peering = peering
         self._reservations = reservations
         self._options = options
         self._in_use = in_use
-        self._changed = asyncio.Event()  # something is to be seen at nodes
-        self._news = asyncio.Event()  # slices came or went
+        self._changed = asyncio.Event()  # nodes have changed
+        self._news = asyncio.Event()  # slices were created or removed
         self._slices: Watched[CustomObject] = Watched(client, OUR_SLICES, on_change=self._on_slices)
         self._nodes: Watched[Node] = Watched(client, VIRTUAL_NODES, on_change=self._changed.set)
         self._provider_ids = ProviderIdWriter(client)
@@ -126,23 +127,23 @@ class Maintenance:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins."""
+        """Starts the background tasks."""
         self._task = asyncio.create_task(self._kept_up(), name="liqo maintenance")
 
     async def stop(self) -> None:
-        """Ends, and waits for that."""
+        """Stops the background tasks, and waits for their end."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     def is_ready(self, name: str) -> bool:
-        """Whether a machine's node was ready when we last heard of it."""
+        """Whether a machine's node was ready when it was last seen."""
         node = self._nodes.objects.get(f"/{name}")
         return node is not None and node.ready
 
     async def _kept_up(self) -> None:
-        """Until cancelled. A bug is told, and leaves nodes without their providerIDs for a moment only."""
+        """Runs until cancelled. Logs a bug and restarts, so that nodes lack providerIDs only for a moment."""
         while True:
             try:
                 await self._run()
@@ -177,14 +178,14 @@ class Maintenance:
             await asyncio.sleep(min(_AGAIN, every))
             with suppress(TimeoutError):
                 async with asyncio.timeout(every):
-                    await self._news.wait()  # a slice that is gone frees what was reserved for it
+                    await self._news.wait()  # a deleted slice frees its reservation
 
     def _on_slices(self) -> None:
         self._changed.set()
         self._news.set()
 
     async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Trouble is told, and the next round may do better; a bug must not end the rest of the work."""
+        """Logs errors for the next round to retry; a bug must not end the other work."""
         try:
             return await work()
         except CloudgraftError as error:
@@ -194,7 +195,7 @@ class Maintenance:
         return None
 
     async def look(self) -> None:
-        """One round over reservations and peerings. Peerings are looked at even when discovery is away."""
+        """Runs one round over reservations and peerings. Checks peerings even when discovery is away."""
         try:
             reserved = await self._reservations.everything()
             await self._reservations.tidy(reserved, await Slices(self._client).all())
@@ -217,7 +218,7 @@ class Maintenance:
         await asyncio.gather(*(self._try_unpeer(cluster, room) for cluster in due))
 
     async def _try_unpeer(self, cluster: str, room: asyncio.Semaphore) -> None:
-        """Whatever comes of it is of that cluster alone: the others are ended all the same."""
+        """Ends one peering; its failure must not affect the others."""
         clock = asyncio.get_running_loop()
         async with room:
             try:
@@ -232,7 +233,7 @@ class Maintenance:
                 self._attempts.succeeded(cluster, clock.time())
 
     async def _unpeer(self, cluster: str) -> None:
-        """Not while another process has something reserved there: it may be about to ask for a slice."""
+        """Not while another process has a reservation there: it may be about to request a slice."""
         reserved = await self._reservations.everything()
         if all(one.cluster != cluster for one in reserved) and cluster not in self._in_use():
             await self._peering.undo(cluster, lambda: cluster in self._in_use())

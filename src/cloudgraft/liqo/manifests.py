@@ -1,4 +1,4 @@
-"""Liqo's kinds, labels and annotations, and every object that we make, as a manifest. Pure."""
+"""Defines Liqo's kinds, labels and annotations, and a manifest for every object that we create. Pure."""
 
 from __future__ import annotations
 
@@ -76,10 +76,11 @@ TENANT_NAMESPACE: Final = "liqo.io/tenant-namespace"
 IDENTITY_TYPE: Final = "liqo.io/identity-type"
 REMOTE_NAMESPACE: Final = "liqo.io/remote-tenant-namespace"
 NETWORK_TYPE: Final = "ipam.liqo.io/network-type"
-OURS: Final = "app.kubernetes.io/managed-by"  # on every object that we make, with the value below
+OURS: Final = "app.kubernetes.io/managed-by"  # on every object that we create, with the value below
 IS_OURS: Final = "cloudgraft"
-CONSUMER: Final = "cloudgraft/consumer"  # on namespaces for a peering: whose, for both sides may be consumers
-ENDED: Final = "cloudgraft/ended"  # on the note of a peering of which nothing of ours is left
+# on namespaces for a peering: the consumer's id, because both sides may be consumers
+CONSUMER: Final = "cloudgraft/consumer"
+ENDED: Final = "cloudgraft/ended"  # on the note of a peering whose objects are all deleted
 
 _CORE: Final = "api/v1"
 _AUTHENTICATION_API: Final = "apis/authentication.liqo.io/v1beta1"
@@ -101,7 +102,7 @@ CONNECTIONS: Final = custom_kind(_NETWORKING_API, "connections")
 NETWORKS: Final = custom_kind("apis/ipam.liqo.io/v1alpha1", "networks")
 VIRTUAL_NODE_OBJECTS: Final = custom_kind(_OFFLOADING, "virtualnodes")
 
-# A cluster that is a provider itself has copies of others' slices, which carry the others' labels.
+# A cluster that is itself a provider has copies of foreign slices, which carry the others' labels.
 OUR_SLICES: Final = replace(SLICES, label_selector=f"{OURS}={IS_OURS},!liqo.io/replicated")
 VIRTUAL_NODES: Final = replace(NODES, label_selector="liqo.io/type=virtual-node")
 TENANT_NAMESPACES: Final = replace(NAMESPACES, label_selector=f"{TENANT_NAMESPACE}=true")
@@ -109,29 +110,29 @@ CLUSTER_ID_MAPS: Final = custom_kind(_CORE, "configmaps", label_selector="app.ku
 
 
 def about(kind: Kind[CustomObject], cluster: str) -> Kind[CustomObject]:
-    """Of the kind, those that are about a peering with that cluster."""
+    """Selects the objects of a peering with that cluster."""
     return replace(kind, label_selector=f"{REMOTE}={cluster}")
 
 
 def named(kind: Kind[CustomObject], name: str) -> Kind[CustomObject]:
-    """Of the kind, those of that name, in all namespaces."""
+    """Selects the objects of that name, in all namespaces."""
     return replace(kind, field_selector=f"metadata.name={name}")
 
 
 def is_ours(found: CustomObject) -> bool:
-    """Whether we made it: nothing else is ever deleted (law 4)."""
+    """Whether we created it: nothing else is ever deleted (law 4)."""
     return found.labels.get(OURS) == IS_OURS
 
 
-# -- Every object that we make, as a manifest --------------------------------------------------------------------------
-# Names and labels are those of Liqo's declarative peering; each object also says that it is ours, so that what somebody
-# else made is never taken away.
+# -- Manifests ---------------------------------------------------------------------------------------------------------
+# Names and labels are those of Liqo's declarative peering. Each object is also marked as ours, so that foreign objects
+# are never deleted.
 
 
-ACCOUNT: Final = "cloudgraft-consumer"  # as which a consumer comes to a provider
-NOTE: Final = "cloudgraft-peering-begun"  # the name of the Secret that says that we consume the peer
+ACCOUNT: Final = "cloudgraft-consumer"  # the consumer's account at a provider
+NOTE: Final = "cloudgraft-peering-begun"  # the name of the Secret that marks that we consume the peer
 TOKEN: Final = "cloudgraft-consumer-token"  # noqa: S105 - the name of the object that has it
-TAGS: Final = "cloudgraft/tags"  # annotations: values of labels are too narrow
+TAGS: Final = "cloudgraft/tags"  # annotations: label values are too restricted
 SHAPE: Final = "cloudgraft/shape"
 _GATEWAY: Final = "networking.liqo.io/gateway-resource"
 _AUTHENTICATION: Final = "authentication.liqo.io/v1beta1"
@@ -142,7 +143,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the server of a gateway is reached."""
+    """The address of a gateway's server."""
 
     addresses: Sequence[str]
     port: int
@@ -150,40 +151,40 @@ class Endpoint:
 
 
 def tenant_namespace(peer: str) -> str:
-    """What a tenant namespace for a peer is called, unless somebody chose another name for it."""
+    """The default name of the namespace for a peer."""
     return f"liqo-tenant-{peer}"
 
 
 def namespace(peer: str, consumer: str) -> Manifest:
-    """The namespace in which all about one peering is, made for the sake of that consumer."""
+    """The namespace for all objects of one peering, created for that consumer."""
     labels = {REMOTE: peer, TENANT_NAMESPACE: "true", OURS: IS_OURS, CONSUMER: consumer}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant_namespace(peer), "labels": labels}}
 
 
 def note(provider: str) -> Manifest:
-    """At the consumer: it has begun to peer with the provider. It holds nothing."""
+    """At the consumer: marks that it has begun to peer with the provider. Has no content."""
     return {**_object("v1", "Secret", NOTE, provider), "type": "Opaque"}
 
 
 def tenant(consumer: str) -> Manifest:
-    """At the provider: lets the consumer ask for slices without a handshake of keys."""
+    """At the provider: allows the consumer to request slices without a handshake of keys."""
     spec = {"clusterID": consumer, "authzPolicy": "TolerateNoHandshake", "tenantCondition": "Active"}
     return _object(_AUTHENTICATION, "Tenant", consumer, consumer, spec=spec)
 
 
 def service_account(consumer: str) -> Manifest:
-    """At the provider: who the consumer is there."""
+    """At the provider: the consumer's account."""
     return _object("v1", "ServiceAccount", ACCOUNT, consumer)
 
 
 def token_secret(consumer: str) -> Manifest:
-    """At the provider: a token of that account which lasts until the account is deleted."""
+    """At the provider: a token of that account, valid until the account is deleted."""
     made = _object("v1", "Secret", TOKEN, consumer, annotations={"kubernetes.io/service-account.name": ACCOUNT})
     return {**made, "type": "kubernetes.io/service-account-token"}
 
 
 def role_binding(consumer: str, space: str) -> Manifest:
-    """At the provider: lets that account ask for slices, and nothing else, in this namespace only."""
+    """At the provider: allows that account to request slices, and nothing else, in this namespace only."""
     made = _object(f"{_RBAC}/v1", "RoleBinding", "cloudgraft-remote-controlplane", consumer)
     return {
         **made,
@@ -193,7 +194,7 @@ def role_binding(consumer: str, space: str) -> Manifest:
 
 
 def kubeconfig(server: str, authority: str, token: str, space: str) -> str:
-    """With what the consumer's Liqo gets in at the provider. JSON is YAML."""
+    """The credentials of the consumer's Liqo at the provider. JSON is YAML."""
     cluster = {"server": server}
     if authority:
         cluster["certificate-authority-data"] = base64.b64encode(authority.encode()).decode()
@@ -210,12 +211,12 @@ def kubeconfig(server: str, authority: str, token: str, space: str) -> str:
 
 
 def identity_name(provider: str) -> str:
-    """What the Secret at the consumer is called by which its Liqo gets in at a provider."""
+    """The name of the consumer's Secret with its Liqo's credentials for a provider."""
     return f"cloudgraft-controlplane-{provider}"
 
 
 def identity_secret(provider: str, remote_space: str, config: str) -> Manifest:
-    """At the consumer: begins the replication of slices. The last object of a peering: when it is there, all is."""
+    """At the consumer: starts the replication of slices. The last object of a peering: if it exists, all do."""
     made = _object(
         "v1",
         "Secret",
@@ -234,7 +235,7 @@ def configuration(peer: str, pods: Sequence[str], external: Sequence[str]) -> Ma
 
 
 def keys_secret(peer: str, private: str, public: str) -> Manifest:
-    """The key pair of a gateway's own side, in base64 as WireGuard has them."""
+    """The key pair of a gateway's own side, in base64 as WireGuard writes it."""
     made = _object("v1", "Secret", _KEYS, peer, labels={_GATEWAY: "true"})
     data = {"privateKey": private, "publicKey": public}
     return {**made, "type": "Opaque", "data": data}
@@ -246,7 +247,7 @@ def public_key(peer: str, key: str) -> Manifest:
 
 
 def gateway_server(peer: str, options: GatewayOptions, node_port: int, liqo: str) -> Manifest:
-    """The side of a gateway that waits to be called."""
+    """The side of a gateway that listens."""
     endpoint: dict[str, object] = {"port": options.port, "serviceType": options.service_type}
     if node_port:
         endpoint |= {"serviceType": "NodePort", "nodePort": node_port}
@@ -261,7 +262,7 @@ def gateway_server(peer: str, options: GatewayOptions, node_port: int, liqo: str
 
 
 def gateway_client(peer: str, options: GatewayOptions, endpoint: Endpoint, liqo: str) -> Manifest:
-    """The side of a gateway that calls."""
+    """The side of a gateway that dials."""
     spec = {
         "endpoint": {
             "addresses": list(endpoint.addresses),
@@ -278,7 +279,7 @@ def gateway_client(peer: str, options: GatewayOptions, endpoint: Endpoint, liqo:
 def resource_slice(
     name: str, provider: str, resources: Resources, slice_class: str, *, tags: Mapping[str, str], shape: str
 ) -> Manifest:
-    """What is asked of a provider; Liqo makes a virtual node of the same name when it is granted."""
+    """The request to a provider; Liqo creates a virtual node of the same name when it is granted."""
     annotations = {
         "liqo.io/create-virtual-node": "true",
         TAGS: json.dumps(dict(tags), sort_keys=True),

@@ -1,4 +1,4 @@
-"""What a configuration file may say about remote clusters as nodes."""
+"""Defines the configuration of remote clusters as nodes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _SETTINGS: Final = ("shape", "strategy", "selector", "priceCap", "exclude", "res
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryOptions:
-    """Where the discovery server is, and how both sides know each other: by a certificate, or by a token."""
+    """The address of the discovery server, and the credentials: a certificate or a token."""
 
     address: str  # such as https://discovery.example:9010
-    ca_file: Path | None = None  # who signed the server's certificate; None: an authority that the system trusts
+    ca_file: Path | None = None  # the authority of the server's certificate; None: those that the system trusts
     cert_file: Path | None = None  # our certificate, and with it the key
     key_file: Path | None = None
     token_file: Path | None = None  # sent as a Bearer token
     timeout: timedelta = timedelta(seconds=10)  # for each call
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Rejects combinations that can never work."""
         flaws = Flaws()
         flaws.expect(self.address, "address", "is empty; write it like https://discovery.example:9010")
         are_both = (self.cert_file is None) == (self.key_file is None)
@@ -48,15 +48,15 @@ class DiscoveryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
-    """The network between two clusters, where a cluster's own entry in discovery does not say otherwise."""
+    """The network between two clusters, unless a cluster's entry in discovery overrides it."""
 
-    enabled: bool = True  # False: pods there are not reached from here, whatever discovery says
+    enabled: bool = True  # False: pods there are unreachable from here, whatever discovery says
     service_type: str = "LoadBalancer"  # of the gateway's server: LoadBalancer or NodePort
     port: int = 51840
     mtu: int = 1340
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Rejects combinations that can never work."""
         flaws = Flaws()
         is_known = self.service_type in ("LoadBalancer", "NodePort")
         flaws.expect(is_known, "serviceType", "must be LoadBalancer or NodePort")
@@ -67,16 +67,16 @@ class GatewayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long the steps may take. Then the cluster is given up for this machine, and the next is tried."""
+    """Time limits of the steps. After one, the cluster has failed for this machine, and the next is tried."""
 
     api: timedelta = timedelta(seconds=15)  # one call to a Kubernetes API
-    peering: timedelta = timedelta(minutes=5)  # in all, also over several calls of the engine
-    slice: timedelta = timedelta(seconds=60)  # until a remote cluster has answered
-    removal: timedelta = timedelta(seconds=30)  # until a slice that was refused is gone
-    node: timedelta = timedelta(minutes=3)  # a node that is deleted unready after that speaks against its cluster
+    peering: timedelta = timedelta(minutes=5)  # in total, also over several calls of the engine
+    slice: timedelta = timedelta(seconds=60)  # until a remote cluster has responded
+    removal: timedelta = timedelta(seconds=30)  # until a refused slice is gone
+    node: timedelta = timedelta(minutes=3)  # deleting a node that is not ready after that counts against its cluster
 
     def __post_init__(self) -> None:
-        """Refuses times in which nothing can be done."""
+        """Rejects times that are too short for anything."""
         flaws = Flaws()
         flaws.expect_positive(
             api=self.api, peering=self.peering, slice=self.slice, removal=self.removal, node=self.node
@@ -86,19 +86,19 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiqoOptions:
-    """Remote clusters that a discovery server knows, as virtual nodes of the cluster that is served."""
+    """Remote clusters of a discovery server, as virtual nodes of the served cluster."""
 
     discovery: DiscoveryOptions
     sizes: Mapping[str, Mapping[str, str | int | float]]  # such as {S: {cpu: 2, memory: 4Gi, pods: 20}}
     kubeconfig: Path | None = None  # of the cluster that gets the nodes; None: the one that this runs in
-    clusterID: str = ""  # noqa: N815 - spelt as Liqo spells it. Empty: as Liqo's own ConfigMap says
+    clusterID: str = ""  # noqa: N815 - spelt as Liqo spells it. Empty: from Liqo's own ConfigMap
     liqo_namespace: str = "liqo"  # where Liqo is installed, here and there
     networking: GatewayOptions = field(default_factory=GatewayOptions)
     timeouts: Timeouts = field(default_factory=Timeouts)
-    unpeer_after: timedelta = timedelta(minutes=10)  # without any slice of a cluster that we peered with
-    cool_down: timedelta = timedelta(minutes=5)  # for which a cluster that failed is not asked
-    reserve_for: timedelta = timedelta(minutes=15)  # how long resources are held for a machine that is being made
-    look_every: timedelta = timedelta(seconds=30)  # at reservations and at peerings that nobody needs
+    unpeer_after: timedelta = timedelta(minutes=10)  # without any slice in a cluster that we peered with
+    cool_down: timedelta = timedelta(minutes=5)  # during which a failed cluster is not asked
+    reserve_for: timedelta = timedelta(minutes=15)  # how long resources are held for a machine that is being created
+    look_every: timedelta = timedelta(seconds=30)  # interval for checking reservations and unused peerings
     clusters: Sequence[str] = ()  # that get shapes of their own, S@cluster and all@cluster; empty: all
     strategy: Strategy = Strategy.CHEAPEST
     selector: str = ""  # of clusters by their labels, in Kubernetes' syntax
@@ -106,12 +106,12 @@ class LiqoOptions:
     currency: str = ""
     weights: Mapping[str, Decimal] = field(default_factory=dict)  # cluster id -> factor on its price
     exclude: Sequence[str] = ()
-    # Where the API servers of remote clusters may be, such as [10.0.0.0/8]. Empty: anywhere but on this host, its
-    # links, and where clouds give out credentials.
+    # Allowed networks for the API servers of remote clusters, such as [10.0.0.0/8]. Empty: all but this host, its
+    # links, and the metadata addresses of clouds.
     allowed_networks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Rejects combinations that can never work."""
         flaws = Flaws()
         with flaws.at("allowedNetworks"):
             AllowedNetworks.of(self.allowed_networks)
@@ -123,7 +123,7 @@ class LiqoOptions:
                 _check_size(given)
         flaws.expect_not_negative(unpeerAfter=self.unpeer_after, coolDown=self.cool_down, priceCap=self.price_cap)
         flaws.expect_positive(lookEvery=self.look_every)
-        # It is held anew between the two.
+        # It is extended between the two.
         lasts = self.reserve_for >= max(self.timeouts.peering, self.timeouts.slice)
         flaws.expect(
             lasts,
@@ -144,17 +144,17 @@ class LiqoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSettings:
-    """What a node group says of its machines; what it leaves out is as the cloud's options say."""
+    """The machine settings of a node group; those that it omits come from the cloud's options."""
 
-    shape: str  # a size, such as S; S@cluster: of that cluster only; all@cluster: everything that it shares
+    shape: str  # a size, such as S; S@cluster: only in that cluster; all@cluster: everything that it shares
     strategy: Strategy | None = None
     selector: str | None = None
     price_cap: Decimal | None = None
-    exclude: Sequence[str] = ()  # beside those of the cloud
+    exclude: Sequence[str] = ()  # in addition to those of the cloud
     resource_slice_class: str = ""  # empty: the one that the cluster's entry in discovery names
 
     def check_max_size(self, max_size: int) -> None:
-        """Raises InvalidArgumentError for more of a shape than there can be."""
+        """Raises InvalidArgumentError when a group allows more machines of a shape than can exist."""
         size, _, cluster = self.shape.partition("@")
         if size == ALL and max_size > 1:
             raise InvalidArgumentError(
@@ -164,7 +164,7 @@ class MachineSettings:
 
 
 def settings_of(given: Mapping[str, object]) -> MachineSettings:
-    """A group's `machine:` section. Raises InvalidArgumentError: it may come from a journal, unchecked."""
+    """Parses a group's `machine:` section. Raises InvalidArgumentError: it may come from a journal, unchecked."""
     if strange := sorted(set(given) - set(_SETTINGS)):
         raise InvalidArgumentError(f"machine.{strange[0]} is not known; there is: {', '.join(_SETTINGS)}")
     shape, exclude = given.get("shape"), given.get("exclude") or ()

@@ -1,4 +1,4 @@
-"""Which clusters are asked, in which order, and what is told when none is left. Pure."""
+"""Selects and orders the clusters to try, and explains when none is left. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cloudgraft.liqo.shapes import ShapeName
 
 __all__ = ["Candidate", "CoolDowns", "candidates", "need_for", "none_left"]
 
-_LONGEST = 1500  # characters of what is told
+_LONGEST = 1500  # characters of a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A cluster to try. ``held`` is the reservation that an earlier try for the same machine left there."""
+    """A cluster to try. ``held`` is the reservation that an earlier attempt for the same machine left there."""
 
     cluster: str
     network: Network = field(default_factory=Network)
@@ -25,18 +25,18 @@ class Candidate:
 
 
 class CoolDowns:
-    """Clusters that failed, until they may be asked again. Times are on any clock that only goes on."""
+    """Failed clusters, until they may be asked again. Times are of any monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until: dict[str, tuple[float, str]] = {}
 
     def cool(self, cluster: str, why: str, now: float) -> None:
-        """It failed just now."""
+        """Records a failure."""
         self._until[cluster] = (now + self._seconds, why)
 
     def at(self, now: float) -> dict[str, str]:
-        """The clusters that are not to be asked now, and why."""
+        """The clusters that must not be asked now, and why."""
         self._until = {cluster: entry for cluster, entry in self._until.items() if entry[0] > now}
         return {
             cluster: f"failed lately, and is asked again in {until - now:.0f} s: {why}"
@@ -47,7 +47,7 @@ class CoolDowns:
 def need_for(
     resources: Resources, shape: ShapeName, settings: MachineSettings, options: LiqoOptions, peered: Iterable[str]
 ) -> Need:
-    """What is asked of discovery: the group's own words over those of the cloud."""
+    """Builds the search for discovery: the group's settings override those of the cloud."""
     return Need(
         resources=resources,
         label_selector=options.selector if settings.selector is None else settings.selector,
@@ -64,9 +64,9 @@ def need_for(
 def candidates(
     offers: Sequence[Offer], held: Sequence[Reservation], known: Iterable[Cluster], skip: Mapping[str, str]
 ) -> list[Candidate]:
-    """Whom to try, best first; first of all the cluster where something is held for this machine already.
+    """The clusters to try, best first; the one with a reservation for this machine comes before all.
 
-    What is held there is missing from what is free, so that no offer need show it.
+    Reserved resources are not free, so an offer need not show them.
     """
     by_id = {cluster.spec.id: cluster.spec for cluster in known if cluster.state is ClusterState.READY}
     kept = [one for one in held if one.cluster in by_id and one.cluster not in skip]
@@ -88,7 +88,7 @@ def candidates(
 
 
 def none_left(shape: str, *reasons: Mapping[str, str]) -> str:
-    """Why no cluster could do it, one after the other; what is said first of a cluster counts."""
+    """Explains why each cluster failed; the first reason for a cluster counts."""
     told: dict[str, str] = {}
     for some in reasons:
         for cluster, why in some.items():

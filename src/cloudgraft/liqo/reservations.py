@@ -1,7 +1,7 @@
-"""Reservations for our machines: reserve, act, confirm; release when the machine is gone.
+"""Manages the reservations of our machines: reserve, act, confirm; release when the machine is gone.
 
-What is not confirmed ends by itself, so that a process that dies leaks nothing. A slice exists before its reservation
-is confirmed, so that one that is confirmed and has no slice belongs to a machine that is gone.
+An unconfirmed reservation expires, so that a process that dies leaks nothing. A slice exists before its reservation is
+confirmed, so a confirmed one without a slice belongs to a machine that is gone.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class MachineReservations:
     """The reservations of one consumer."""
 
     def __init__(self, market: Market, consumer: Callable[[], Awaitable[str]], seconds: float) -> None:
-        """``consumer`` tells the id of our own cluster, ``seconds`` how long something is held."""
+        """``consumer`` returns the id of our own cluster, ``seconds`` is how long resources are held."""
         self._market = market
         self._consumer = consumer
         self._seconds = seconds
-        self._refused: set[str] = set()  # reservations of another client: told once
+        self._refused: set[str] = set()  # reservations of another client, each logged once
 
     async def held(self, name: str) -> Sequence[Reservation]:
-        """What is reserved for a machine."""
+        """The reservations of a machine."""
         owner = await self._owner(name)
         return [one for one in await self._market.reservations(owner) if one.owner == owner]
 
     async def reserve(self, cluster: str, resources: Resources, name: str) -> Reservation:
-        """Sets resources aside for a machine. Raises ClusterError when they are no longer free."""
+        """Reserves resources for a machine. Raises ClusterError when they are no longer free."""
         owner = await self._owner(name)
         try:
             return await self._market.reserve(cluster, resources, owner=owner, seconds=self._seconds)
@@ -49,9 +49,9 @@ class MachineReservations:
             raise ClusterError(error.message, cools=False) from error
 
     async def settle(self, one: Slice, *, level: int = logging.WARNING) -> None:
-        """Makes what is reserved for a slice that is granted last. The slice counts, whatever comes of this.
+        """Confirms the reservation of a granted slice. The slice counts, even if this fails.
 
-        What was held may have expired meanwhile; discovery may be away, and then this is done later.
+        The hold may have expired meanwhile. If discovery is away, this is done later.
         """
         try:
             held = await self.held(one.name)
@@ -75,27 +75,27 @@ class MachineReservations:
         await self._market.confirm(anew.id)
 
     async def release(self, name: str) -> None:
-        """Gives back all that is reserved for a machine. Raises when discovery is away; maintenance retries."""
+        """Releases all reservations of a machine. Raises when discovery is away; maintenance retries."""
         for one in await self.held(name):
             await self._market.release(one.id)
 
     async def forget(self, name: str) -> None:
-        """As release, when it can be done now."""
+        """Releases, if that is possible now."""
         try:
             await self.release(name)
         except CloudgraftError as error:
             log.info("what was reserved for %s is given back later: %s", name, error.message)
 
     async def everything(self) -> Sequence[Reservation]:
-        """All that is reserved for machines of our cluster."""
+        """All reservations for machines of our cluster."""
         return await self._market.reservations(await self._owner(""))
 
     async def clusters(self) -> set[str]:
-        """Those of which something is reserved for machines of our cluster."""
+        """The clusters with reservations for machines of our cluster."""
         return {one.cluster for one in await self.everything()}
 
     async def tidy(self, reserved: Sequence[Reservation], slices: Sequence[Slice]) -> None:
-        """Brings reservations in step with the slices; ``slices`` were listed after ``reserved`` was."""
+        """Reconciles reservations with the slices; ``slices`` were listed after ``reserved`` was."""
         by_name = {one.name: one for one in slices}
         prefix = await self._owner("")
         for each in reserved:
@@ -110,7 +110,7 @@ class MachineReservations:
                 await self.settle(one, level=logging.DEBUG)
 
     async def _give_back(self, one: Reservation) -> None:
-        """One that is another client's is not ours to give back, and must not keep the rest waiting."""
+        """Releases one. Skips another client's, which must not block the rest."""
         try:
             await self._market.release(one.id)
         except PermissionDeniedError as error:

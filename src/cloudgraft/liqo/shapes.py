@@ -1,7 +1,7 @@
-"""What the names of shapes mean: S, S@cluster, all@cluster. Pure.
+"""Parses and builds shapes: S, S@cluster, all@cluster. Pure.
 
-A size is one shape that any cluster may fill, and one more for each cluster that is to be a group of its own, so that
-the autoscaler chooses between clusters by their prices. ``all@cluster`` is everything that a cluster shares, once.
+A size is one shape that any cluster may fill, and one more for each cluster that is a group of its own, so that the
+autoscaler chooses between clusters by price. ``all@cluster`` is everything that a cluster shares, once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOTHING: Final = Quantity(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeName:
-    """A shape's name, taken apart. An empty cluster means any."""
+    """A parsed shape name. An empty cluster means any."""
 
     size: str
     cluster: str = ""
@@ -46,7 +46,7 @@ class ShapeName:
 
 
 def parse_shape(name: str, sizes: Mapping[str, Resources]) -> ShapeName:
-    """Raises InvalidArgumentError for a name that is none."""
+    """Raises InvalidArgumentError for an invalid name."""
     size, at, cluster = name.partition("@")
     if (at and not cluster) or (size == ALL and not cluster) or (size != ALL and size not in sizes):
         known = ", ".join(sorted(sizes))
@@ -57,7 +57,7 @@ def parse_shape(name: str, sizes: Mapping[str, Resources]) -> ShapeName:
 
 
 def shared_by(cluster: Cluster, *, is_used_by_us: bool) -> Resources:
-    """Everything that a cluster shares: what it declares, or less while nothing of it is ours and less can be had."""
+    """The total that a cluster shares: the declared one, or less while we use nothing of it and less is available."""
     declared = {name: amount for name, amount in cluster.spec.capacity.items() if amount > _NOTHING}
     if is_used_by_us or not cluster.free:
         return declared
@@ -66,7 +66,7 @@ def shared_by(cluster: Cluster, *, is_used_by_us: bool) -> Resources:
 
 
 def is_full(cluster: Cluster, asked: Resources) -> bool:
-    """Whether it would give that much, if only it had it left: of a cluster that is away nobody knows."""
+    """Whether it would give that much if it had it left: unknown for a cluster that is away."""
     if cluster.state is not ClusterState.READY:
         return False
     most, left = cluster.spec.max_nodes, _left(cluster)
@@ -80,7 +80,7 @@ def _left(cluster: Cluster) -> Resources:
 
 
 def shape_of(name: ShapeName, capacity: Resources) -> Shape:
-    """What Kubernetes will see of a node of that shape (Liqo sets these labels and this taint by itself)."""
+    """The node that Kubernetes will see for that shape (Liqo sets these labels and this taint)."""
     labels = {**_LABELS, _REMOTE: name.cluster} if name.cluster else dict(_LABELS)
     return Shape(name=str(name), capacity=dict(capacity), labels=labels, taints=(TAINT,))
 
@@ -94,7 +94,7 @@ def all_shapes(
 ) -> list[Shape]:
     """Every shape on offer; those of single clusters for all clusters, or for ``only`` these.
 
-    ``used`` are the clusters of which we have something. When that is not known, what anybody has counts.
+    ``used`` are the clusters that we use. If unknown, the usage of all consumers counts.
     """
     known = {cluster.spec.id: cluster for cluster in clusters}
     wanted = list(only) or sorted(known)
@@ -111,5 +111,5 @@ def all_shapes(
 
 
 def is_enough(granted: Resources, asked: Resources) -> bool:
-    """Whether a grant is at least what was asked for, in everything."""
+    """Whether a grant is at least what was requested, for every resource."""
     return all(granted.get(name, _NOTHING) >= amount for name, amount in asked.items())

@@ -1,4 +1,4 @@
-"""ResourceSlices: asking a remote cluster for resources, and believing only what its answer says."""
+"""Requests resources of a remote cluster by ResourceSlices, and trusts only the status of the response."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _REPLICATED = "liqo.io/replicated"
 
 
 class Answer(enum.Enum):
-    """What a remote cluster says to a slice."""
+    """A remote cluster's response to a slice."""
 
     NONE = "none yet"
     GRANTED = "granted"
-    REFUSED = "refused"  # denied, or less than was asked for
+    REFUSED = "refused"  # denied, or less than requested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """An answer, and why."""
+    """A response, and its reason."""
 
     answer: Answer
     why: str = ""
@@ -54,7 +54,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A ResourceSlice, as far as we read it."""
+    """The parts of a ResourceSlice that we read."""
 
     name: str
     space: str
@@ -70,11 +70,11 @@ class Slice:
 
     @property
     def is_granted(self) -> bool:
-        """Whether the cluster has given all that was asked for."""
+        """Whether the cluster has granted all that was requested."""
         return self.verdict.answer is Answer.GRANTED
 
     def machine(self) -> Machine:
-        """As the engine sees it."""
+        """The machine for the engine."""
         return Machine(
             name=self.name,
             machine_id=self.uid,
@@ -95,7 +95,7 @@ class Slice:
 
 
 def slice_of(found: CustomObject) -> Slice:
-    """What an object says."""
+    """Parses an object."""
     spec, status = _mapping(found.content.get("spec")), _mapping(found.content.get("status"))
     asked = _amounts(spec.get("resources"))
     return Slice(
@@ -114,7 +114,7 @@ def slice_of(found: CustomObject) -> Slice:
 
 
 def verdict_of(asked: Resources, status: Mapping[str, object]) -> Verdict:
-    """Status, not spec, is believed: what is granted may be less than what was asked for."""
+    """Reads the status, not the spec: the grant may be less than the request."""
     listed = status.get("conditions")
     conditions = {
         str(one.get("type")): one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, Mapping)
@@ -143,20 +143,20 @@ class Slices:
         self._client = client
 
     async def all(self) -> list[Slice]:
-        """Every one of ours."""
+        """Every slice of ours."""
         return [slice_of(found) for found in (await self._client.list(OUR_SLICES)).items]
 
     async def find(self, name: str) -> Slice | None:
-        """The one of that name, in whichever namespace: their names are unique, for they become nodes."""
+        """Finds a slice by name in any namespace: the names are unique, because they become nodes."""
         for found in (await self._client.list(named(SLICES, name))).items:
             if _REPLICATED not in found.labels:
                 return slice_of(found)
         return None
 
     async def make(self, manifest: Manifest, space: str) -> Slice:
-        """Asks; when one of that name is there already, that one counts, in whichever namespace.
+        """Creates a slice; returns the existing one of that name, in any namespace.
 
-        Liqo's own webhook refuses a name that is taken elsewhere as if we were not allowed to.
+        For a name that is taken elsewhere, Liqo's own webhook responds as if we lacked the right.
         """
         try:
             return slice_of(await self._client.create(SLICES, manifest, namespace=space))
@@ -169,7 +169,7 @@ class Slices:
             raise ConflictError(f"the slice {name_of(manifest)} is going at this moment") from None
 
     async def answered(self, asked: Slice, seconds: float) -> Slice:
-        """The slice once it is granted. Raises ClusterError when it is refused, gone, or not answered in time."""
+        """Waits for the grant. Raises ClusterError when the slice is refused, gone, or not answered in time."""
         seen = asked
         try:
             async with asyncio.timeout(seconds):
@@ -187,14 +187,14 @@ class Slices:
         raise AssertionError  # steps have no end
 
     async def delete(self, one: Slice) -> None:
-        """Asks for its deletion. It is there until Liqo has drained the node and taken it away."""
+        """Requests its deletion. It exists until Liqo has drained and removed the node."""
         try:
             await self._client.delete(SLICES, one.name, namespace=one.space, uid=one.uid, foreground=True)
         except (NotFoundError, ConflictError):  # it is gone, and perhaps there is another of its name
             return
 
     async def gone(self, one: Slice, seconds: float) -> bool:
-        """Whether it was gone in time, with its virtual node: of two of one name Liqo would take the wrong one away."""
+        """Waits until it is gone with its virtual node: of two with one name, Liqo would remove the wrong one."""
         try:
             async with asyncio.timeout(seconds):
                 async for _ in steps():
@@ -212,7 +212,7 @@ class Slices:
         return bool(found)
 
     async def remove(self, one: Slice, seconds: float) -> None:
-        """Deletes it and waits until it is gone. Raises DeadlineError when it is not, in time."""
+        """Deletes it and waits until it is gone. Raises DeadlineError on timeout."""
         await self.delete(one)
         if not await self.gone(one, seconds):
             raise DeadlineError(f"the slice {one.name} of cluster {one.cluster} is being deleted, and is still there")

@@ -1,1 +1,1 @@
-"""Peering with a remote cluster, by plain objects at both sides."""
+"""Peers with a remote cluster by plain objects at both sides."""

@@ -1,7 +1,7 @@
 """Connects the networks of two clusters by plain objects at both sides: address ranges, keys, a gateway each.
 
-One side's gateway waits (the server), the other calls it (the client). The server is at the provider, unless that is
-behind NAT. Somebody else's gateway is as good as ours.
+One side's gateway listens (the server), the other dials it (the client). The server is at the provider, unless that is
+behind NAT. A foreign gateway is as good as ours.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["NETWORK_KINDS", "Side", "connect_networks", "new_pair"]
 
 
-# -- WireGuard key pairs: 32 bytes each, in base64 ---------------------------------------------------------------------
+# -- WireGuard key pairs -----------------------------------------------------------------------------------------------
+# 32 bytes each, in base64.
 
 
 def new_pair() -> tuple[str, str]:
@@ -48,16 +49,16 @@ def new_pair() -> tuple[str, str]:
     return base64.b64encode(halves[0]).decode(), base64.b64encode(halves[1]).decode()
 
 
-# -- The network -------------------------------------------------------------------------------------------------------
+# -- Network -----------------------------------------------------------------------------------------------------------
 
 
-# In the order in which they are taken away.
+# In the order of deletion.
 NETWORK_KINDS = (GATEWAY_CLIENTS, GATEWAY_SERVERS, PUBLIC_KEYS, CONFIGURATIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two clusters, with the namespace that it has for the other."""
+    """One of the two clusters, with its namespace for the other."""
 
     client: KubeClient
     cluster: str
@@ -74,7 +75,7 @@ class _Ranges:
 async def connect_networks(
     consumer: Side, provider: Side, network: Network, options: GatewayOptions, liqo: str
 ) -> None:
-    """Returns when the consumer's side says that the two are connected. Without a deadline of its own."""
+    """Returns when the consumer's side reports the connection. The caller sets the deadline."""
     for here, there in ((consumer, provider), (provider, consumer)):
         ranges = await _ranges(there, liqo)
         ours = manifests.configuration(there.cluster, ranges.pods, ranges.external)
@@ -106,7 +107,7 @@ async def _ranges(side: Side, liqo: str) -> _Ranges:
 
 async def _exchange_keys(one: Side, other: Side) -> None:
     for here, there in ((one, other), (other, one)):
-        private, public = new_pair()  # counts only where there is none yet
+        private, public = new_pair()  # used only if there is none yet
         kept = await ensure(here.client, SECRETS, manifests.keys_secret(here.peer, private, public), here.space)
         key = _public_key(kept, here.cluster)
         theirs = manifests.public_key(there.peer, key)

@@ -1,7 +1,7 @@
 """Peers with a remote cluster, and ends the peering, by plain objects at both sides.
 
-Every step looks first and makes what is missing, so that it can be stopped anywhere and begun again by anybody. The
-identity at the consumer is made last: where it is, the two are peered, and the provider is only asked whether it lives.
+Every step reads first and creates what is missing, so that any process can interrupt and repeat it. The identity at the
+consumer is created last: if it exists, the two are peered, and the provider is only probed.
 """
 
 from __future__ import annotations
@@ -63,13 +63,14 @@ if TYPE_CHECKING:
 __all__ = ["Peering", "is_noted", "note", "note_end"]
 
 
-# -- The note of a peering: created first, deleted last, in the namespace for the peer ---------------------------------
-# Nothing else can tell for as long: the identity comes last and goes first, and the namespace may be anybody's. It is a
-# Secret because these are what the account may make and remove there; who may make namespaces may not change them.
+# -- Note of a peering -------------------------------------------------------------------------------------------------
+# A Secret in the namespace for the peer, created first and deleted last. Nothing else lasts as long: the identity comes
+# last and goes first, and the namespace may be foreign. It is a Secret because the account may create and delete these
+# there; a right to create namespaces does not include changing them.
 
 
 async def note(client: KubeClient, peer: str, space: str) -> None:
-    """That from now on something of ours may be at either side."""
+    """Records that objects of ours may exist at either side from now on."""
     found = await ensure(client, SECRETS, manifests.note(peer), space)
     if is_ours(found) and ENDED in found.labels:
         patch = {"metadata": {"uid": found.uid, "labels": {ENDED: None}}}
@@ -77,16 +78,16 @@ async def note(client: KubeClient, peer: str, space: str) -> None:
 
 
 async def note_end(client: KubeClient, space: str) -> None:
-    """That nothing of ours is left, though the namespace stays, which may say that it was made for our sake."""
+    """Records that no object of ours is left, though the namespace stays, which may be marked as created for us."""
     patch = {"metadata": {"labels": {ENDED: "true"}}}
     try:
         await client.patch(SECRETS, manifests.NOTE, patch, namespace=space, style=PatchStyle.MERGE)
-    except NotFoundError:  # somebody took the whole namespace away
+    except NotFoundError:  # the whole namespace was deleted
         return
 
 
 async def is_noted(client: KubeClient, space: str) -> bool | None:
-    """Whether a peering was begun from here and its end not finished; None where there is no note at all."""
+    """Whether a peering was begun from here and not completely ended; None without a note."""
     found = await find(client, SECRETS, manifests.NOTE, space)
     return None if found is None or not is_ours(found) else ENDED not in found.labels
 
@@ -98,28 +99,28 @@ log = logging.getLogger("cloudgraft.liqo")
 
 
 class Peering:
-    """The peerings of one consumer. At most one task at a time works on each of them."""
+    """The peerings of one consumer. At most one task at a time works on each."""
 
     def __init__(
         self, client: KubeClient, consumer: Callable[[], Awaitable[str]], market: Market, options: LiqoOptions
     ) -> None:
-        """``consumer`` tells the id of our own cluster."""
+        """``consumer`` returns the id of our own cluster."""
         self._client = client
         self._consumer = consumer
         self._market = market
         self._options = options
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._began: dict[str, float] = {}  # when the first try began; a call may be cancelled and made again
-        self._doubted: set[str] = set()  # where what seems to be a peering did not work
+        self._began: dict[str, float] = {}  # when the first attempt began; a call may be cancelled and repeated
+        self._doubted: set[str] = set()  # clusters whose existing peering did not work
 
     def doubt(self, cluster: str) -> None:
-        """It did not answer: the next time everything is looked at, at both sides."""
+        """Marks a peering whose cluster did not respond: the next time everything is checked, at both sides."""
         self._doubted.add(cluster)
 
     async def ensure(self, candidate: Candidate) -> str:
-        """Peers with a cluster, unless that is done; returns the namespace that is for it here.
+        """Peers with a cluster, unless it is peered; returns the local namespace for it.
 
-        Raises ClusterError when it cannot be, or not in time.
+        Raises ClusterError when that fails or times out.
         """
         cluster = candidate.cluster
         async with self._locks[cluster]:
@@ -144,16 +145,16 @@ class Peering:
             return space
 
     def _deadline(self, cluster: str) -> float:
-        """The same for a try that was cancelled and is made again soon."""
+        """The deadline, the same for a cancelled attempt that is repeated soon."""
         now, patience = asyncio.get_running_loop().time(), self._options.timeouts.peering.total_seconds()
         began = self._began.get(cluster, now)
-        if now - began > 2 * patience:  # that one was given up for good
+        if now - began > 2 * patience:  # the earlier attempt was abandoned
             began = now
         self._began[cluster] = began
         return began + patience
 
     async def peered(self) -> set[str]:
-        """The clusters for which there is a namespace here: good enough to choose by."""
+        """The clusters that have a namespace here: exact enough for ranking."""
         return set(await peers_of(self._client))
 
     async def _peered(self, cluster: str) -> str:
@@ -185,10 +186,10 @@ class Peering:
         return space
 
     async def _check_alive(self, cluster: str) -> None:
-        """Raises ClusterError when a cluster that we are peered with does not answer.
+        """Raises ClusterError when a peered cluster does not respond.
 
-        Liqo never lets go of a slice whose provider is dead, and a name is used once in the whole consumer: asked for
-        in vain there, the machine could not be made elsewhere any more.
+        Liqo never releases a slice whose provider is dead, and a name is unique in the whole consumer: after a request
+        to a dead provider, the machine could not be created elsewhere any more.
         """
         given = await self._credentials(cluster)
         if given is not None:
@@ -196,17 +197,18 @@ class Peering:
                 pass
 
     async def _credentials(self, cluster: str) -> str | None:
-        """None when discovery has none. Raises ClusterError when it has some that it cannot give out."""
+        """None when discovery has none. Raises ClusterError when it cannot return them."""
         try:
             return await self._market.credentials(cluster)
         except NotFoundError:
             return None
-        except (PreconditionError, InternalError, InvalidArgumentError) as error:  # of this cluster, not of discovery
+        # an error of this cluster, not of discovery
+        except (PreconditionError, InternalError, InvalidArgumentError) as error:
             raise ClusterError(f"discovery cannot give out its credentials: {error.message}") from error
 
     @asynccontextmanager
     async def _provider(self, cluster: str, given: str) -> AsyncIterator[KubeClient]:
-        """A client of the remote cluster, surely of that one."""
+        """A client of the remote cluster, whose id is verified."""
         timeout = self._options.timeouts.api.total_seconds()
         try:
             networks = AllowedNetworks.of(self._options.allowed_networks)
@@ -223,19 +225,19 @@ class Peering:
             await client.close()
 
     async def undo(self, cluster: str, is_needed: Callable[[], bool]) -> bool:
-        """Takes away what we made for a peering that nothing uses; says whether nothing of ours is left.
+        """Deletes what we created for an unused peering; True when nothing of ours is left.
 
-        ``is_needed`` is asked once nobody else works on the peering: a create may have come to it meanwhile.
+        ``is_needed`` is called once no other task works on the peering: a create may have started using it meanwhile.
 
-        What somebody else made stays, with all that it needs. Raises ClusterError when the other side cannot be
-        reached: then the namespace here stays too, and it is tried again.
+        Foreign objects stay, with all that they need. Raises ClusterError when the other side is unreachable: then the
+        namespace here stays too, and the next round retries.
         """
         async with self._locks[cluster]:
             space = (await peers_of(self._client)).get(cluster)
             if space is None or is_needed() or await self._is_used(space.name) or is_needed():
                 return space is None
             if not await self._is_begun(cluster, space):
-                return True  # somebody else's peering, perhaps the other way; what we may have added to it, it uses
+                return True  # a foreign peering, perhaps in the other direction; it uses what we may have added to it
             limit = asyncio.timeout(self._options.timeouts.peering.total_seconds())
             try:
                 async with limit:
@@ -246,7 +248,7 @@ class Peering:
                 raise ClusterError("the end of the peering took too long") from None
 
     async def _is_begun(self, cluster: str, space: CustomObject) -> bool:
-        """Whether we have made something for a peering, or are about to, or have not taken all of it away."""
+        """Whether objects of ours for a peering exist, may soon exist, or are not completely deleted."""
         identity = await find_identity(self._client, cluster, space.name)
         if identity is not None:
             return is_ours(identity)
@@ -256,12 +258,12 @@ class Peering:
         return is_ours(space) and space.labels.get(CONSUMER) == await self._consumer()
 
     async def _is_shared(self, cluster: str, space: str) -> bool:
-        """Whether the peer consumes us, as far as that is seen here: it has an account, or Liqo has seen its Tenant."""
+        """Whether the peer consumes us, as far as visible here: it has an account, or Liqo has seen its Tenant."""
         return await find(self._client, SECRETS, TOKEN, space) is not None or await is_consumer(self._client, cluster)
 
     async def _undo(self, cluster: str, space: str, *, remove_space: bool) -> bool:
-        await note(self._client, cluster, space)  # one from before there were notes has none yet
-        async for _ in steps():  # Liqo holds the identity until it needs the way in no more
+        await note(self._client, cluster, space)  # a peering older than the notes has none yet
+        async for _ in steps():  # Liqo keeps the identity until it no longer needs the credentials
             if not await remove_ours(self._client, about(SECRETS, cluster), space, only=identity_name(cluster)):
                 break
         await forget_credentials(self._client, cluster)
@@ -279,9 +281,9 @@ class Peering:
         return True
 
     async def _finish(self, cluster: str, space: str, *, is_shared: bool, remove_space: bool) -> None:
-        """What is left here, and the note last of all: it goes with the namespace, if that goes.
+        """Deletes what is left here, and the note last: it goes with the namespace, if that goes.
 
-        Where the peer consumes us, its Tenant is in the namespace, and needs that and the network.
+        If the peer consumes us, its Tenant is in the namespace, and needs that and the network.
         """
         if is_shared:
             await note_end(self._client, space)
@@ -305,15 +307,15 @@ class Peering:
 async def _id_behind(client: KubeClient, liqo: str) -> str:
     try:
         return await cluster_id_of(client, liqo)
-    except (NotFoundError, UnavailableError) as error:  # no Liqo, no Kubernetes, or nobody
+    except (NotFoundError, UnavailableError) as error:  # no Liqo, no Kubernetes, or no server
         raise ClusterError(f"its kubeconfig leads to no cluster with Liqo: {error.message}") from error
 
 
 async def _clear(client: KubeClient, consumer: str) -> bool:
-    """At the provider: everything of ours about the consumer, and the namespace, if that is ours as well.
+    """At the provider: deletes all our objects for the consumer, and the namespace, if that is ours as well.
 
-    The provider may be a consumer itself, of our cluster: then the network and the namespaces are for that too, at both
-    sides. Says whether it is, or begins to be, or still has to end that.
+    The provider may itself consume our cluster: then the network and the namespaces serve that too, at both sides.
+    Returns whether it does, is about to, or has yet to end that.
     """
     space = await find(client, NAMESPACES, tenant_namespace(consumer)) or (await peers_of(client)).get(consumer)
     if space is None or space.deleting:

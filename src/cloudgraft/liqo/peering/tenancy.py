@@ -1,4 +1,4 @@
-"""Knows who is who: cluster ids, namespaces for a peer, its ForeignCluster, and rights to request slices."""
+"""Manages cluster ids, the namespace for a peer, its ForeignCluster, and rights to request slices."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ __all__ = [
 ]
 
 
-# -- The ForeignCluster of a peer, which Liqo makes by itself ----------------------------------------------------------
-# Liqo asks the peer's API all the time whether it lives, with the credentials that it found when it began. A Secret
-# that goes, or changes, is nothing that makes it look again: with credentials that were revoked meanwhile the peer
-# would seem dead for ever, also when it is peered with anew, and no node of it would become ready. A label that
-# changes makes it look. (Seen with Liqo 1.2.0.)
+# -- ForeignCluster of a peer ------------------------------------------------------------------------------------------
+# Liqo creates it, and polls the peer's API with the credentials that it found when it began. A Secret that is deleted
+# or changed does not make it reload them: with credentials that were revoked meanwhile the peer would seem dead for
+# ever, even after peering again, and none of its nodes would become ready. A changed label makes it reload.
+# (Seen with Liqo 1.2.0.)
 
 
 log = logging.getLogger("cloudgraft.liqo")
 _LOOK: Final = "cloudgraft/look"
-_CONSUMERS: Final = ("Consumer", "ConsumerAndProvider")  # as Liqo says it of a cluster that has a Tenant here
-_PATIENCE: Final = 10.0  # seconds; Liqo does it at once, unless it does not run
+_CONSUMERS: Final = ("Consumer", "ConsumerAndProvider")  # Liqo's roles of a cluster that has a Tenant here
+_PATIENCE: Final = 10.0  # seconds; Liqo does it at once, unless it is not running
 
 
 async def forget_credentials(client: KubeClient, cluster: str) -> None:
-    """Has Liqo let go of the credentials that it knows a peer by; to be called while there is no identity for it.
+    """Makes Liqo drop its cached credentials for a peer; call it while there is no identity for the peer.
 
-    When it does not, that is told, and all else goes on.
+    If Liqo does not, this logs a warning and continues.
     """
     limit = asyncio.timeout(_PATIENCE)
     try:
@@ -92,7 +92,7 @@ async def _look_until_forgotten(client: KubeClient, cluster: str) -> None:
 
 
 async def is_consumer(client: KubeClient, cluster: str) -> bool:
-    """Whether Liqo says that the peer consumes us. It looks at the Tenant, which our account here may not."""
+    """Whether Liqo says that the peer consumes us. It reads the Tenant, which our account here may not."""
     try:
         found = await find(client, FOREIGN_CLUSTERS, cluster)
     except PermissionDeniedError:
@@ -105,7 +105,7 @@ async def is_consumer(client: KubeClient, cluster: str) -> bool:
 
 
 async def cluster_id_of(client: KubeClient, liqo: str) -> str:
-    """The id that Liqo has given a cluster. Raises NotFoundError where there is no Liqo."""
+    """The id that Liqo has given a cluster. Raises NotFoundError without Liqo."""
     for one in (await client.list(CLUSTER_ID_MAPS, namespace=liqo)).items:
         data = one.content.get("data")
         found = data.get("CLUSTER_ID") if isinstance(data, Mapping) else None
@@ -124,9 +124,9 @@ async def peers_of(client: KubeClient) -> dict[str, CustomObject]:
 
 
 async def ensure_namespace(client: KubeClient, peer: str, consumer: str) -> str:
-    """The name of the namespace for a peer; made when there is none. ``consumer`` says for whose sake.
+    """Returns the name of the namespace for a peer; creates it if missing. ``consumer`` marks for whom.
 
-    To look for one under another name than the usual needs rights that a provider need not give.
+    Searching for one under another name needs rights that a provider need not grant.
     """
     async for _ in steps():
         usual = await find(client, NAMESPACES, manifests.tenant_namespace(peer))
@@ -148,7 +148,7 @@ async def ensure_namespace(client: KubeClient, peer: str, consumer: str) -> str:
 
 
 async def find_identity(client: KubeClient, provider: str, space: str) -> CustomObject | None:
-    """With what the consumer's Liqo gets in at a provider; it is the last thing to be made when two clusters peer."""
+    """The credentials of the consumer's Liqo for a provider; the last object that peering creates."""
     for one in (await client.list(about(SECRETS, provider), namespace=space)).items:
         if one.labels.get(IDENTITY_TYPE) == "ControlPlane" and not one.deleting:
             return one
@@ -156,9 +156,10 @@ async def find_identity(client: KubeClient, provider: str, space: str) -> Custom
 
 
 async def let_in(provider: Side, given: str) -> str:
-    """Lets the consumer ask for slices; returns the kubeconfig for that.
+    """Allows the consumer to request slices; returns the kubeconfig for that.
 
-    ``given`` is the kubeconfig that we came in by: it serves where its owner may not make accounts, but may ask.
+    ``given`` is the kubeconfig that we used ourselves: it serves if its owner may not create accounts, but may request
+    slices.
     """
     found = await ensure_any(
         provider.client, about(TENANTS, provider.peer), manifests.tenant(provider.peer), provider.space
@@ -191,7 +192,7 @@ async def _as_given(provider: Side, given: str, refused: PermissionDeniedError) 
 
 async def _account_config(provider: Side) -> str:
     await ensure(provider.client, SECRETS, manifests.token_secret(provider.peer), provider.space)
-    async for _ in steps():  # the cluster's own controller puts the token in
+    async for _ in steps():  # the cluster's own controller adds the token
         secret = await find(provider.client, SECRETS, manifests.TOKEN, provider.space)
         data = secret.content.get("data") if secret is not None else None
         token = data.get("token") if isinstance(data, Mapping) else None
@@ -213,7 +214,7 @@ def _plain(token: str) -> str:
 
 
 async def ensure_identity(consumer: Side, remote_space: str, config: str) -> None:
-    """Gives the consumer's Liqo the way in. One of ours that is out of date is brought up to date."""
+    """Gives the consumer's Liqo its credentials. Updates an outdated identity of ours."""
     wanted = manifests.identity_secret(consumer.peer, remote_space, config)
     client, name = consumer.client, manifests.identity_name(consumer.peer)
     found = await find_identity(client, consumer.peer, consumer.space) or await find(
@@ -223,7 +224,7 @@ async def ensure_identity(consumer: Side, remote_space: str, config: str) -> Non
         await forget_credentials(client, consumer.peer)
         await ensure(client, SECRETS, wanted, consumer.space)
     elif is_ours(found) and (found.content.get("data") != wanted["data"] or IDENTITY_TYPE not in found.labels):
-        # For a moment it is no identity, so that Liqo lets go of the old one.
+        # For a moment it is not an identity, so that Liqo drops the old one.
         hidden = {"metadata": {"uid": found.uid, "labels": {IDENTITY_TYPE: None}}}
         await client.patch(SECRETS, found.name, hidden, namespace=found.namespace, style=PatchStyle.MERGE)
         await forget_credentials(client, consumer.peer)
