@@ -1,1 +1,1 @@
-"""What every HTTPS server of ours needs: a listener with mutual TLS, identities and roles, problems, an audit log."""
+"""Provides what our HTTPS servers share: a listener with mutual TLS, identities and roles, problems, an audit log."""

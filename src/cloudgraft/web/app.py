@@ -1,4 +1,4 @@
-"""An HTTPS application: routes behind the front door, problems for errors, and its own description."""
+"""Builds an HTTPS application: authenticated routes, problems for errors, and an OpenAPI description."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SECURITY: Final = {
 
 
 class Health(BaseModel):
-    """That the server is up."""
+    """The server is up."""
 
     status: str = "ok"
 
 
-def make_app(  # noqa: PLR0913 - what an application is made of, each by its name
+def make_app(  # noqa: PLR0913 - the parts of an application, each by its name
     *,
     title: str,
     version: str,
@@ -47,7 +47,7 @@ def make_app(  # noqa: PLR0913 - what an application is made of, each by its nam
     metrics: CollectorRegistry | None = None,
     max_body: int = DEFAULT_MAX_BODY,
 ) -> FastAPI:
-    """The application. ``ready`` gives the reason why the server cannot be used now; empty when it can."""
+    """Builds the application. ``ready`` returns the reason why the server is not ready; empty when it is."""
     app = FastAPI(
         title=title, version=version, description=description, docs_url=None, redoc_url=None, responses=PROBLEMS
     )
@@ -67,12 +67,12 @@ def _health(ready: Callable[[], Awaitable[str]]) -> APIRouter:
 
     @router.get("/healthz", operation_id="healthz")
     async def healthz() -> Health:
-        """Answers as long as the process does."""
+        """Succeeds while the process responds."""
         return Health()
 
     @router.get("/readyz", operation_id="readyz")
     async def readyz() -> Health:
-        """Whether requests can be served now."""
+        """Whether the server can serve requests now."""
         if reason := await ready():
             raise UnavailableError(reason)
         return Health()
@@ -98,7 +98,7 @@ def _answer(problem: Problem, *, retry_after: float | None = None, allow: str = 
     headers = {} if retry_after is None else {"Retry-After": str(max(1, round(retry_after)))}
     if allow:
         headers["Allow"] = allow
-    if problem.status == 503:  # behind one address there may be another that can: not on this connection, though
+    if problem.status == 503:  # another server behind the same address may be able to, but only on a new connection
         headers["Connection"] = "close"
     content = problem.model_dump(by_alias=True)
     return JSONResponse(content, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
@@ -115,7 +115,7 @@ async def _known(request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for these
-    # Where and why, not what: a value that is wrong may be a secret in the wrong place.
+    # Report location and reason, not the value: it may be a secret in the wrong place.
     faults = [Fault(where=".".join(map(str, each["loc"])), message=str(each["msg"])) for each in error.errors()]
     problem = Problem(
         type="urn:cloudgraft:error:invalid_argument",
@@ -130,7 +130,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _refusal(routes: Sequence[BaseRoute]) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
-    """Answers for what the framework refuses by itself: a path or a method that is not there."""
+    """Handles the framework's own rejections: an unknown path or method."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
@@ -142,7 +142,7 @@ def _refusal(routes: Sequence[BaseRoute]) -> Callable[[Request, Exception], Awai
 
 
 def _methods_of(routes: Sequence[BaseRoute], request: Request) -> str:
-    """All methods of a path: the framework tells only those of the first route that has it."""
+    """All methods of a path: the framework reports only those of the first matching route."""
     found = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
     return ", ".join(sorted({method for route in found for method in getattr(route, "methods", None) or ()}))
 
@@ -151,7 +151,7 @@ def _methods_of(routes: Sequence[BaseRoute], request: Request) -> str:
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI 3.1, with what FastAPI does not know: who may call, and what problems look like."""
+    """OpenAPI 3.1, with what FastAPI does not know: the allowed roles, and the form of problems."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         components = schema.setdefault("components", {})

@@ -1,4 +1,4 @@
-"""Who did what, when: one JSON object a line. Never what a request held: there may be secrets in it."""
+"""Writes the audit log, one JSON object a line. Never logs a request's content, which may contain secrets."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOG = logging.getLogger("cloudgraft.audit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One request that changed something, read a secret, or was refused."""
+    """One request that changed something, read a secret, or was rejected."""
 
-    caller: str  # empty: a stranger
+    caller: str  # empty: unknown caller
     role: str
     method: str
     path: str
@@ -37,24 +37,23 @@ def _now() -> datetime:
 
 
 class AuditLog:
-    """Appends to a file that only its owner may read; without one, to the log.
+    """Appends to a file that only its owner may read; without a file, to the log.
 
-    One thread of its own writes the file, in the order in which records come: a disk that hangs holds up those whose
-    requests are to be written down, and nobody else.
+    A separate thread writes the file in order of arrival: a hanging disk delays only requests that are audited.
     """
 
     def __init__(self, path: Path | None = None, *, now: Callable[[], datetime] = _now) -> None:
-        """Raises PreconditionError when the file cannot be written: without its audit log no server starts."""
+        """Raises PreconditionError when the file is not writable: no server starts without its audit log."""
         self._path = path
         self._now = now
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")  # no thread before it is needed
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit")  # starts its thread on first use
         if path is not None:
             self._append(b"")
 
     async def write(self, record: AuditRecord) -> None:
-        """Adds a record, and returns when it is written; it is written also when nobody waits for that any more.
+        """Writes a record, and returns when it is written. Cancelling the caller does not cancel the write.
 
-        A disk that is full does not stop the server: the record goes to the log instead.
+        A full disk does not stop the server: the record goes to the log instead.
         """
         if self._path is None:
             _LOG.info("%s %s: %d", record.method, record.path, record.status, extra=asdict(record))

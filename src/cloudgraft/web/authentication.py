@@ -1,4 +1,4 @@
-"""What every request goes through before a route sees it: who calls, how much is sent, what is written down."""
+"""Authenticates, limits and audits every request before a route sees it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # all that a stranger may ask
-DOOR: Final = "door"  # in the state of a request: who is told whether its client is known
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # paths that need no authentication
+DOOR: Final = "door"  # in the state of a request: receives whether the client is known
 PEER_NAMES: Final = "peer_names"  # in the state of a request: the names in the client's certificate
-AUDITED: Final = "audited"  # in the state of a request: whether it is written down, where a route says so itself
+AUDITED: Final = "audited"  # in the state of a request: a route's own decision whether it is audited
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSALS: Final = frozenset({401, 403})
 _LOG = logging.getLogger("cloudgraft.web")
@@ -45,13 +45,13 @@ _LOG = logging.getLogger("cloudgraft.web")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """What a listener wants to know of a connection: whether its client is known."""
+    """Records for the listener whether the client of a connection is known."""
 
     trust: Callable[[], None]
     refuse: Refuse
 
     def admit(self, caller: Caller | None) -> None:
-        """Notes who called, or that nobody knows."""
+        """Records the caller; None for an unknown one."""
         if caller is None:
             self.refuse(UNKNOWN)
         else:
@@ -59,9 +59,9 @@ class Door:
 
 
 class FrontDoor:
-    """Authenticates every request but those for health, limits its body, answers for bugs, and writes the audit log.
+    """Authenticates every request except health checks, limits its body, handles bugs, and writes the audit log.
 
-    It stands in front of the routes, not in each: a route that somebody forgets to guard is still closed to strangers.
+    It wraps all routes, not each one: a route without a check of its own is still closed to unknown callers.
     """
 
     def __init__(self, app: ASGIApp, *, gatekeeper: Gatekeeper, audit: AuditLog, max_body: int) -> None:
@@ -71,7 +71,7 @@ class FrontDoor:
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles one request; what is not HTTP goes through."""
+        """Handles one request; passes anything but HTTP through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -86,7 +86,7 @@ class FrontDoor:
                 await visit.refuse(AuthenticationError(words))
             else:
                 await self._app(scope, visit.receive, visit.send)
-        except Exception:  # noqa: BLE001 - a bug in one request is no reason to end the connection without an answer
+        except Exception:  # noqa: BLE001 - a bug in one request must not end the connection without a response
             _LOG.exception("a request failed", extra={"path": scope["path"], "request_id": visit.id})
             await visit.refuse(InternalError(f"a bug; the server's log has the rest under {visit.id}"))
         finally:
@@ -100,7 +100,7 @@ class FrontDoor:
 
 
 class _Visit:
-    """One request: its id, how much of it was read, what was answered, and what is written down of it."""
+    """One request: its id, the bytes read, the response, and its audit record."""
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, caller: Caller | None, *, audit: AuditLog, max_body: int
@@ -109,7 +109,7 @@ class _Visit:
         self.state: dict[str, Any] = scope.setdefault("state", {})
         self.state["request_id"] = self.id
         self.state["caller"] = caller
-        self.status = 0  # 0: nothing was answered, because the client went away
+        self.status = 0  # 0: no response, because the client disconnected
         self._scope = scope
         self._caller = caller
         self._audit = audit
@@ -121,19 +121,19 @@ class _Visit:
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            # Of this class, because FastAPI takes every other one for a body that cannot be parsed.
+            # Of this class, because FastAPI treats any other one as a body that cannot be parsed.
             raise HTTPException(413, "the request is larger than this server takes")
         return message
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            await self.write_down()  # first: who has an answer can count on the record
+            await self.write_down()  # first: a client with a response can rely on the record
             message = {**message, "headers": [*message["headers"], (b"x-request-id", self.id.encode())]}
         await self._send(message)
 
     async def write_down(self) -> None:
-        """Tells the audit log, if this is a request that it is told of."""
+        """Writes the audit record, if this request needs one."""
         is_told = bool(self.state.get(AUDITED, self._scope["method"] not in _READING))
         if not is_told and self.status not in _REFUSALS:
             return
@@ -150,7 +150,7 @@ class _Visit:
         await self._audit.write(record)
 
     async def refuse(self, error: CloudgraftError) -> None:
-        """Answers with an error, unless an answer has begun: then the connection just ends."""
+        """Responds with an error, unless a response has begun: then the connection just ends."""
         if self.status:
             return
         body = problem_of(error, request_id=self.id).model_dump_json(by_alias=True).encode()
@@ -163,27 +163,27 @@ class _Visit:
         await self.send({"type": "http.response.body", "body": body})
 
 
-# -- Which roles may use a route ---------------------------------------------------------------------------------------
+# -- Roles of a route --------------------------------------------------------------------------------------------------
 
 
 def caller_of(request: Request) -> Caller:
-    """Who makes this request; authentication has been done before any route is reached."""
+    """The caller of this request; authentication has happened before any route is reached."""
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
 
 def audited(request: Request) -> None:
-    """Has a reading request written to the audit log too."""
+    """Includes a reading request in the audit log."""
     request.scope["state"][AUDITED] = True
 
 
 def unaudited(request: Request) -> None:
-    """Keeps a request that comes all the time, such as a heartbeat, out of the audit log, unless it is refused."""
+    """Excludes a frequent request, such as a heartbeat, from the audit log, unless it is rejected."""
     request.scope["state"][AUDITED] = False
 
 
 def allowed(*roles: str) -> Any:
-    """A dependency that gives the caller, if it has one of these roles.
+    """A dependency that returns the caller, if it has one of these roles.
 
     ``async def route(caller: Annotated[Caller, allowed("operator")])``
     """
@@ -208,5 +208,5 @@ class _Allowed:
 
 
 def roles_of(call: Callable[..., Any] | None) -> tuple[str, ...]:
-    """The roles that a dependency asks for; none of another kind of dependency."""
+    """The roles that a dependency requires; empty for any other dependency."""
     return call.roles if isinstance(call, _Allowed) else ()

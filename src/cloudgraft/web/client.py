@@ -1,4 +1,4 @@
-"""The other side: requests to one of our HTTPS servers, with errors of our own."""
+"""Sends requests to one of our HTTPS servers, and maps responses to our errors."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = ["Answer", "ClientTls", "WebClient"]
 
 _LOG = logging.getLogger("cloudgraft.web")
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
-_CONNECT_SHARE: Final = 0.9  # of a request's time: who cannot be reached is told so before it is over
-_MOST_BYTES: Final = 64 << 20  # of an answer
+_CONNECT_SHARE: Final = 0.9  # share of a request's timeout: an unreachable server is reported before the timeout
+_MOST_BYTES: Final = 64 << 20  # of a response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """How the server is known, and how we show who we are. Without ``cert`` and ``key``: by a token."""
+    """The server's authority, and our own certificate. Without ``cert`` and ``key``, a token authenticates us."""
 
     ca: Path | None = None  # None: the public authorities
     cert: Path | None = None
@@ -50,7 +50,7 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a server answered. ``json`` is None when there was no body."""
+    """A server's response. ``json`` is None without a body."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -58,15 +58,15 @@ class Answer:
 
 
 class WebClient:
-    """Requests to one server. Use it from one event loop; close it at the end.
+    """Sends requests to one server. Use it from one event loop; close it at the end.
 
-    Certificates and the token are read again when their files change.
+    Rereads certificates and the token when their files change.
     """
 
     def __init__(
         self, address: str, *, tls: ClientTls | None = None, token_file: Path | None = None, timeout: float = 5.0
     ) -> None:
-        """``address`` is a URL: https, or http on this host only. Raises an error that names what cannot be used."""
+        """``address`` is a URL: https, or http on this host only. Raises an error that names what is unusable."""
         self._url = httpx2.URL(address)
         if self._url.scheme not in ("https", "http") or not self._url.host:
             raise InvalidArgumentError(f"{address!r} is not a URL such as https://manager.example:8443")
@@ -96,8 +96,10 @@ class WebClient:
         query: Mapping[str, str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - of the request; a caller cannot know what has been sent
     ) -> Answer:
-        """One request. Raises the error that a problem tells of, UnavailableError when nothing was sent, and
-        DeadlineError when it is not known what the server did.
+        """Sends one request.
+
+        Raises the error of the problem in the response, UnavailableError when nothing was sent, and DeadlineError when
+        the outcome is unknown.
         """
         limit = self._timeout if timeout is None else timeout
         with self._failures(method, path):
@@ -144,13 +146,13 @@ class WebClient:
         old = self._http
         try:
             self._http = self._open()
-        except CloudgraftError as error:  # half of them are written, perhaps
+        except CloudgraftError as error:  # perhaps only half of them are written
             _LOG.warning("new TLS files cannot be used, the old ones stay: %s", error.message)
         else:
             await self._let_go(old)
 
     async def _let_go(self, http: httpx2.AsyncClient) -> None:
-        """Closes connections with old certificates when the last request on them has its answer."""
+        """Closes connections with old certificates after the last response on them."""
         if not self._users.get(http):
             self._users.pop(http, None)
             if http is not self._http:
@@ -175,7 +177,7 @@ class WebClient:
 
 
 class _Token:
-    """A token in a file, read again when it changes."""
+    """A token in a file, reread when it changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -199,7 +201,7 @@ class _Token:
 
 def _context(tls: ClientTls) -> ssl.SSLContext:
     if tls.cert is not None and tls.key is not None:
-        load_tls(tls.cert, tls.key, tls.ca)  # says which file is wrong, and how
+        load_tls(tls.cert, tls.key, tls.ca)  # names the invalid file and the reason
     try:
         context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
         if tls.cert is not None and tls.key is not None:
@@ -211,7 +213,7 @@ def _context(tls: ClientTls) -> ssl.SSLContext:
 
 
 async def _content(response: httpx2.Response) -> bytes:
-    """Not more of it than one of our servers would send: what has no end would fill our memory."""
+    """Reads a body up to the size that our servers send: an endless one would fill the memory."""
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk

@@ -1,4 +1,4 @@
-"""Who calls: by the certificate, by a token, or by both; and in which role."""
+"""Identifies callers by certificate, token or both, and assigns roles."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cloudgraft.certs.token_file import TokenFile, token_hash
 
 __all__ = ["ANY_ROLE", "Caller", "ClientRule", "Gatekeeper"]
 
-ANY_ROLE: Final = "*"  # of whoever is on this host, where nothing tells one program from another
+ANY_ROLE: Final = "*"  # of any caller on this host; without TLS and clients all programs look the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who a caller has proved to be. ``scope`` is what its role is limited to, such as one cluster; empty: nothing."""
+    """An authenticated caller. ``scope`` limits its role, for example to one cluster; empty: no limit."""
 
     name: str
     role: str
@@ -32,7 +32,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRule:
-    """A client as the configuration has it. With a certificate's name and a token, both are asked of it."""
+    """A client of the configuration. With a certificate's name and a token, it must present both."""
 
     name: str
     role: str
@@ -42,10 +42,10 @@ class ClientRule:
 
 
 class Gatekeeper:
-    """Tells callers apart. Without TLS and without clients everybody is ``local`` and may do anything.
+    """Identifies callers. Without TLS and without clients every caller is ``local`` and may do anything.
 
-    There may be thousands of clients, so they are found by an index. Files of tokens are looked at once a second: a
-    token that is taken out of one is good no more after that.
+    An index finds one of thousands of clients. Token files are checked once a second: a token that is removed from one
+    is revoked after that.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Gatekeeper:
         self._looked_at = -math.inf
         self._files: dict[ClientRule, TokenFile] = {}
         self._by_token: dict[bytes, list[ClientRule]] = {}
-        self._by_certificate: dict[str, ClientRule] = {}  # those who need no token
+        self._by_certificate: dict[str, ClientRule] = {}  # clients without a token
         self._has_clients = False
         self.replace(rules)
 
     def replace(self, rules: Sequence[ClientRule]) -> None:
-        """Takes the clients of a new configuration."""
+        """Applies the clients of a new configuration."""
         before = self._files
         self._files = {
             rule: before[rule] if rule in before else TokenFile(rule.token_file, owner=rule.name)
@@ -82,11 +82,11 @@ class Gatekeeper:
         self._looked_at = -math.inf
 
     def identify(self, names: Collection[str], token: bytes) -> Caller | None:
-        """The caller with these names in its certificate and this token; None for a stranger."""
+        """Returns the caller with these certificate names and this token; None for an unknown one."""
         if not self._secure and not self._has_clients:
             return Caller(name="local", role=ANY_ROLE)
         self._look()
-        # Those of whom more is asked first: who can show a token is not taken for one that needs none.
+        # Strictest clients first: a caller that can show a token must not match a client that needs none.
         by_token = self._by_token.get(token_hash(token), ()) if token else ()
         both = (rule for rule in by_token if rule.certificate and rule.certificate in names)
         token_alone = (rule for rule in by_token if not rule.certificate)

@@ -1,6 +1,6 @@
-"""The port of an HTTPS server: TLS from files that are read again when they change, and the clients' certificates.
+"""Runs the port of an HTTPS server: reloads TLS files when they change, and reads client certificates.
 
-uvicorn keeps a client's certificate to itself; a protocol class of our own puts the names in it into the state of each
+uvicorn does not expose a client's certificate; a protocol class of our own puts its names into the state of each
 request, where authentication finds them.
 """
 
@@ -34,18 +34,18 @@ from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 __all__ = ["WebListener", "WebTls"]
 
 _LOG = logging.getLogger("cloudgraft.web")
-_KEEP_ALIVE = 75  # seconds; longer than the pauses between an agent's heartbeats, or a front's looks
-_FAREWELL = 0.2  # seconds in which a client may close a connection too that is being closed here
+_KEEP_ALIVE = 75  # seconds; longer than the interval of an agent's heartbeats, or of a front's reads
+_FAREWELL = 0.2  # seconds that a client has to close its side of a connection
 _CONNECTIONS: Final = 512
 _HANDSHAKE: Final = 10.0  # seconds
-_ARRIVAL = 20.0  # seconds in which a request has to be there, with its body
+_ARRIVAL = 20.0  # seconds in which a request must arrive, with its body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebTls:
-    """Where the server's certificate, its key and the authority of its clients are found (PEM).
+    """The server's certificate and key, and the authority of its clients (PEM files).
 
-    Without ``client_ca`` clients show no certificates, and come with tokens.
+    Without ``client_ca`` clients show no certificates, and authenticate by token.
     """
 
     cert: Path
@@ -59,7 +59,7 @@ class WebTls:
 
 
 class WebListener:
-    """Serves an application on one port. It runs in the event loop of the caller."""
+    """Serves an application on one port, in the caller's event loop."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class WebListener:
         connections: int = _CONNECTIONS,
         metrics: ListenerMetrics | None = None,
     ) -> None:
-        """Opens nothing yet; raises an error that names the file when a TLS file cannot be used.
+        """Opens nothing yet; raises an error that names an unusable TLS file.
 
-        ``connections`` is how many there may be at a time.
+        ``connections`` is the limit of concurrent ones.
         """
         metrics = metrics or ListenerMetrics(CollectorRegistry())
         self._connections = Connections(connection_limit(connections), metrics.refusals("web"))
@@ -87,7 +87,7 @@ class WebListener:
 
     @property
     def address(self) -> str:
-        """``host:port`` as it is really listened on."""
+        """``host:port``, with the real port."""
         if self._socket is None:
             return self._listen
         host, port = self._socket.getsockname()[:2]
@@ -99,7 +99,7 @@ class WebListener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def open(self) -> None:
-        """Listens from here on. UnavailableError when the address cannot be had."""
+        """Starts listening. UnavailableError when the address is not available."""
         self._socket = _bound(self._listen, self._connections)
         config = uvicorn.Config(
             self._app,
@@ -109,7 +109,7 @@ class WebListener:
             access_log=False,
             log_config=None,
             server_header=False,
-            proxy_headers=False,  # whoever says to come from elsewhere is not believed
+            proxy_headers=False,  # do not trust a client's claim about its address
             timeout_keep_alive=_KEEP_ALIVE,
             ssl_context_factory=(lambda *_: self._tls.outer) if self._tls is not None else None,  # type: ignore[union-attr]
         )
@@ -123,7 +123,7 @@ class WebListener:
         self._sweeping = asyncio.create_task(self._sweep(), name="web handshakes")
 
     async def close(self, grace: float = 5.0) -> None:
-        """Accepts nothing new, lets requests under way end, and cuts off what takes longer than ``grace`` seconds."""
+        """Rejects new requests, waits ``grace`` seconds for those under way, and cuts off the rest."""
         if self._server is None or self._task is None:
             return
         if self._sweeping is not None:
@@ -134,11 +134,11 @@ class WebListener:
         self._server = self._task = self._socket = None
 
     def _protocol(self) -> type[_CertifiedProtocol]:
-        """Uvicorn makes its own objects: what they need of this listener is in their class."""
+        """A protocol class for uvicorn, which creates the objects itself: its attributes are this listener's state."""
         return type("_Protocol", (_CertifiedProtocol,), {"limited": self._connections})
 
     async def _sweep(self) -> None:
-        """Asyncio lets a handshake take a minute."""
+        """Ends slow handshakes: asyncio allows them a minute."""
         while True:
             await asyncio.sleep(1.0)
             self._connections.close_ungreeted(_HANDSHAKE)
@@ -150,18 +150,18 @@ class _Server(uvicorn.Server):
         self.is_open = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tells when connections are accepted."""
+        """Signals when connections are accepted."""
         await super().startup(sockets)
         self.is_open.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the business of whoever runs the process."""
+        """Does nothing: the process handles signals itself."""
         yield
 
 
 class _CertifiedProtocol(H11Protocol):
-    """Tells who is at the other end, and does not wait for ever for what is sent piece by piece, or not at all."""
+    """Adds the client's certificate names to requests, and times out connections that send too slowly."""
 
     limited: ClassVar[Connections]  # uvicorn has `connections` of its own
     _arriving: asyncio.TimerHandle | None = None
@@ -170,16 +170,16 @@ class _CertifiedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         is_there = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
-        is_idle = self.timeout_keep_alive_task is not None  # that has a limit of its own
+        is_idle = self.timeout_keep_alive_task is not None  # idle connections have a limit of their own
         if is_there or is_idle:
             self._has_arrived()
         elif self._arriving is None:
             self._arriving = self.loop.call_later(_ARRIVAL, self.transport.abort)
-        self._take_leave()  # of who speaks no HTTP
+        self._take_leave()  # of clients that do not speak HTTP
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP never reaches the application: the answer is a problem all the same, as the API promises."""
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer has begun, and just ends
+        """Responds with a problem, as the API promises: invalid HTTP never reaches the application."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # otherwise a response has begun, and just ends
             error = InvalidArgumentError("this is not HTTP/1.1, or it breaks its rules: send a request that it allows")
             body = problem_of(error).model_dump_json(by_alias=True).encode()
             headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(body))), ("connection", "close")]
@@ -206,14 +206,14 @@ class _CertifiedProtocol(H11Protocol):
         self._take_leave()
 
     def _take_leave(self) -> None:
-        """A client with nothing to ask does not notice that the connection is closed, and TLS would wait for it."""
+        """Closes soon: an idle client does not notice the close, and TLS would wait for it."""
         if self.transport.is_closing() and self._leaving is None:
             self._leaving = self.loop.call_later(_FAREWELL, self._leave)
 
     def _leave(self) -> None:
         self._leaving = None
         if self.transport.get_write_buffer_size():
-            self._take_leave()  # it still reads the last answer
+            self._take_leave()  # it still reads the last response
         else:
             self.transport.abort()
 
@@ -236,7 +236,7 @@ class _CertifiedProtocol(H11Protocol):
 
 
 class _ReloadingContext:
-    """A TLS context that hands every new connection on to one made from the files as they are now."""
+    """A TLS context that passes every new connection to one made from the current files."""
 
     def __init__(self, files: WebTls) -> None:
         self._files = files
@@ -253,7 +253,7 @@ class _ReloadingContext:
         now = stamp(*self._files.paths)
         if now == self._seen:
             return
-        self._seen = now  # also when they cannot be used: that is told once, not at every connection
+        self._seen = now  # even when they are unusable: log that once, not at every connection
         try:
             self._inner = _context(self._files)
         except CloudgraftError as error:
@@ -263,16 +263,16 @@ class _ReloadingContext:
 
 
 def _context(files: WebTls) -> ssl.SSLContext:
-    load_tls(files.cert, files.key, files.client_ca)  # says which file is wrong, and how
+    load_tls(files.cert, files.key, files.client_ca)  # names the invalid file and the reason
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Who comes back with a ticket is not asked for a certificate again, even if its authority is believed no more.
+    # A client that resumes with a ticket shows no certificate, even if its authority is no longer trusted.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     try:
         context.load_cert_chain(files.cert, files.key)
         if files.client_ca is not None:
-            # Optional, since some clients come with a token: who shows none has no name.
+            # Optional, since some clients use a token: one without a certificate has no name.
             context.verify_mode = ssl.CERT_OPTIONAL
             context.load_verify_locations(cadata=load_authority(files.client_ca).decode())
     except (ssl.SSLError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Pages of long lists, and revisions as entity tags (RFC 9110, 13.1)."""
+"""Splits long lists into pages, and converts revisions to entity tags (RFC 9110, 13.1)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ T = TypeVar("T")
 
 
 def cursor_after(key: str) -> str:
-    """The cursor that goes on after a key."""
+    """The cursor that continues after a key."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
 def key_of(cursor: str) -> str:
-    """The key after which a cursor goes on."""
+    """The key that a cursor continues after."""
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError) as error:  # of the second kind: what is not ASCII
+    except (binascii.Error, ValueError) as error:  # the second for non-ASCII text
         raise InvalidArgumentError("this cursor is not one of ours: begin again without one") from error
 
 
@@ -37,8 +37,8 @@ def page(items: Iterable[T], *, limit: int, cursor: str, key: Callable[[T], str]
     return shown, cursor_after(key(shown[-1])) if len(ordered) > limit else ""
 
 
-# -- etags -------------------------------------------------------------------------------------------------------------
-# Revisions as entity tags, so that two who edit the same thing do not overwrite each other (RFC 9110, 13.1).
+# -- entity tags -------------------------------------------------------------------------------------------------------
+# Revisions as entity tags, so that two editors do not overwrite each other (RFC 9110, 13.1).
 
 
 def etag_of(revision: int | str) -> str:
@@ -47,7 +47,7 @@ def etag_of(revision: int | str) -> str:
 
 
 def revision_of(if_match: str | None) -> int | None:
-    """The revision that an ``If-Match`` header names; None without one, or when any will do (``*``)."""
+    """The revision in an ``If-Match`` header; None without one, or for any (``*``)."""
     if if_match is None or if_match.strip() == "*":
         return None
     found = re.fullmatch(r'\s*"(\d{1,18})"\s*', if_match)

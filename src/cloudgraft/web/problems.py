@@ -1,4 +1,4 @@
-"""Errors over HTTP: RFC 9457 problems, from our errors and back to them."""
+"""Converts our errors to RFC 9457 problems and back."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class EditedMeanwhileError(ConflictError):
-    """What was to be changed is not what the caller saw (If-Match)."""
+    """The object has changed since the caller read it (If-Match)."""
 
     http_status = 412
 
 
 class Fault(BaseModel):
-    """One thing that is wrong with a request."""
+    """One error in a request."""
 
     where: str = Field(description="The place in the request, such as `body.minSize`.")
     message: str
@@ -88,14 +88,14 @@ _BY_STATUS: Final[Mapping[int, type[CloudgraftError]]] = {
     422: InvalidArgumentError,
     429: RateLimitedError,
     501: UnsupportedError,
-    502: DeadlineError,  # something in between lost the answer
+    502: DeadlineError,  # a proxy lost the response
     503: UnavailableError,
     504: DeadlineError,
 }
 
 
 def problem_of(error: CloudgraftError, *, request_id: str = "") -> Problem:
-    """The problem that tells of an error."""
+    """The problem for an error."""
     return Problem(
         type=f"urn:cloudgraft:error:{error.slug}",
         title=error.meaning,
@@ -107,7 +107,7 @@ def problem_of(error: CloudgraftError, *, request_id: str = "") -> Problem:
 
 
 def error_of(status: int, body: object, *, retry_after: float | None = None) -> CloudgraftError:
-    """The error that an answer tells of: by its code, else by its status."""
+    """The error for a response: by its code, else by its status."""
     said: Mapping[str, object] = body if isinstance(body, dict) else {}
     kind = error_from_slug(str(said.get("code", ""))) or _BY_STATUS.get(status) or InternalError
     if status == 412:
