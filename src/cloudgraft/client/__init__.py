@@ -1,4 +1,4 @@
-"""The autoscaler's side of the protocol: call any externalgrpc server from Python.
+"""Calls any externalgrpc server from Python, as the autoscaler does.
 
 - :class:`CloudProvider` behaves as the autoscaler's own Go client does, with its caches; :class:`SyncCloudProvider` is
   the same for programs without an event loop.

@@ -1,8 +1,7 @@
-"""Where a server is, as the autoscaler's cloud-config says it.
+"""Parses a server's address as the autoscaler's cloud-config writes it.
 
-The autoscaler takes what Go's ``net.SplitHostPort`` takes: ``host:port``, ``host%zone:port``, ``[host]:port`` and
-``[host%zone]:port``, and therefore ``unix:/path`` too. So does this module, and it tells more clearly what is wrong
-with the rest.
+The autoscaler accepts what Go's ``net.SplitHostPort`` accepts: ``host:port``, ``host%zone:port``, ``[host]:port`` and
+``[host%zone]:port``, and therefore ``unix:/path`` too. So does this module, with clearer errors for the rest.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Address:
 
     @property
     def target(self) -> str:
-        """The address as gRPC's own library wants it: with a scheme, so that no host name is taken for one."""
+        """The address for gRPC's own library: with a scheme, so that no host name is mistaken for one."""
         if self.is_unix:
             return self.text
         if ":" in self.host:

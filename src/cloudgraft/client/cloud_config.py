@@ -1,4 +1,4 @@
-"""The autoscaler's ``--cloud-config`` file, read as the autoscaler reads it, and the URL of its proposal.
+"""Reads the autoscaler's ``--cloud-config`` file as the autoscaler does, and the URL of its proposal.
 
     address: provider.kube-system.svc:8086     # required
     key: /etc/ssl/client/tls.key               # all three, or none
@@ -50,7 +50,7 @@ class CloudConfig:
     cacert: str = ""
     grpc_timeout: timedelta = DEFAULT_TIMEOUT
     tls: bool = False
-    server_name: str = ""  # the name to look for in the server's certificate, if it is not the address's host
+    server_name: str = ""  # the name in the server's certificate, if it is not the address's host
 
     def __post_init__(self) -> None:
         if self.grpc_timeout <= timedelta(0):
@@ -152,7 +152,7 @@ _PlainScalars.yaml_implicit_resolvers = {
 def _fields(text: str) -> dict[str, str]:
     """The known keys of the file with their texts; null counts as absent."""
     try:
-        # The first document only: Go's library does not look at any other.
+        # The first document only: Go's library ignores the others.
         document = next(yaml.load_all(text, _PlainScalars), None)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"it is not valid YAML: {_yaml_problem(error)}") from error

@@ -1,4 +1,4 @@
-"""The autoscaler's side of the protocol: Go's ``CloudProvider``, method by method, with its caches.
+"""Implements Go's ``CloudProvider`` of the autoscaler, method by method, with its caches.
 
 What is cached, and until when (R12, R17, R78):
 
@@ -34,7 +34,8 @@ from cloudgraft.sdk.types import NodeRef, NodeTemplate, Pod, Taint
 __all__ = ["CloudProvider", "PricingModel", "ResourceLimiter"]
 
 
-# -- The autoscaler's limits for the whole cluster. They come from its flags and never from a server -------------------
+# -- Limits of the whole cluster ---------------------------------------------------------------------------------------
+# They come from the autoscaler's flags and never from a server.
 
 
 _NO_LIMIT = (1 << 63) - 1  # Go's largest int64
@@ -42,17 +43,17 @@ _NO_LIMIT = (1 << 63) - 1  # Go's largest int64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLimiter:
-    """Least and greatest totals by resource (``cpu`` in cores, ``memory`` in bytes, ...); none unless given."""
+    """Minimum and maximum totals by resource (``cpu`` in cores, ``memory`` in bytes, ...); none unless given."""
 
     min_limits: Mapping[str, int] = field(default_factory=dict)
     max_limits: Mapping[str, int] = field(default_factory=dict)
 
     def get_min(self, resource: str) -> int:
-        """The least total of a resource; 0 without a limit."""
+        """The minimum total of a resource; 0 without a limit."""
         return max(self.min_limits.get(resource, 0), 0)
 
     def get_max(self, resource: str) -> int:
-        """The greatest total of a resource; the largest 64-bit number without a limit."""
+        """The maximum total of a resource; the largest 64-bit number without a limit."""
         return self.max_limits.get(resource, _NO_LIMIT)
 
     def has_min_limit_set(self, resource: str) -> bool:
@@ -73,7 +74,7 @@ _log = logging.getLogger("cloudgraft.client")
 
 
 class PricingModel:
-    """Go's ``PricingModel``: prices, each asked for anew."""
+    """Go's ``PricingModel``: prices, never cached."""
 
     def __init__(self, remote: RemoteProvider) -> None:
         self._remote = remote
@@ -88,13 +89,13 @@ class PricingModel:
 
 
 class CloudProvider:
-    """What the autoscaler makes of a server. The module's docstring says what is cached.
+    """The autoscaler's view of a server. The module's docstring lists what is cached.
 
     One lock is held during every cached call, as in Go: a slow NodeGroupForNode makes NodeGroups wait.
     """
 
     def __init__(self, remote: RemoteProvider, *, resource_limiter: ResourceLimiter | None = None) -> None:
-        """Takes ``remote`` over: :meth:`close` closes it."""
+        """Takes ownership of ``remote``: :meth:`close` closes it."""
         self._remote = remote
         self._resource_limiter = resource_limiter or ResourceLimiter()
         self._lock = asyncio.Lock()
@@ -152,7 +153,7 @@ class CloudProvider:
         raise NotImplementedByProtocolError(f"no call tells whether node {node.name!r} has an instance")
 
     def pricing(self) -> PricingModel:
-        """Go's ``Pricing``: always there; a server without prices tells so when it is asked for one."""
+        """Go's ``Pricing``: always present; a server without prices raises an error when a price is requested."""
         return PricingModel(self._remote)
 
     async def get_available_machine_types(self) -> list[str]:
@@ -201,15 +202,15 @@ class CloudProvider:
             return self._gpu_types
 
     async def get_node_gpu_config(self, node: NodeRef | NodeTemplate) -> GpuConfig | None:
-        """Go's ``GetNodeGpuConfig``: worked out here, from :meth:`gpu_label` and the node."""
+        """Go's ``GetNodeGpuConfig``: computed here, from :meth:`gpu_label` and the node."""
         return node_gpu_config(await self.gpu_label(), node)
 
     async def cleanup(self) -> None:
-        """Go's ``Cleanup``: tells the server that the autoscaler is going away. Does not close the connection."""
+        """Go's ``Cleanup``: tells the server that the autoscaler is shutting down. Does not close the connection."""
         await self._remote.cleanup()
 
     async def refresh(self) -> None:
-        """Go's ``Refresh``: forgets the groups and the nodes' groups first, then calls.
+        """Go's ``Refresh``: clears the cached groups and node groups first, then calls.
 
         So the caches are empty even when the call fails.
         """

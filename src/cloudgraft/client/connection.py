@@ -1,4 +1,4 @@
-"""One connection to a server, and the 15 calls over it.
+"""Makes the 15 calls of the protocol over one connection.
 
 It behaves as the autoscaler's own connection does (R6, R9): dialled at the first call, one deadline per call, no
 retries, no waiting for a server that is away, answers of up to 4 MiB.
@@ -28,9 +28,10 @@ from cloudgraft.wire.rpc import Rpc
 __all__ = ["MAX_ANSWER_BYTES", "Connection", "channel_credentials", "credentials_stamp"]
 
 
-# -- The files of an mTLS connection, read and checked before anything is dialled --------------------------------------
-# gRPC's own library takes any bytes and fails later, in a handshake, with a message that names no file. The autoscaler
-# reads and checks them at its start, and so does this.
+# -- mTLS files --------------------------------------------------------------------------------------------------------
+# Read and checked before anything is dialled.
+# gRPC's own library accepts any bytes and fails later, in a handshake, with a message that names no file. The
+# autoscaler reads and checks them when it starts, and so does this.
 
 
 def channel_credentials(config: CloudConfig) -> grpc.ChannelCredentials | None:
@@ -49,12 +50,12 @@ def channel_credentials(config: CloudConfig) -> grpc.ChannelCredentials | None:
 
 
 def credentials_stamp(config: CloudConfig) -> Stamp | None:
-    """Something that changes when a file of the connection is replaced."""
+    """A stamp that changes when a file of the connection is replaced."""
     return stamp(*(Path(path) for path in (config.cert, config.key, config.cacert) if path))
 
 
-MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024  # what the Go client takes
-# For these calls code 12 is an answer and not a failure (R8), so it is not logged as one.
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024  # the Go client's limit
+# For these calls code 12 is a valid answer (R8), so it is not logged as a failure.
 _OPTIONAL: Final = frozenset(
     {"NodeGroupTemplateNodeInfo", "NodeGroupGetOptions", "PricingNodePrice", "PricingPodPrice"}
 )
@@ -103,7 +104,7 @@ class Connection:
         return response
 
     def reload_certificates(self) -> None:
-        """Reads certificates that were replaced on disk, and uses them from the next call on.
+        """Loads certificates that were replaced on disk, and uses them from the next call on.
 
         Calls under way end on the old connection. The autoscaler does not do this; a front that runs for months must.
         """
@@ -124,7 +125,7 @@ class Connection:
             task.add_done_callback(self._retired.discard)
 
     async def close(self) -> None:
-        """Gives up calls under way and closes the connection. A second time is fine; another call is not."""
+        """Cancels calls under way and closes the connection. Idempotent; no call is allowed after it."""
         self._closed = True
         channel, self._channel = self._channel, None
         self._methods.clear()
@@ -148,12 +149,12 @@ class Connection:
             answer = await method(request.SerializeToString(), timeout=limit.total_seconds())
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and _GRPC_GAVE_UP.fullmatch(error.details() or ""):
-                # gRPC's own words, so it was our clock and not the server that gave up.
+                # gRPC's own message: our deadline passed, not the server's.
                 message = f"{self.config.address} did not answer {rpc.name} within {format_duration(limit)}"
                 raise DeadlineError(message) from error
             raise error_from_rpc(error) from error
         try:
-            # Decoded here and not by gRPC, which answers None to bytes that it cannot decode.
+            # Decoded here and not by gRPC, which returns None for undecodable bytes.
             return rpc.response.FromString(answer)
         except DecodeError as error:
             raise InternalError(f"{self.config.address} answered {rpc.name} with bytes that make no sense") from error
@@ -184,14 +185,14 @@ def _channel_options(config: CloudConfig) -> list[tuple[str, int | str]]:
         # seconds, so a longer wait than that would only lengthen an outage.
         ("grpc.initial_reconnect_backoff_ms", 250),
         ("grpc.max_reconnect_backoff_ms", 10_000),
-        # Otherwise two connections to one address share their attempts, and one's failures become the other's.
+        # Otherwise two connections to one address share their attempts and failures.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     if config.is_encrypted:
-        # The name that the server's certificate must carry: as in Go the host of the address, unless told otherwise.
+        # The name that the server's certificate must carry: as in Go the host of the address, unless configured.
         options.append(("grpc.ssl_target_name_override", config.server_name or config.address.host))
     if config.address.is_unix and not config.is_encrypted:
-        # As Go does. The library would send the path, which is no valid name of a host, and some servers refuse it.
+        # As Go does. The library would send the path, which is not a valid host name, and some servers reject it.
         options.append(("grpc.default_authority", "localhost"))
     if config.address.is_loopback:
         # Go never sends calls to this machine through a proxy of the environment; gRPC's library would.
@@ -200,7 +201,7 @@ def _channel_options(config: CloudConfig) -> list[tuple[str, int | str]]:
 
 
 def _subject(request: Message) -> dict[str, str]:
-    """What a request is about, for the log: its node group, node or nodes by name."""
+    """The node group, node or nodes of a request by name, for the log."""
     about: dict[str, str] = {}
     group = getattr(request, "id", "")
     if group:

@@ -1,8 +1,7 @@
-"""What a failed call means: from gRPC's status to an error of the sdk.
+"""Maps a failed call from gRPC's status to an error of the sdk.
 
-A cloudgraft server sends, beside the status, the exact name of its error and the time after which to try again; a
-foreign server sends the status alone. Both become an error of :mod:`cloudgraft.sdk.errors`. Plugins and drivers use
-the same translation as the client.
+A cloudgraft server sends, with the status, the exact name of its error and a retry-after; a foreign server sends the
+status alone. Both become an error of :mod:`cloudgraft.sdk.errors`. Plugins and drivers use the same mapping.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ _TOO_LARGE: Final = "received message larger than max"
 class NotImplementedByProtocolError(UnsupportedError):
     """The autoscaler's interface has this method, but its protocol has no call for it, so no server can answer it.
 
-    It stands where the Go client returns ``ErrNotImplemented`` without asking anybody.
+    Raised where the Go client returns ``ErrNotImplemented`` without a call.
     """
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError) -> CloudgraftError:
-    """The error of the sdk that a failed call stands for, with the other side's message.
+    """The error of the sdk for a failed call, with the other side's message.
 
     The name in the trailing metadata decides, if it is known and fits the status; else the status does.
     """
@@ -59,9 +58,9 @@ def error_from_rpc(error: grpc.aio.AioRpcError) -> CloudgraftError:
 
 
 def status_of(error: BaseException) -> StatusCode:
-    """The status that was on the wire, for an error of gRPC or for what was made of it.
+    """The status on the wire, for an error of gRPC or for its sdk error.
 
-    The sdk has fewer errors than gRPC has codes, so the class alone does not tell.
+    The sdk has fewer errors than gRPC has codes, so the class alone does not determine it.
     """
     if isinstance(error, grpc.aio.AioRpcError):
         return StatusCode(error.code().value[0])
@@ -71,7 +70,7 @@ def status_of(error: BaseException) -> StatusCode:
 
 
 def _too_large(message: str) -> CloudgraftError:
-    # gRPC's code for it is the one for quotas, but nobody's quota is used up.
+    # gRPC's code for it is the one for quotas, but no quota is exhausted.
     if "CLIENT:" in message:
         return InternalError(f"the server's answer is too large for the autoscaler, which takes 4 MiB: {message}")
     return InvalidArgumentError(f"the request is too large for the server: {message}")
@@ -82,7 +81,7 @@ def _metadata(error: grpc.aio.AioRpcError) -> dict[str, str]:
 
 
 def _seconds(text: str | None) -> float | None:
-    """A number of seconds that makes sense, or nothing: the hint is the other side's and may be anything."""
+    """A valid number of seconds, or None: the other side may send anything."""
     try:
         seconds = float(text or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which GPU a node has, told by its labels and resources. The autoscaler works this out on its own side."""
+"""Determines a node's GPU from its labels and resources, as the autoscaler does on its own side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloudgraft.sdk.types import NodeRef, NodeTemplate
 
 __all__ = ["GpuConfig", "node_gpu_config"]
 
-# The resources that the autoscaler takes for GPUs, in the order in which it looks for them.
+# The resources that the autoscaler treats as GPUs, in the order in which it checks them.
 _GPU_RESOURCES: Final = (
     "nvidia.com/gpu",
     "habana.ai/gaudi",
@@ -29,9 +29,9 @@ class GpuConfig:
 
 
 def node_gpu_config(gpu_label: str, node: NodeRef | NodeTemplate) -> GpuConfig | None:
-    """The GPU of a node that has the label or something allocatable of a GPU resource; else None.
+    """The GPU of a node that has the label or an allocatable GPU resource; else None.
 
-    A NodeRef has no resources, so only its labels count, and the resource is taken to be NVIDIA's, as in Go.
+    A NodeRef has no resources, so only its labels count, and the resource is assumed to be NVIDIA's, as in Go.
     """
     allocatable = node.allocatable if isinstance(node, NodeTemplate) else {}
     resource = next((name for name in _GPU_RESOURCES if name in allocatable and allocatable[name].value), None)

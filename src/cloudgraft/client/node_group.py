@@ -1,4 +1,4 @@
-"""A node group as the autoscaler holds it: Go's ``NodeGroup``, method by method, with its caches."""
+"""Implements Go's ``NodeGroup`` of the autoscaler, method by method, with its caches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class NodeGroup:
         self._remote = remote
         self._group = group
         self._lock = asyncio.Lock()
-        self._template: tuple[NodeTemplate | None] | None = None  # one place, for the answer "no template" is one too
+        # a tuple, because "no template" is a cached answer too
+        self._template: tuple[NodeTemplate | None] | None = None
 
     def __repr__(self) -> str:
         """The group's id and limits."""
@@ -63,7 +64,7 @@ class NodeGroup:
 
     @property
     def autoprovisioned(self) -> bool:
-        """Go's ``Autoprovisioned``: no group is made by the autoscaler (R14)."""
+        """Go's ``Autoprovisioned``: the autoscaler creates no groups (R14)."""
         return False
 
     async def target_size(self) -> int:
@@ -119,5 +120,5 @@ class NodeGroup:
         raise NotImplementedByProtocolError(f"no call deletes a group such as {self.id!r}")
 
     async def get_options(self, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """Go's ``GetOptions``. Never cached. None: the defaults hold; UnsupportedError: likewise (R73)."""
+        """Go's ``GetOptions``. Never cached. None or UnsupportedError: the defaults apply (R73)."""
         return await self._remote.options(self.id, defaults)

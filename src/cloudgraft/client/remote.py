@@ -1,4 +1,4 @@
-"""Any externalgrpc server, of any age and in any language, as a Provider."""
+"""Presents any externalgrpc server, of any age and in any language, as a Provider."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
 __all__ = ["RemoteProvider"]
 
-_SLICE = 250  # instances converted before others get their turn
+_SLICE = 250  # instances converted before other tasks run
 _Request = TypeVar("_Request", bound=Message)
 
 
@@ -32,7 +32,7 @@ class RemoteProvider(Provider):
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Takes the connection over: :meth:`close` closes it."""
+        """Takes ownership of the connection: :meth:`close` closes it."""
         self.connection = connection
 
     @classmethod
@@ -83,7 +83,7 @@ class RemoteProvider(Provider):
         await self.connection.ask("NodeGroupDecreaseTargetSize", request, pb.NodeGroupDecreaseTargetSizeResponse)
 
     async def refresh(self) -> None:
-        """Refresh; before it, certificates that were replaced on disk are read again."""
+        """Calls Refresh, after loading certificates that were replaced on disk."""
         self.connection.reload_certificates()
         await self.connection.ask("Refresh", pb.RefreshRequest(), pb.RefreshResponse)
 
@@ -107,7 +107,7 @@ class RemoteProvider(Provider):
             return None
         try:
             return wire.template_from_pb(answer)
-        except InvalidArgumentError as error:  # not our argument: the server's answer is what makes no sense
+        except InvalidArgumentError as error:  # not our argument: the server's answer is invalid
             address = self.connection.config.address
             raise InternalError(f"the template of group {group!r} from {address}: {error.message}") from error
 

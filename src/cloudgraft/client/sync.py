@@ -1,4 +1,4 @@
-"""The same client for programs without an event loop. Usable from any thread.
+"""Wraps the client for programs without an event loop. Usable from any thread.
 
     with SyncCloudProvider.connect("cloud-config.yaml") as provider:
         provider.refresh()
@@ -30,7 +30,7 @@ from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeRef, NodeTemp
 __all__ = ["LoopThread", "SyncCloudProvider", "SyncNodeGroup", "SyncPricingModel"]
 
 
-# -- An event loop in a thread of its own, for callers that have none --------------------------------------------------
+# -- Event loop in a thread --------------------------------------------------------------------------------------------
 
 
 _T = TypeVar("_T")
@@ -68,7 +68,7 @@ class LoopThread:
             raise
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a last coroutine, cancels what still runs, ends the thread and closes the loop. Twice is fine."""
+        """Runs a last coroutine, cancels the others, ends the thread and closes the loop. Idempotent."""
         with self._guard:
             if self._closed:
                 return
@@ -98,7 +98,7 @@ class LoopThread:
 
 
 class SyncNodeGroup:
-    """A :class:`~cloudgraft.client.node_group.NodeGroup`, waited for."""
+    """A blocking :class:`~cloudgraft.client.node_group.NodeGroup`."""
 
     def __init__(self, thread: LoopThread, group: NodeGroup) -> None:
         self._run = thread.run
@@ -184,7 +184,7 @@ class SyncNodeGroup:
 
 
 class SyncPricingModel:
-    """A :class:`~cloudgraft.client.cloud_provider.PricingModel`, waited for."""
+    """A blocking :class:`~cloudgraft.client.cloud_provider.PricingModel`."""
 
     def __init__(self, thread: LoopThread, model: PricingModel) -> None:
         self._run = thread.run
@@ -200,10 +200,10 @@ class SyncPricingModel:
 
 
 class SyncCloudProvider:
-    """A :class:`~cloudgraft.client.cloud_provider.CloudProvider`, waited for. Close it, or use it with ``with``."""
+    """A blocking :class:`~cloudgraft.client.cloud_provider.CloudProvider`. Close it, or use it with ``with``."""
 
     def __init__(self, make: Callable[[], CloudProvider]) -> None:
-        """Calls ``make`` for the provider to wrap, which is closed with this one."""
+        """Calls ``make`` for the provider to wrap, and closes it with this one."""
         self._provider = make()  # first: when it raises, no thread is left behind
         self._thread = LoopThread("cloudgraft-client")
         self._run = self._thread.run
@@ -286,7 +286,7 @@ class SyncCloudProvider:
         self._run(self._provider.refresh())
 
     def close(self) -> None:
-        """Closes the connection and ends the thread; calls of other threads end with an error. Twice is fine."""
+        """Closes the connection and ends the thread; calls of other threads end with an error. Idempotent."""
         self._thread.close(self._provider.close)
 
     def __enter__(self) -> Self:
