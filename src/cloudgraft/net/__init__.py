@@ -1,1 +1,1 @@
-"""Limits that listeners share (descriptors, connections, refusals, log lines), and small steps for HTTP clients."""
+"""Limits listeners (descriptors, connections, rejections, log lines), and reads HTTP in small steps."""

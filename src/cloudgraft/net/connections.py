@@ -1,4 +1,4 @@
-"""Limits the connections of one listener. When there are too many, one of the least trusted is closed."""
+"""Limits the connections of one listener. When there are too many, closes one of the least trusted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cloudgraft.sdk.ratelimit import LogLimit
 __all__ = ["Connections", "LimitedSocket", "RateLimitedLog", "accepted", "choose", "count_descriptors", "hang_up"]
 
 
-_LOCAL: Final = "local"  # the address of all that come through a unix socket
+_LOCAL: Final = "local"  # the address of all connections through a unix socket
 
 
 def choose(untrusted: Mapping[Any, Hashable], count: int) -> list[Any]:
-    """Which connections to close: the oldest of the addresses that have the most.
+    """Selects the connections to close: the oldest of the addresses that have the most.
 
     ``untrusted`` maps connections, oldest first, to their addresses. A client that opens thousands loses its own.
     """
@@ -47,12 +47,12 @@ class _Connection:
     socket: socket.socket
     address: Hashable
     since: float
-    is_greeted: bool = False  # has got through the handshake
+    is_greeted: bool = False  # has completed the handshake
     is_trusted: bool = False
 
 
 class Connections:
-    """The open connections of a listener that accepts them in Python, by descriptor. Safe to use from any thread."""
+    """The open connections of a listener that accepts them in Python, by descriptor. Thread-safe."""
 
     def __init__(self, limit: int, refuse: Refuse, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
@@ -67,7 +67,7 @@ class Connections:
             return len(self._open)
 
     def add(self, connection: socket.socket, peer: object) -> None:
-        """Notes a new connection, and closes another one when that makes too many."""
+        """Adds a new connection, and closes another one when there are too many."""
         new = _Connection(connection, _address(peer), self._clock())
         with self._lock:
             if len(self._open) >= self.limit:
@@ -81,19 +81,19 @@ class Connections:
             _hang_up(one.socket)
 
     def greet(self, descriptor: int) -> None:
-        """The client has got through the handshake."""
+        """Marks a client that has completed the handshake."""
         with self._lock:
             if descriptor in self._open:
                 self._open[descriptor].is_greeted = True
 
     def trust(self, descriptor: int) -> None:
-        """The client has proved who it is: others go first."""
+        """Marks an authenticated client: others are closed before it."""
         with self._lock:
             if descriptor in self._open:
                 self._open[descriptor].is_trusted = True
 
     def close_ungreeted(self, seconds: float) -> None:
-        """Ends connections whose handshake takes longer than that."""
+        """Closes connections whose handshake takes longer than that."""
         before = self._clock() - seconds
         with self._lock:
             self._forget_closed()
@@ -104,7 +104,7 @@ class Connections:
             _hang_up(one.socket)
 
     def close_all(self) -> None:
-        """Ends every connection."""
+        """Closes every connection."""
         with self._lock:
             connections = list(self._open.values())
         for one in connections:
@@ -116,13 +116,13 @@ class Connections:
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """Whoever reads from it sees its end, and closes it."""
+    """Shuts the socket down: its reader sees the end, and closes it."""
     with contextlib.suppress(OSError):  # it has just ended by itself
         connection.shutdown(socket.SHUT_RDWR)
 
 
 class LimitedSocket(socket.socket):
-    """A listening socket that notes each connection it accepts, before a handshake or a byte of it is read."""
+    """A listening socket that records each accepted connection before a handshake or a byte of it is read."""
 
     connections: Connections
 
@@ -138,9 +138,9 @@ def _address(peer: object) -> Hashable:
     return host if isinstance(host, Hashable) else _LOCAL
 
 
-# -- Finds the connections that a library in this process has accepted on a port ---------------------------------------
-# gRPC accepts connections by itself, limits their number, and then refuses whoever comes next, be it the autoscaler. It
-# has no way to close one of its connections. The kernel has: a socket can be shut down through a duplicate of its
+# -- Connections of a library ------------------------------------------------------------------------------------------
+# gRPC accepts connections by itself, limits their number, and then rejects any further client, even the autoscaler. It
+# cannot close one of its connections. The kernel can: a socket can be shut down through a duplicate of its
 # descriptor, and gRPC then sees the other side hang up.
 
 
@@ -150,12 +150,12 @@ Peer = tuple[str, int]  # address and port
 
 
 def count_descriptors() -> int:
-    """How many files and sockets this process has open; 0 where that is not known."""
+    """The number of open files and sockets of this process; 0 where that is unknown."""
     return len(_descriptors())
 
 
 def accepted(port: int) -> dict[Peer, int]:
-    """The connections that were accepted on a port: their peers, and their descriptors at this moment."""
+    """The accepted connections of a port: their peers, and their current descriptors."""
     found: dict[Peer, int] = {}
     for descriptor in _descriptors():
         with _duplicate(descriptor) as connection:
@@ -166,7 +166,7 @@ def accepted(port: int) -> dict[Peer, int]:
 
 
 def hang_up(descriptor: int, peer: Peer, port: int) -> bool:
-    """Ends a connection, if the descriptor still is the one to that peer."""
+    """Ends a connection, if the descriptor still belongs to that peer."""
     with _duplicate(descriptor) as connection:
         if connection is None or _peer(connection, port) != peer:
             return False
@@ -184,7 +184,7 @@ def _descriptors() -> list[int]:
 
 @contextlib.contextmanager
 def _duplicate(descriptor: int) -> Iterator[socket.socket | None]:
-    """The same socket under a number of our own, which nobody else can close and use for another."""
+    """Duplicates the socket to a descriptor of our own, which no other code can close and reuse."""
     try:
         number = os.dup(descriptor)
     except OSError:  # closed meanwhile
@@ -212,14 +212,15 @@ def _peer(connection: socket.socket | None, port: int) -> Peer | None:
     return host.removeprefix("::ffff:"), peer_port
 
 
-# -- Limits log lines that others can cause, and reports how many were dropped -----------------------------------------
+# -- Rate-limited log --------------------------------------------------------------------------------------------------
+# For log lines that clients can cause.
 
 
 class RateLimitedLog:
-    """Writes at most so many lines a minute. A later line says how many were dropped."""
+    """Writes at most this many lines a minute. A later line reports how many were dropped."""
 
     def __init__(self, logger: logging.Logger, per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Safe to use from any thread."""
+        """Thread-safe."""
         self._logger = logger
         self._limit = LogLimit(lines_per_second=per_minute / 60, burst_seconds=60.0, report_every=60.0, clock=clock)
 

@@ -10,7 +10,7 @@ __all__ = ["connection_limit", "raise_descriptor_limit"]
 
 log = logging.getLogger("cloudgraft.net")
 
-_ENOUGH: Final = 65_536  # descriptors; some libraries walk through all that are possible
+_ENOUGH: Final = 65_536  # descriptors; some libraries iterate over all possible ones
 # A process has at most four listeners (calls, drivers, operators, metrics). The other third is for the journal, the
 # clouds, plugins and the Kubernetes API.
 _SHARE: Final = 6
@@ -18,7 +18,7 @@ _FEWEST: Final = 8
 
 
 def raise_descriptor_limit() -> int:
-    """Raises the process's soft limit of open files to its hard limit; gives the limit that holds now."""
+    """Raises the process's soft limit of open files to its hard limit; returns the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -30,7 +30,7 @@ def raise_descriptor_limit() -> int:
 
 
 def connection_limit(wanted: int) -> int:
-    """How many connections a listener may hold: what it wants, but at most its share of the descriptors."""
+    """The connection limit of a listener: what it asks for, but at most its share of the descriptors."""
     return max(_FEWEST, min(wanted, _open_files() // _SHARE))
 
 

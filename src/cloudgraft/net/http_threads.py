@@ -1,4 +1,4 @@
-"""A small HTTP server in threads, with limits on connections and headers."""
+"""Runs a small HTTP server in threads, with limits on connections and headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER_BYTES: Final = 16 * 1024  # of one request, its first line included
 
 
 class LimitedHttpServer(ThreadingHTTPServer):
-    """Holds so many connections at most. When one more comes, the oldest goes: a probe always gets its answer."""
+    """Limits its connections. Closes the oldest for a new one: a probe always gets a response."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -30,7 +30,7 @@ class LimitedHttpServer(ThreadingHTTPServer):
     def __init__(
         self, address: tuple[str, int], handler: type[LimitedHandler], *, connections: int, refuse: Refuse
     ) -> None:
-        """Opens the port. ``refuse`` counts connections that had to go."""
+        """Opens the port. ``refuse`` counts connections that were closed for others."""
         self.connections = Connections(connection_limit(connections), refuse)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -43,40 +43,40 @@ class LimitedHttpServer(ThreadingHTTPServer):
         return f"[{host!s}]:{port}" if self.address_family is socket.AF_INET6 else f"{host!s}:{port}"
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Notes each connection."""
+        """Records each connection."""
         connection, peer = super().get_request()
         self.connections.add(connection, peer)
         return connection, peer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is nobody's fault; the base class would print a traceback."""
+        """Ignores a client that disconnects; the base class would print a traceback."""
         self.log.debug("http client failed", extra={"peer": str(client_address), "error": repr(sys.exception())})
 
 
 class LimitedHandler(BaseHTTPRequestHandler):
-    """Reads no more than a few kilobytes of headers; the base class would read megabytes."""
+    """Reads at most a few kilobytes of headers; the base class would read megabytes."""
 
     sys_version = ""
 
     def setup(self) -> None:
-        """As the base class does, with a limit on lines."""
+        """As the base class, with a limit on lines."""
         super().setup()
         self._lines = _LimitedLines(self.rfile)
         self.rfile = cast("Any", self._lines)
 
     def handle_one_request(self) -> None:
-        """As the base class does; each request has the whole limit."""
+        """As the base class; the limit applies to each request."""
         self._lines.left = _HEADER_BYTES
         try:
             super().handle_one_request()
-        except LineTooLong:  # the very first line: the base class answers for the others
+        except LineTooLong:  # the very first line: the base class handles the others
             self.requestline, self.request_version, self.command = "", self.protocol_version, ""
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
             self.close_connection = True
 
 
 class _LimitedLines:
-    """A stream whose lines, all together, have a limit. What is read by length is limited by who reads it."""
+    """A stream with a limit on the total of its lines. Callers that read by length limit that themselves."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Counts who is connected to each listener, and who was refused."""
+"""Counts the connections and rejections of each listener."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ class ListenerMetrics:
         return refuse
 
     def watch(self, listener: str, count: Callable[[], int], limit: int) -> None:
-        """Shows how many connections that listener has."""
+        """Exports the number of connections of that listener."""
         self._connections.labels(listener).set_function(count)
         self._limit.labels(listener).set(limit)

@@ -1,7 +1,7 @@
-"""Reads the answers of an HTTP server in small steps, so that one server cannot keep the event loop to itself.
+"""Reads HTTP responses in small steps, so that one server cannot block the event loop.
 
-The HTTP library parses all that one read brings before anybody else gets a turn. A read of 64 KiB may hold thousands of
-chunks or interim answers (1xx), which take more than a second. It also reads interim answers for as long as they come.
+The HTTP library parses all bytes of one read before other tasks run. A read of 64 KiB may hold thousands of chunks or
+interim responses (1xx), which take more than a second. It also reads interim responses for as long as they come.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import httpx2
 __all__ = ["SteppedBackend", "SteppedTransport", "TooManyHeadersError", "limited_headers", "read_in_steps"]
 
 _STEP: Final = 4096  # bytes of one read
-_LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)  # as httpx has them
-_HEADER_BYTES: Final = 128 * 1024  # of one answer, interim ones included; the library takes 100 KiB for one of them
+_LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)  # httpx's defaults
+_HEADER_BYTES: Final = 128 * 1024  # of one response, including interim ones; the library allows 100 KiB for each
 
 
 class TooManyHeadersError(Exception):
-    """The headers of an answer do not end."""
+    """The headers of a response do not end."""
 
 
 @contextmanager
 def limited_headers() -> Iterator[None]:
-    """Within it only the headers of one answer are read; raises TooManyHeadersError when they do not end."""
+    """Reads only the headers of one response in this block; raises TooManyHeadersError when they do not end."""
     token = _left.set([_HEADER_BYTES])
     try:
         yield
@@ -41,7 +41,7 @@ _left: ContextVar[list[int] | None] = ContextVar("cloudgraft_http_header_bytes",
 
 
 class SteppedBackend(httpcore2.AnyIOBackend):
-    """Makes connections of which little is read at a time."""
+    """Opens connections that read in small steps."""
 
     async def connect_tcp(
         self,
@@ -51,7 +51,7 @@ class SteppedBackend(httpcore2.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """As the base class does."""
+        """As the base class."""
         return _SteppedStream(await super().connect_tcp(host, port, timeout, local_address, socket_options))
 
 
@@ -65,13 +65,13 @@ class SteppedTransport(httpx2.AsyncHTTPTransport):
         limits: httpx2.Limits = _LIMITS,
         backend: httpcore2.AsyncNetworkBackend | None = None,
     ) -> None:
-        """Another ``backend`` is one that chooses what to connect to."""
+        """``backend`` may select the addresses to connect to."""
         super().__init__(verify=context, trust_env=False, limits=limits)
         _set_backend(self, backend or SteppedBackend())
 
 
 def read_in_steps(client: httpx2.AsyncClient) -> None:
-    """Has a client that somebody else made read so too, also through the proxies that it found in its environment."""
+    """Makes an existing client read in small steps, also through the proxies of its environment."""
     for transport in (client._transport, *client._mounts.values()):  # noqa: SLF001 - as below
         if isinstance(transport, httpx2.AsyncHTTPTransport):
             _set_backend(transport, SteppedBackend())
@@ -86,7 +86,7 @@ class _SteppedStream(httpcore2.AsyncNetworkStream):
         self._inner = inner
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - as above
-        # Others get their turn here: a stream of TLS gives what it has unpacked already without waiting for anything.
+        # Let other tasks run here: a TLS stream returns already decrypted bytes without waiting.
         await asyncio.sleep(0)
         data = await self._inner.read(min(max_bytes, _STEP), timeout)
         left = _left.get()
