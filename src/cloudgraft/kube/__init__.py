@@ -1,1 +1,1 @@
-"""The only place that talks to the Kubernetes API. Needs the extra ``kubernetes``, and only when a client is made."""
+"""Calls the Kubernetes API; no other package does. Needs the extra ``kubernetes``, but only to create a client."""

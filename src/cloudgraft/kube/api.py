@@ -1,8 +1,8 @@
-"""One connection to a Kubernetes API: calls and streams of bytes, every failure in our words.
+"""Makes calls and streams over one connection to a Kubernetes API, and maps every failure to our errors.
 
-lightkube makes the authenticated connection. The calls themselves are made here, because
-a kubelet needs what lightkube's own do not have: a delete that names the uid it means, a watch with bookmarks that
-notices a dead connection, and times with exactly six decimals.
+lightkube makes the authenticated connection. The calls themselves are made here, because a kubelet needs what
+lightkube's own do not have: a delete with a uid precondition, a watch with bookmarks that notices a dead connection,
+and times with exactly six decimals.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from cloudgraft.sdk.errors import (
 __all__ = ["Api", "Call", "Lines", "TooLongError"]
 
 
-# -- Splits a stream of bytes into lines, none longer than it may be. Pure ---------------------------------------------
+# -- Lines of a stream -------------------------------------------------------------------------------------------------
+# Splits bytes into lines of a limited length. Pure.
 
 
 class TooLongError(Exception):
-    """A line that has not ended is longer than any may be."""
+    """An unfinished line exceeds the limit."""
 
 
 class Lines:
-    """Keeps the beginning of a line until its end comes."""
+    """Buffers the beginning of a line until its end arrives."""
 
     def __init__(self, longest: int) -> None:
         """``longest`` is in bytes."""
@@ -54,11 +55,11 @@ class Lines:
 
     @property
     def begun(self) -> bytes:
-        """A line that has begun and not ended; empty for none."""
+        """The unfinished line; empty for none."""
         return bytes(self._begun)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that end in the data. Raises TooLongError, before more than the longest line is kept."""
+        """Returns the lines that end in the data. Raises TooLongError before it buffers more than the longest line."""
         *ended, rest = data.split(b"\n")
         for part in ended:
             self._add(part)
@@ -73,18 +74,18 @@ class Lines:
         self._begun += part
 
 
-_MOST_BYTES = 256 << 20  # of an answer: far more than a page of five hundred objects has
-_MOST_FOREIGN_BYTES = 16 << 20  # the same of somebody else's API, of which little is asked
+_MOST_BYTES = 256 << 20  # of a response: far more than a page of five hundred objects
+_MOST_FOREIGN_BYTES = 16 << 20  # the same for a foreign API, which needs little
 _MOST_LISTED = 2 << 30  # bytes of a list with all its pages
 _MOST_FOREIGN_LISTED = 64 << 20
-_MOST_LINE = 8 << 20  # bytes of one event: the API takes no object of more than 3 MiB
-# Before these, nothing was sent; after any other failure of the connection the outcome is unknown.
+_MOST_LINE = 8 << 20  # bytes of one event: the API accepts no object of more than 3 MiB
+# With these, nothing was sent; after any other failure of the connection the outcome is unknown.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request; ``what`` is for error messages, as in "cannot list nodes", and ``right`` is what it needs."""
+    """A request; ``what`` is for error messages, as in "cannot list nodes", and ``right`` is the required right."""
 
     what: str
     method: str
@@ -101,9 +102,9 @@ class Api:
     def __init__(
         self, credentials: Credentials, *, name: str, timeout: float, networks: AllowedNetworks | None = None
     ) -> None:
-        """``name`` says where the credentials are from. Raises InvalidArgumentError when they cannot be used.
+        """``name`` is the source of the credentials. Raises InvalidArgumentError when they are unusable.
 
-        ``networks`` are for the API of somebody else: it is reached at no other address, and may say less.
+        ``networks`` are for a foreign API: no other address is connected to, and its responses are limited more.
         """
         self._timeout = timeout
         self._most_bytes = _MOST_BYTES if networks is None else _MOST_FOREIGN_BYTES
@@ -115,7 +116,7 @@ class Api:
         self.authority = authority_of(credentials)  # PEM; empty when none is given
 
     async def call(self, call: Call) -> bytes:
-        """Makes one call and returns the body of the answer."""
+        """Makes one call and returns the body of the response."""
         try:
             if self._http.is_closed:
                 raise UnavailableError(f"{call.what}: the client was closed meanwhile")
@@ -133,15 +134,15 @@ class Api:
         return body
 
     def failed(self, error: CloudgraftError) -> CloudgraftError:
-        """Notes that a call failed so."""
+        """Records the failure of a call."""
         self.last_failure = error
         return error
 
     async def stream(self, call: Call, *, seconds: float) -> AsyncGenerator[bytes, None]:
-        """The lines of an answer as they come, until the server ends it, which it must within the seconds.
+        """Yields the lines of a response until the server ends it, which it must within the seconds.
 
-        One that does not has lost the connection, or never means to end. Nothing is read ahead of who takes the lines,
-        beside one line that has begun.
+        A server that does not has lost the connection, or never ends. Reads nothing ahead of the consumer, except one
+        unfinished line.
         """
         with _failures(call.what):
             until = asyncio.get_running_loop().time() + seconds
@@ -181,16 +182,16 @@ class Api:
     async def _chunks(
         self, call: Call, answer: httpx2.Response, most: int, until: float | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """All of an answer, unless it has no end: a remote cluster is not ours, and could fill our memory.
+        """Reads a response up to a limit: a foreign cluster could fill our memory.
 
-        It is not unpacked: a few bytes may be packed gigabytes.
+        Does not decompress: a few bytes may expand to gigabytes.
         """
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
             raise DeadlineError(f"{call.what}: the answer comes in an encoding that was not asked for")
         read = 0
         async with aclosing(answer.aiter_raw()) as chunks:
             while True:
-                async with asyncio.timeout_at(until):  # not around the yield: who takes it has its own time
+                async with asyncio.timeout_at(until):  # not around the yield: the consumer has its own time
                     chunk = await anext(chunks, None)
                 if chunk is None:
                     return
@@ -236,7 +237,7 @@ def _check(call: Call, answer: httpx2.Response, body: bytes) -> None:
 
 @contextmanager
 def _failures(what: str) -> Iterator[None]:
-    """Turns whatever the connection raises into one of our errors."""
+    """Maps every exception of the connection to one of our errors."""
     try:
         yield
     except (CloudgraftError, GeneratorExit):
@@ -247,11 +248,11 @@ def _failures(what: str) -> Iterator[None]:
         raise DeadlineError(f"{what}: the Kubernetes API did not answer in time") from error
     except (TooManyHeadersError, TooLongError) as error:
         raise DeadlineError(f"{what}: {error}") from error
-    except (ConfigError, OSError) as error:  # a program or a file that the credentials are to come from
+    except (ConfigError, OSError) as error:  # a program or a file that provides the credentials
         raise AuthenticationError(f"{what}: the credentials cannot be had: {error}") from error
     except (httpx2.InvalidURL, OverflowError) as error:
         raise UnavailableError(f"{what}: the address of the Kubernetes API makes no sense: {_told(error)}") from error
-    except ExceptionGroup as error:  # of attempts to connect, to several addresses at a time
+    except ExceptionGroup as error:  # of concurrent attempts to connect to several addresses
         raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_told(error.exceptions[0])}") from error
     except httpx2.HTTPError as error:
         raise DeadlineError(f"{what}: the connection to the Kubernetes API broke: {_told(error)}") from error

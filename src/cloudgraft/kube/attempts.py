@@ -1,4 +1,4 @@
-"""When something that was tried may be tried again."""
+"""Decides when an action may be retried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudgraft.sdk.backoff import pause_after
 
 __all__ = ["Attempts"]
 
-_SETTLING: Final = 1.0  # seconds in which the effect of what was done comes back to us
+_SETTLING: Final = 1.0  # seconds until the effect of an action becomes visible
 _LONGEST: Final = 30.0
 
 
@@ -21,7 +21,7 @@ class _Last:
 
 
 class Attempts:
-    """Remembers per key what was done lately, so that nothing is done twice in a row, or too often in vain."""
+    """Remembers recent actions per key, so that none is repeated at once, or too often in vain."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Last] = {}
@@ -32,22 +32,22 @@ class Attempts:
         return last is None or last.not_before <= now
 
     def failures(self, key: str) -> int:
-        """How often it failed in a row."""
+        """The number of consecutive failures."""
         last = self._last.get(key)
         return 0 if last is None else last.failures
 
     def succeeded(self, key: str, now: float) -> None:
-        """It was done; if it still seems needed in a second, it is done again."""
+        """Records a success; if it still seems needed in a second, it is done again."""
         self._last[key] = _Last(0, now + _SETTLING)
 
     def failed(self, key: str, now: float) -> int:
-        """It failed; each time in a row the pause is twice as long. Says how often that was, up to ten times."""
+        """Records a failure, which doubles the pause. Returns the number of consecutive failures, up to ten."""
         last = self._last.get(key)
         failures = 1 if last is None else min(last.failures + 1, 10)
         self._last[key] = _Last(failures, now + pause_after(failures, first=_SETTLING, longest=_LONGEST))
         return failures
 
     def keep_only(self, keys: Iterable[str]) -> None:
-        """Forgets everything else: what is not needed any more starts anew when it is needed again."""
+        """Forgets all other keys: an action that is needed again later starts afresh."""
         for key in self._last.keys() - set(keys):
             del self._last[key]

@@ -1,6 +1,6 @@
-"""A small client of the Kubernetes API: get, list, watch, create, patch, delete, with values of our own.
+"""Calls the Kubernetes API: get, list, watch, create, patch, delete, with values of our own.
 
-Get one with :func:`cloudgraft.kube.connect.connect`, which says what to install when this cannot be imported.
+Create one with :func:`cloudgraft.kube.connect.connect`, which says what to install when the extra is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableErr
 __all__ = ["KubeClient"]
 
 _PAGE = 500
-_WATCH_SECONDS = 60  # the server ends a watch after this; the next goes on where it ended
+_WATCH_SECONDS = 60  # the server ends a watch after this; the next one continues there
 _LONGEST_WATCH = _WATCH_SECONDS + 15.0
 
 
@@ -42,20 +42,20 @@ class KubeClient:
 
     @property
     def kubeconfig(self) -> str:
-        """With what this client gets in, when that came from somebody else: what was checked, and nothing else."""
+        """The credentials of this client, if a foreign kubeconfig contained them: the checked parts only."""
         return plain_text(self._api.credentials)
 
     @property
     def authority(self) -> str:
-        """The certificates of the authority by which the API is known, as PEM; empty when none is given."""
+        """The certificates of the API's authority, as PEM; empty when none is given."""
         return self._api.authority
 
     def raised(self, error: CloudgraftError) -> bool:
-        """Whether that is how the last call failed that did: for those who work with several clusters at a time."""
+        """Whether this is the error of the last failed call: for callers that use several clusters at a time."""
         return self._api.last_failure is error
 
     async def may(self, right: Right) -> bool:
-        """Whether the API would let us. To ask needs no right."""
+        """Whether the API would allow the action. Asking needs no right."""
         resource, _, subresource = right.resource.partition("/")
         attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
         if right.namespace:
@@ -85,7 +85,7 @@ class KubeClient:
         return await self._object(kind, Call(what=what, method="GET", path=path, right=_right(kind, "get", namespace)))
 
     async def list(self, kind: Kind[V], *, namespace: str = "") -> Listing[V]:
-        """All objects of a kind. Raises ExpiredError when the list became too old between two pages: begin again."""
+        """All objects of a kind. Raises ExpiredError when the list expired between two pages: list again."""
         what = f"cannot list {kind.plural}"
         items: list[V] = []
         size = 0
@@ -104,9 +104,9 @@ class KubeClient:
             query = query | {"continue": more}
 
     async def watch(self, kind: Kind[V], *, version: str, namespace: str = "") -> AsyncGenerator[Change[V], None]:
-        """What happened after a version, as it happens, for about a minute; then watch on from the last version.
+        """Yields changes after a version, for about a minute; then watch on from the last version.
 
-        Raises ExpiredError when the API no longer knows what happened since then: list again.
+        Raises ExpiredError when the API no longer has the changes since then: list again.
         """
         what = f"cannot watch {kind.plural}"
         query = {
@@ -156,7 +156,7 @@ class KubeClient:
         grace_seconds: int | None = None,
         foreground: bool = False,
     ) -> None:
-        """Deletes an object; with a uid, only that very one. ``foreground``: it stays until what it owns is gone.
+        """Deletes an object; with a uid, only that one. ``foreground``: it stays until its dependents are gone.
 
         Raises NotFoundError when there is none of that name, ConflictError when it has another uid.
         """
@@ -182,7 +182,7 @@ class KubeClient:
 
     @contextmanager
     def _understood(self, what: str) -> Iterator[None]:
-        """An answer that is not of the API comes from something in between, or from another server altogether."""
+        """Maps an undecodable response: it comes from a proxy, or from another server altogether."""
         try:
             yield
         except (MsgspecError, ValueError, RecursionError) as error:

@@ -48,7 +48,7 @@ _USER_DATA: Final = ("token", "username", "password", "client_cert_data", "clien
 
 
 def from_kubeconfig(path: Path) -> Credentials:
-    """The current context of a file. One without a user is an anonymous one. Raises InvalidArgumentError."""
+    """Reads the current context of a file. Without a user it is anonymous. Raises InvalidArgumentError."""
     with usable(f"the kubeconfig {path}"):
         config, user = _chosen(yaml.safe_load(path.read_text()), path)
         if user.token_file is not None:
@@ -57,10 +57,10 @@ def from_kubeconfig(path: Path) -> Credentials:
 
 
 def from_foreign_text(text: str, name: str, networks: AllowedNetworks) -> Credentials:
-    """The current context of a kubeconfig that somebody else wrote. Raises InvalidArgumentError.
+    """Reads the current context of a foreign kubeconfig. Raises InvalidArgumentError.
 
-    It must hold all that it needs: what names a program or a file would have us run or read what its author chooses. It
-    must lead by https to an API in an allowed network. Takes up to a second: call it in a thread.
+    It must be self-contained: a program or a file in it would let its author choose what we run or read. It must lead
+    by https to an API in an allowed network. Takes up to a second: call it in a thread.
     """
     with usable(name):
         config, user = _chosen(parse_yaml(text), None)
@@ -89,19 +89,19 @@ def _check_foreign_server(server: str, networks: AllowedNetworks) -> None:
         raise ConfigError("its server holds a user or a password; put them under users")
     if parts.query or parts.fragment or not _SERVER_PATH.fullmatch(parts.path):
         raise ConfigError("its server is more than an address: leave out what comes after the port")
-    if parts.port == 0:  # one that is too large is refused by looking at it
+    if parts.port == 0:  # accessing one that is too large raises
         raise ConfigError("its server has no port that can be")
     if _is_address(parts.hostname) and not networks.allows(parts.hostname):
         raise ConfigError(networks.refusal(f"its server {parts.hostname}"))
 
 
 def _is_address(host: str) -> bool:
-    """Also in the forms that only the system's resolver knows, such as 127.1 and 2130706433."""
+    """Recognizes also the forms that only the system's resolver knows, such as 127.1 and 2130706433."""
     return ":" in host or host.rpartition(".")[2].isdigit() or host.lower().startswith("0x")
 
 
 def plain_text(credentials: Credentials) -> str:
-    """A kubeconfig of what was checked of a foreign one, and of nothing else."""
+    """A kubeconfig with the checked parts of a foreign one, and nothing else."""
     cluster, user = credentials.cluster, credentials.user or User()
     config = {
         "apiVersion": "v1",
@@ -126,12 +126,12 @@ def _chosen(content: object, path: Path | None) -> tuple[Credentials, User]:
     config = KubeConfig.from_dict(content, fname=path).get()
     if config is None:
         raise ConfigError("no context is chosen")
-    user = config.user or User()  # lightkube would stop at none
+    user = config.user or User()  # lightkube would fail without one
     return config._replace(user=user), user
 
 
 def from_service_account(directory: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Credentials:
-    """The account of the pod that this runs in. Raises PreconditionError when there is none."""
+    """Reads the service account of this pod. Raises PreconditionError when there is none."""
     token, authority = directory / "token", directory / "ca.crt"
     host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     missing = next((str(file) for file in (token, authority) if not is_file(file)), "")
@@ -151,7 +151,7 @@ def from_service_account(directory: Path = SERVICE_ACCOUNT, environment: Mapping
 
 
 def authority_of(credentials: Credentials) -> str:
-    """The certificates by which the API is known, as PEM; empty when the kubeconfig has none."""
+    """The certificates of the API's authority, as PEM; empty when the kubeconfig has none."""
     cluster = credentials.cluster
     with usable("the authority of the cluster"):
         if cluster.certificate_auth:
@@ -161,13 +161,13 @@ def authority_of(credentials: Credentials) -> str:
 
 @contextmanager
 def usable(name: str) -> Iterator[None]:
-    """Turns whatever is wrong with a file, or with one that it names, into one of our errors, without its secrets."""
+    """Maps every error of a file, or of one that it names, to one of our errors, without its secrets."""
     try:
         yield
     except ForeignDocumentError as error:
         raise InvalidArgumentError(f"{name} cannot be used: {error.message}") from error
     except yaml.YAMLError as error:
-        # Without its own message, which quotes the line: that may be the one with the token.
+        # Without its own message, which quotes the line: it may contain the token.
         raise InvalidArgumentError(f"{name} is not valid YAML") from error
     except KeyError as error:
         raise InvalidArgumentError(f"{name} has no {error}") from error

@@ -64,11 +64,12 @@ __all__ = [
 ]
 
 
-# -- What the JSON of every kind of objects has in common, and amounts and times in it ---------------------------------
+# -- Common parts ------------------------------------------------------------------------------------------------------
+# Metadata of all kinds, amounts and times.
 
 
 class Meta(msgspec.Struct, rename="camel"):
-    """What every object is known by."""
+    """The metadata of every object."""
 
     name: str = ""
     namespace: str = ""
@@ -80,13 +81,13 @@ class Meta(msgspec.Struct, rename="camel"):
 
 
 def seconds(moment: datetime | None) -> float:
-    """Since the epoch; 0 for no time."""
+    """Seconds since the epoch; 0 for no time."""
     return 0.0 if moment is None else moment.timestamp()
 
 
 @lru_cache(maxsize=4096)
 def _amount(text: str) -> Quantity | None:
-    """Most nodes are of a few types, so that thousands of them share a few amounts. None: not one at all."""
+    """Cached: thousands of nodes are of a few types, and share a few amounts. None: invalid."""
     try:
         return Quantity(text)
     except InvalidQuantityError:
@@ -95,18 +96,18 @@ def _amount(text: str) -> Quantity | None:
 
 @lru_cache(maxsize=1 << 14)
 def _kept_once(text: str) -> str:
-    """Values of labels: most are on thousands of nodes. Not interned, which is for good in some releases of Python."""
+    """Shares label values: most are on thousands of nodes. Not interned, which is permanent in some Python releases."""
     return text
 
 
 def amounts(wire: Mapping[str, str] | Mapping[str, str | int] | None) -> dict[str, Quantity]:
-    """Quantities by resource; what is none is left out."""
+    """Quantities by resource; omits invalid ones."""
     found = ((intern(name), _amount(str(text))) for name, text in (wire or {}).items())
     return {name: amount for name, amount in found if amount is not None}
 
 
 def common(meta: Meta) -> dict[str, Any]:
-    """What every object has."""
+    """The fields of every object."""
     return {
         "name": meta.name,
         "namespace": meta.namespace,
@@ -117,12 +118,12 @@ def common(meta: Meta) -> dict[str, Any]:
 
 
 def labels(meta: Meta) -> dict[str, str]:
-    """Of an object of a kind of which there are thousands."""
+    """The labels of an object of a frequent kind."""
     return {intern(key): _kept_once(value) for key, value in (meta.labels or {}).items()}
 
 
-# -- decode contents ---------------------------------------------------------------------------------------------------
-# Objects that hold something for others, from the API's JSON: ConfigMaps, Secrets, and kinds of others' own.
+# -- Objects with content ----------------------------------------------------------------------------------------------
+# ConfigMaps, Secrets, and foreign kinds.
 
 
 class ConfigMapJson(msgspec.Struct):
@@ -133,7 +134,7 @@ class ConfigMapJson(msgspec.Struct):
 
 
 class AnyJson(msgspec.Struct):
-    """An object of which nothing but its name is read."""
+    """An object of which only the name is read."""
 
     metadata: Meta
 
@@ -149,26 +150,26 @@ Content = dict[str, Any]
 
 
 def config_map(wire: ConfigMapJson) -> ConfigMapObject:
-    """With the texts that it holds."""
+    """A ConfigMap with its texts."""
     return ConfigMapObject(**common(wire.metadata), data=wire.data or {})
 
 
 def named(wire: AnyJson) -> Object:
-    """Only its name, and what is beside it."""
+    """The name and the metadata."""
     return Object(**common(wire.metadata))
 
 
 def secret(wire: SecretJson) -> SecretObject:
-    """With what it holds."""
+    """A Secret with its data."""
     return SecretObject(**common(wire.metadata), data=wire.data or {})
 
 
 def machine_class(wire: Content) -> MachineClassObject:
-    """All of it."""
-    # Items of a list need not say what they are.
+    """The whole object."""
+    # Items of a list may lack their kind.
     content = {**wire, "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass"}
     metadata = msgspec.convert(wire.get("metadata"), Meta)
-    # Left out are the parts that change by themselves: what remains differs only if the class does.
+    # Omit the parts that change by themselves: the rest differs only if the class does.
     kept = {key: value for key, value in wire["metadata"].items() if key not in {"managedFields", "resourceVersion"}}
     return MachineClassObject(**common(metadata), content={**content, "metadata": kept})
 
@@ -177,11 +178,11 @@ class _NotedMeta(Meta):
     annotations: dict[str, str] | None = None
 
 
-msgspec.json.Decoder(_NotedMeta)  # learned by one thread, as in decode.py
+msgspec.json.Decoder(_NotedMeta)  # built by one thread, as below
 
 
 def custom(wire: Content) -> CustomObject:
-    """All of it."""
+    """The whole object."""
     metadata = msgspec.convert(wire.get("metadata"), _NotedMeta)
     return CustomObject(
         **common(metadata),
@@ -192,7 +193,7 @@ def custom(wire: Content) -> CustomObject:
     )
 
 
-# -- Nodes and their leases, from the API's JSON -----------------------------------------------------------------------
+# -- Nodes and leases --------------------------------------------------------------------------------------------------
 
 
 class _Taint(msgspec.Struct):
@@ -250,7 +251,7 @@ class LeaseJson(msgspec.Struct):
 
 
 def node(wire: NodeJson) -> Node:
-    """A node, by what decisions are made from."""
+    """The fields of a node that decisions use."""
     status = wire.status
     ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
     return Node(
@@ -271,11 +272,12 @@ def node(wire: NodeJson) -> Node:
 
 
 def lease(wire: LeaseJson) -> Lease:
-    """When it was renewed last."""
+    """The time of the last renewal."""
     return Lease(**common(wire.metadata), renewed_at=seconds(wire.spec.renew_time))
 
 
-# -- Pods, from the API's JSON: as they are shown, and as what they take of their nodes --------------------------------
+# -- Pods --------------------------------------------------------------------------------------------------------------
+# As they are displayed, and with the resources that they use on their nodes.
 
 
 class _Container(msgspec.Struct, rename="camel"):
@@ -320,7 +322,7 @@ class _LoadSpec(msgspec.Struct, rename="camel"):
 
 
 class LoadJson(msgspec.Struct):
-    """A pod with what its containers ask for."""
+    """A pod with the requests of its containers."""
 
     metadata: Meta
     spec: _LoadSpec = msgspec.field(default_factory=_LoadSpec)
@@ -332,7 +334,7 @@ def _containers(wire: list[_Container] | None) -> tuple[ContainerRef, ...]:
 
 
 def pod(wire: PodJson) -> Pod:
-    """Where it runs, and what is in it."""
+    """Its node and its containers."""
     return Pod(
         **common(wire.metadata),
         node=wire.spec.node_name,
@@ -351,7 +353,7 @@ def _asking(wire: list[_LoadContainer] | None) -> tuple[Container, ...]:
 
 
 def load(wire: LoadJson) -> PodLoad:
-    """What it takes of its node."""
+    """The resources that it uses on its node."""
     spec = wire.spec
     priced = PricedPod(
         containers=_asking(spec.containers),
@@ -427,7 +429,7 @@ _VIEW: dict[str, Callable[[Any], Object]] = {
     "machineclasses": machine_class,
     WHOLE_CONTENT: custom,
 }
-# All are made here, where one thread imports us: two that make one for the same type at a time crash the interpreter.
+# Build all decoders at import, in one thread: two threads that build one for the same type crash the interpreter.
 _OBJECTS = {view: msgspec.json.Decoder(wire) for view, wire in _WIRE.items()}
 _LISTS = {view: msgspec.json.Decoder(_List[wire]) for view, wire in _WIRE.items()}  # type: ignore[valid-type]  # made at run time
 _EVENTS = msgspec.json.Decoder(_Event)
@@ -444,23 +446,23 @@ def _view(kind: Kind[V]) -> str:
 
 
 def decode_version(data: bytes) -> str:
-    """The release that an API server says it is of, such as ``v1.34.1``."""
+    """The release of an API server, such as ``v1.34.1``."""
     return _VERSIONS.decode(data).git_version
 
 
 def decode_review(data: bytes) -> bool:
-    """Whether what was asked about is allowed."""
+    """Whether the reviewed action is allowed."""
     return _REVIEWS.decode(data).status.allowed
 
 
 def decode_object(kind: Kind[V], data: bytes | msgspec.Raw) -> V:
-    """One object. Raises msgspec.DecodeError when it is none."""
+    """One object. Raises msgspec.DecodeError for anything else."""
     view = _view(kind)
     return cast("V", _VIEW[view](_OBJECTS[view].decode(data)))
 
 
 def decode_page(kind: Kind[V], data: bytes) -> tuple[list[V], str, str]:
-    """One page of a list: its objects, the version of the list, and the token of the next page, or nothing."""
+    """One page of a list: its objects, the version of the list, and the token of the next page, if any."""
     page = _LISTS[_view(kind)].decode(data)
     view = _VIEW[_view(kind)]
     items = [cast("V", view(item)) for item in page.items or ()]
@@ -468,12 +470,12 @@ def decode_page(kind: Kind[V], data: bytes) -> tuple[list[V], str, str]:
 
 
 def decode_change(kind: Kind[V], line: bytes | str) -> Change[V]:
-    """One line of a watch. A line that tells an error is raised as that error."""
+    """One line of a watch. Raises the error that a line reports."""
     event = _EVENTS.decode(line)
     if event.type == "ERROR":
         raise refusal(f"cannot go on watching {kind.plural}", _REFUSALS.decode(event.object).code, bytes(event.object))
     change = ChangeType(event.type)
     version = _BOOKMARKS.decode(event.object).metadata.resource_version
-    if change is ChangeType.BOOKMARK:  # its object is a stump that has only a version
+    if change is ChangeType.BOOKMARK:  # its object has only a version
         return Change(type=change, object=None, version=version)
     return Change(type=change, object=decode_object(kind, event.object), version=version)

@@ -1,4 +1,4 @@
-"""What the API's refusals are in our words."""
+"""Maps the API's error responses to our errors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cloudgraft.sdk.errors import (
 
 __all__ = ["ExpiredError", "refusal"]
 
-_LONGEST = 500  # of a message; a proxy may answer with a whole page
+_LONGEST = 500  # characters of a message; a proxy may respond with a whole page
 
 
 class ExpiredError(ConflictError):
-    """The version that was named is older than the API's memory: list again, and watch from there."""
+    """The API no longer has the requested version: list again, and watch from there."""
 
 
 _BY_CODE: dict[int, type[CloudgraftError]] = {
@@ -40,13 +40,13 @@ _BY_CODE: dict[int, type[CloudgraftError]] = {
     429: RateLimitedError,
     502: UnavailableError,
     503: UnavailableError,
-    504: DeadlineError,  # the API server gave up waiting for its store, which may still have done it
+    504: DeadlineError,  # the API server timed out waiting for its store, which may still have done it
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Status:
-    """The API's own account of a refusal."""
+    """The API's own description of an error."""
 
     reason: str = ""
     message: str = ""
@@ -54,9 +54,10 @@ class _Status:
 
 
 def refusal(what: str, code: int, body: bytes, *, retry_after: str = "", right: Right | None = None) -> CloudgraftError:
-    """The error for an answer with that code; ``what`` says what was tried, as in "cannot list nodes"."""
+    """The error for a response with that code; ``what`` says what was tried, as in "cannot list nodes"."""
     status = _status(body)
-    if code == 403 and right is not None and " cannot " in status.message:  # else somebody but RBAC refused
+    # otherwise something other than RBAC denied it
+    if code == 403 and right is not None and " cannot " in status.message:
         what = f"{what}: the account may not {right}: grant it (docs/reference/rbac.md has the rule)"
     error = _BY_CODE.get(code, InternalError)
     if code == 409 and status.reason == "AlreadyExists":
@@ -66,7 +67,7 @@ def refusal(what: str, code: int, body: bytes, *, retry_after: str = "", right: 
 
 
 def _status(body: bytes) -> _Status:
-    """Reads a ``Status`` object, or shows the start of whatever else came."""
+    """Reads a ``Status`` object, or shows the start of any other response."""
     try:
         read = json.loads(body)
     except ValueError:

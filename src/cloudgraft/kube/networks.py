@@ -25,7 +25,7 @@ _SPECIAL: Final[tuple[_Network, ...]] = tuple(
         (
             *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"),
             *("::/96", "fe80::/10", "ff00::/8", "64:ff9b:1::/48"),
-            # Where clouds tell machines who they are, and with what credentials, beside link-local addresses.
+            # The metadata services of clouds, with credentials, that are not at link-local addresses.
             *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"),
         ),
     )
@@ -43,7 +43,7 @@ class AllowedNetworks:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> AllowedNetworks:
-        """From CIDRs; raises InvalidArgumentError that names the one that is none."""
+        """From CIDRs; raises InvalidArgumentError that names the invalid one."""
         found: list[_Network] = []
         for text in texts:
             try:
@@ -53,7 +53,7 @@ class AllowedNetworks:
         return cls(tuple(found))
 
     def allows(self, text: str) -> bool:
-        """Whether an address may be connected to. An IPv6 address that stands for an IPv4 one is judged as that."""
+        """Whether an address may be connected to. An IPv6 address that embeds an IPv4 one is treated as that."""
         try:
             address = _real(ip_address(text.partition("%")[0]))
         except ValueError:

@@ -1,7 +1,7 @@
-"""What we read of Kubernetes objects, as values of our own.
+"""Defines values for the parts of Kubernetes objects that we read.
 
-An object in the API has hundreds of fields; these hold the few that decisions are made from, so that thousands of them
-are cheap to keep. What is written goes the other way as a *manifest*: the JSON of the API, as a mapping.
+An object in the API has hundreds of fields; these hold the few that decisions need, so that thousands of them are
+cheap to keep. Writes use a *manifest*: the JSON of the API, as a mapping.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ Manifest = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Object:
-    """What every object has. ``uid`` tells it from an earlier one of the same name."""
+    """The common part of every object. ``uid`` distinguishes it from an earlier one of the same name."""
 
     name: str
     namespace: str = ""
     uid: str = ""
-    deleting: bool = False  # its deletion was asked for, and somebody still has to agree
-    # Of the whole object, so that a change can name the one that it is based on. No part of what the object says.
+    deleting: bool = False  # its deletion was requested, and finalizers still block it
+    # The resourceVersion, so that a change can name the one that it is based on. Not part of the object's content.
     version: str = field(default="", compare=False)
 
     @property
@@ -65,7 +65,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node(Object):
-    """A node. ``ready`` is what its Ready condition says; no condition is not ready. Times are since the epoch."""
+    """A node. ``ready`` is its Ready condition; without one it is not ready. Times are since the epoch."""
 
     provider_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Node(Object):
     ready_since: float = 0.0  # when its Ready condition last changed; 0 without one
     addresses: tuple[str, ...] = ()  # IP addresses and host names
     machine_id: str = ""  # of its system: /etc/machine-id
-    system_uuid: str = ""  # of its hardware, as the firmware tells it
+    system_uuid: str = ""  # of its hardware, from the firmware
     capacity: Mapping[str, Quantity] = field(default_factory=dict)
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
 
@@ -103,7 +103,7 @@ class Pod(Object):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad(Object):
-    """What a pod takes of its node: ``requests`` as the scheduler adds them up, without the pod itself."""
+    """The resources that a pod uses on its node: ``requests`` as the scheduler sums them, without the pod itself."""
 
     node: str = ""
     phase: str = "Pending"
@@ -113,7 +113,7 @@ class PodLoad(Object):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigMapObject(Object):
-    """A ConfigMap with the texts that it holds."""
+    """A ConfigMap with its texts."""
 
     data: Mapping[str, str] = field(default_factory=dict)
 
@@ -127,21 +127,21 @@ class Lease(Object):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineClassObject(Object):
-    """A machine class of the machine controller manager: all of it, since what it holds is its driver's own."""
+    """A machine class of the machine controller manager: the whole object, because its driver defines the content."""
 
     content: Manifest = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretObject(Object):
-    """A Secret with what it holds."""
+    """A Secret with its data."""
 
     data: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomObject(Object):
-    """An object of any kind, with all of its JSON: for kinds that are others' own. What it holds may be secret."""
+    """An object of any foreign kind, with all of its JSON. Its content may be secret."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -153,18 +153,18 @@ V_co = TypeVar("V_co", bound=Object, covariant=True)
 V = TypeVar("V", bound=Object)
 
 
-WHOLE_CONTENT: Final = "content"  # the view of a kind of which all is read, whatever it is
+WHOLE_CONTENT: Final = "content"  # the view of a kind whose whole content is read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[V_co]):
-    """A kind of objects: where it is in the API, and which of its objects are meant."""
+    """A kind of objects: its path in the API, and a selector."""
 
     base: str  # "api/v1", "apis/<group>/<version>"
     plural: str
     field_selector: str = ""
     label_selector: str = ""
-    view: str = ""  # which of several ways of reading it; empty: the only one
+    view: str = ""  # one of several views; empty: the only one
 
     @property
     def group(self) -> str:
@@ -177,21 +177,21 @@ BOUND_PODS: Kind[Pod] = Kind(base="api/v1", plural="pods", field_selector="spec.
 POD_LOADS: Kind[PodLoad] = Kind(base="api/v1", plural="pods", field_selector="spec.nodeName!=", view="load")
 CONFIG_MAPS: Kind[ConfigMapObject] = Kind(base="api/v1", plural="configmaps")
 LEASES: Kind[Lease] = Kind(base="apis/coordination.k8s.io/v1", plural="leases")
-SECRETS: Kind[Object] = Kind(base="api/v1", plural="secrets")  # what they hold is not read
+SECRETS: Kind[Object] = Kind(base="api/v1", plural="secrets")  # without their data
 SECRET_CONTENTS: Kind[SecretObject] = Kind(base="api/v1", plural="secrets", view="contents")
 MACHINE_CLASSES: Kind[MachineClassObject] = Kind(base="apis/machine.sapcloud.io/v1alpha1", plural="machineclasses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Generic[V]):
-    """All objects of a kind at one moment; a watch from ``version`` tells what came after."""
+    """All objects of a kind at one moment; a watch from ``version`` continues there."""
 
     items: tuple[V, ...]
     version: str
 
 
 class ChangeType(enum.Enum):
-    """What a watch tells. A BOOKMARK says only how far one has read."""
+    """The type of a watch event. A BOOKMARK only advances the version."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -201,7 +201,7 @@ class ChangeType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Generic[V]):
-    """One message of a watch. ``object`` is None in a bookmark."""
+    """One event of a watch. ``object`` is None in a bookmark."""
 
     type: ChangeType
     object: V | None
@@ -209,7 +209,7 @@ class Change(Generic[V]):
 
 
 class PatchStyle(enum.Enum):
-    """How a patch is put on an object, by its media type."""
+    """The way a patch is applied, by its media type."""
 
     STRATEGIC = "application/strategic-merge-patch+json"  # lists such as conditions are merged by their key
     MERGE = "application/merge-patch+json"  # lists are replaced
@@ -217,7 +217,7 @@ class PatchStyle(enum.Enum):
 
 
 def custom_kind(base: str, plural: str, *, label_selector: str = "", field_selector: str = "") -> Kind[CustomObject]:
-    """A kind of which all is read, such as ``custom_kind("apis/example.org/v1", "things")``."""
+    """A kind whose whole content is read, such as ``custom_kind("apis/example.org/v1", "things")``."""
     return Kind(
         base=base, plural=plural, label_selector=label_selector, field_selector=field_selector, view=WHOLE_CONTENT
     )

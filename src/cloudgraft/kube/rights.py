@@ -1,6 +1,6 @@
-"""What cloudgraft must be allowed to do in a cluster: one table, from which pages, manifests and checks follow.
+"""Lists the rights that cloudgraft needs in a cluster: one table for pages, manifests and checks.
 
-Nobody needs all of it: a feature that is switched off needs no rights.
+No installation needs all of it: a disabled feature needs no rights.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 __all__ = ["LIQO", "PART_RIGHTS", "RIGHTS", "TENANT", "TOKEN_NAMESPACE", "Feature", "Part", "Right", "rights_of"]
 
-LIQO = "liqo"  # the namespace where Liqo is installed, unless the options say otherwise
+LIQO = "liqo"  # the namespace of Liqo, unless the options name another
 TENANT = "liqo-tenant-…"  # one namespace for each peer
 TOKEN_NAMESPACE = "kube-system"  # noqa: S105 - where the cluster looks for bootstrap tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Right:
-    """To do something with one kind of objects; in one namespace, or, when that is empty, in the whole cluster."""
+    """Verbs on one kind of objects; in one namespace, or, when that is empty, in the whole cluster."""
 
     resource: str  # "nodes", or "nodes/status"
     verb: str
@@ -31,7 +31,7 @@ class Right:
 
 
 class Feature(enum.Enum):
-    """What a right is needed for. The value is what the configuration calls it."""
+    """The feature that needs a right. The value is its name in the configuration."""
 
     NODES = "kubernetes"
     PROVIDER_ID = "kubernetes.setProviderID"
@@ -46,7 +46,7 @@ RIGHTS: dict[Feature, tuple[Right, ...]] = {
     Feature.PROVIDER_ID: (Right(verb="patch", resource="nodes"),),
     Feature.LABELS: (Right(verb="patch", resource="nodes"),),
     Feature.REMOVAL: (Right(verb="delete", resource="nodes"),),
-    # Neither get nor list: who may read the secrets of that namespace owns the cluster.
+    # Neither get nor list: a right to read the secrets of that namespace gives control of the cluster.
     Feature.TOKENS: (
         Right(verb="create", resource="secrets", namespace=TOKEN_NAMESPACE),
         Right(verb="delete", resource="secrets", namespace=TOKEN_NAMESPACE),
@@ -59,7 +59,7 @@ RIGHTS: dict[Feature, tuple[Right, ...]] = {
 
 
 class Part(enum.Enum):
-    """Parts that have an account of their own, in a cluster of their own. The value is what pages call them."""
+    """Parts with an account of their own, in a cluster of their own. The value is their name on pages."""
 
     CONSUMER = "driver `liqo`, in the consumer"
     PROVIDER = "driver `liqo`, in a provider"
@@ -91,7 +91,7 @@ PART_RIGHTS: dict[Part, tuple[Right, ...]] = {
         *_NETWORK,
         *_rights("connections", "list", _NETWORKING, TENANT),
     ),
-    # The namespaces may be made by the provider itself: then only `get` is needed of them.
+    # The provider may create the namespaces itself: then only `get` is needed.
     Part.PROVIDER: (
         *_rights("namespaces", "get list create delete"),
         *_LIQOS_OWN,
@@ -100,13 +100,13 @@ PART_RIGHTS: dict[Part, tuple[Right, ...]] = {
         *_NETWORK,
         *_rights("serviceaccounts", "get list create delete", "", TENANT),
         *_rights("rolebindings", "get list create delete", "rbac.authorization.k8s.io", TENANT),
-        # Of the ClusterRole liqo-remote-controlplane only, whose rights it need not have itself then.
+        # Only for the ClusterRole liqo-remote-controlplane; so it need not have that role's rights itself.
         *_rights("clusterroles", "bind", "rbac.authorization.k8s.io", TENANT),
     ),
     Part.AGENT: (
         *_rights("nodes", "list watch"),
         *_rights("pods", "list watch"),
-        *_rights("configmaps", "list"),  # only where its file does not say `cluster.id`
+        *_rights("configmaps", "list"),  # only if its file lacks `cluster.id`
     ),
     Part.IMPORT: _rights("secrets", "list watch", "", "…"),
 }

@@ -1,4 +1,4 @@
-"""A copy in memory of all objects of a kind, kept up to date by a watch."""
+"""Keeps a copy in memory of all objects of a kind, updated by a watch."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _SHORTEST_WATCH = 1.0
 
 
 class Source(Protocol):
-    """What is needed of a client; see :class:`cloudgraft.kube.client.KubeClient`."""
+    """The calls of a client that a copy needs; see :class:`cloudgraft.kube.client.KubeClient`."""
 
     async def list(self, kind: Kind[V]) -> Listing[V]:
         """All objects of a kind."""
 
     def watch(self, kind: Kind[V], *, version: str) -> AsyncGenerator[Change[V], None]:
-        """What happened after a version."""
+        """Changes after a version."""
 
 
 class Watched(Generic[V]):
-    """The objects of one kind as the API last told them.
+    """The objects of one kind as the API last reported them.
 
-    A watch that ends is taken up where it ended; after any trouble everything is listed again, so that nothing that
-    was missed stays wrong. While the API is away the copy stays as it was: it can be old, so what is done because of
-    it must be harmless when done twice or too late.
+    A watch that ends is resumed; after any error everything is listed again, so that a missed event causes no lasting
+    error. While the API is away the copy stays as it was: it can be old, so actions based on it must be harmless when
+    done twice or too late.
     """
 
     def __init__(self, source: Source, kind: Kind[V], *, on_change: Callable[[], None]) -> None:
@@ -45,8 +45,8 @@ class Watched(Generic[V]):
         self._on_change = on_change
         self._objects: dict[str, V] = {}
         self._doing = "list"  # or "watch"
-        self._trouble = ""  # which of the two fails; each can do so while the other works
-        self._heard_at: float | None = None  # on the loop's clock
+        self._trouble = ""  # which of the two fails; each can fail while the other works
+        self._heard_at: float | None = None  # the loop's time
         self.is_synced = False  # whether everything was listed at least once
 
     @property
@@ -55,7 +55,7 @@ class Watched(Generic[V]):
         return self._objects
 
     def heard_within(self, seconds: float) -> bool:
-        """Whether the API has said anything in the last seconds; it does so about once a minute if nothing happens."""
+        """Whether the API has sent anything in the last seconds; it does so about once a minute without changes."""
         return self._heard_at is not None and asyncio.get_running_loop().time() - self._heard_at <= seconds
 
     async def run(self) -> None:
@@ -93,7 +93,7 @@ class Watched(Generic[V]):
                     self._hear()
                     version = change.version
                     self._apply(change)
-            self._hear()  # an end in order is an answer too
+            self._hear()  # a regular end is a response too
             if clock.time() - started < _SHORTEST_WATCH:  # a server or proxy that ends every watch at once
                 await asyncio.sleep(_SHORTEST_WATCH)
 
@@ -105,7 +105,7 @@ class Watched(Generic[V]):
             self._objects.pop(new.key, None)
             self._on_change()
             return
-        is_news = self._objects.get(new.key) != new  # most changes are heartbeats, in nothing that we read
+        is_news = self._objects.get(new.key) != new  # most changes are heartbeats, in fields that we do not read
         self._objects[new.key] = new
         if is_news:
             self._on_change()
