@@ -93,7 +93,7 @@ class DiscoveryClient(Market):
 
     async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
         """Reserves resources. Safe to repeat: the same owner and cluster give the same reservation."""
-        with _said():
+        with _checked_body():
             body = ReservationBody(
                 cluster_id=cluster, resources=amounts_out(resources), ttl_seconds=max(1, round(seconds)), owner=owner
             )
@@ -139,7 +139,7 @@ class DiscoveryClient(Market):
     async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
         """Declares a cluster. ConflictError when a revision is given and has changed."""
         headers = {} if revision is None else {"If-Match": etag_of(revision)}
-        with _said():
+        with _checked_body():
             body = _json(ClusterBody.of(spec))
         answer = await self._web.request("PUT", _cluster(spec.id), json=body, headers=headers)
         return _read(ClusterView, answer).value()
@@ -150,7 +150,7 @@ class DiscoveryClient(Market):
 
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
         """Reports a measurement. NotFoundError for an unknown cluster."""
-        with _said():
+        with _checked_body():
             body = _json(HeartbeatBody.of(heartbeat))
         await self._web.request("POST", f"{_cluster(cluster)}/heartbeat", json=body)
 
@@ -162,7 +162,7 @@ class DiscoveryClient(Market):
     async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
         """Replaces all price lists of a cluster. ConflictError when a revision is given and has changed."""
         headers = {} if revision is None else {"If-Match": etag_of(revision)}
-        with _said():
+        with _checked_body():
             body = _json(PricesBody(items=[PricesView.of(one) for one in prices]))
         await self._web.request("PUT", f"{_cluster(cluster)}/prices", json=body, headers=headers)
 
@@ -184,7 +184,7 @@ class DiscoveryClient(Market):
         await self._web.request("PUT", f"{_cluster(cluster)}/credentials", json=body)
 
     async def _search(self, need: Need, *, explain: bool) -> tuple[Sequence[Offer], Mapping[str, str]]:
-        with _said():
+        with _checked_body():
             body = _json(SearchBody.of(need, explain=explain))
         found = _read(SearchResult, await self._web.request("POST", "/v1/offers:search", json=body))
         return [offer.value() for offer in found.offers], found.why_not
@@ -208,8 +208,8 @@ def _json(body: Message) -> dict[str, Any]:
 
 
 @contextmanager
-def _said() -> Iterator[None]:
-    """Builds a request body. An invalid value is the caller's mistake, and nothing is sent."""
+def _checked_body() -> Iterator[None]:
+    """Rejects an invalid request body as the caller's mistake, before anything is sent."""
     try:
         yield
     except ValidationError as error:

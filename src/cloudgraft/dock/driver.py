@@ -103,7 +103,7 @@ class DockOptions:
 
     @property
     def destination(self) -> Destination:
-        """The address and credentials of a remote dock; None for the dock of this process."""
+        """The address of a remote dock, and the credentials for it. Only with an address."""
         return Destination(
             address=self.address,
             cert_file=self.cert_file,

@@ -51,7 +51,7 @@ class Door:
     refuse: Refuse
 
     def admit(self, caller: Caller | None) -> None:
-        """Records the caller; None for an unknown one."""
+        """Trusts the connection of a known caller; counts that of an unknown one (None) as rejected."""
         if caller is None:
             self.refuse(UNKNOWN)
         else:

@@ -73,7 +73,7 @@ class Registry:
         self._holders[key] = newcomer
 
     def release(self, session: Session) -> bool:
-        """Unregisters the session; False when it was not registered because another one holds the key by then."""
+        """Unregisters the session; False when another one holds the key by then."""
         if self._holders.get(session.key) is not session:
             return False
         del self._holders[session.key]

@@ -114,7 +114,7 @@ class Waiting:
     def enter(self, operation: Operation, max_bytes: int) -> Wait:
         """Registers the operation, and only then queues it, so that its result always finds it.
 
-        Raises UnavailableError when the line is full, and other errors when it cannot be sent: then nothing was sent.
+        Raises UnavailableError when the queue is full, and other errors when it cannot be sent: then nothing was sent.
         """
         number = free_number(self._numbers, self._waits, self._tombstones, self._info.key)
         data = self._encoded(number, operation)
