@@ -22,12 +22,12 @@ from cloudgraft.net.stepped_http import SteppedBackend, SteppedTransport
 
 __all__ = ["CheckedTransport"]
 
-# Not asyncio's own threads, which all share: a name server that never answers holds one for half a minute.
+# Not asyncio's shared threads: a name server that never answers blocks one for half a minute.
 _RESOLVERS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="foreign-names")
 
 
 class CheckedTransport(SteppedTransport):
-    """With small reads, and with checked addresses."""
+    """Connects to checked addresses only, and reads in small steps."""
 
     def __init__(self, context: ssl.SSLContext, networks: AllowedNetworks) -> None:
         super().__init__(context, backend=_CheckedBackend(networks))

@@ -1,4 +1,4 @@
-"""The way in: a client from a kubeconfig file or a pod's service account, or a word about what is missing."""
+"""Creates clients from a kubeconfig file or a pod's service account; an error says what is missing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["connect", "connect_foreign", "connect_in_cluster"]
 
 
 def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
-    """A client for the current context of a kubeconfig file. No call is made yet; every call has the timeout.
+    """A client for the current context of a kubeconfig file. Makes no call yet; every call has the timeout.
 
-    Raises PreconditionError when the extra is not installed, InvalidArgumentError when the file cannot be used.
+    Raises PreconditionError when the extra is not installed, InvalidArgumentError when the file is unusable.
     """
     _need_the_extra()
     # Here and not above: an extra, and slow to import.
@@ -39,10 +39,10 @@ async def connect_foreign(
     networks: AllowedNetworks | None = None,
     timeout: float = 15.0,  # noqa: ASYNC109 - of later calls
 ) -> KubeClient:
-    """A client for a kubeconfig that somebody else wrote; ``name`` says whose it is, for messages.
+    """A client for a foreign kubeconfig; ``name`` says whose it is, for messages.
 
-    Raises InvalidArgumentError when it cannot be used, would have us run or read something here, or leads to an address
-    outside the networks; without those, to one that no API server of somebody else has.
+    Raises InvalidArgumentError when it is unusable, would make us run or read something here, or leads to an address
+    outside the networks; without networks, to an address that no foreign API server has.
     """
     _need_the_extra()
     from cloudgraft.kube.api import Api  # noqa: PLC0415 - as above
@@ -57,7 +57,7 @@ async def connect_foreign(
 def connect_in_cluster(
     account: Path | None = None, *, environment: Mapping[str, str] = os.environ, timeout: float = 15.0
 ) -> KubeClient:
-    """A client for the cluster that this runs in, as the service account of its pod, whose files are in ``account``.
+    """A client for the cluster of this pod, with its service account, whose files are in ``account``.
 
     Raises PreconditionError when the extra is not installed, or when this runs in no pod.
     """

@@ -1,4 +1,4 @@
-"""Decides which addresses a kubeconfig that somebody else wrote may lead to.
+"""Decides which addresses a foreign kubeconfig may lead to.
 
 Its author chooses the address that we connect to from within our own network. By default everything may be an API
 server but this host, its links, multicast, and the addresses at which clouds give out credentials. Private networks are
