@@ -150,7 +150,7 @@ class CloudProvider:
 
     async def has_instance(self, node: NodeRef) -> bool:
         """Go's ``HasInstance``: not on the wire (R86)."""
-        raise NotImplementedByProtocolError(f"no call tells whether node {node.name!r} has an instance")
+        raise NotImplementedByProtocolError(f"no call says whether node {node.name!r} has an instance")
 
     def pricing(self) -> PricingModel:
         """Go's ``Pricing``: always present; a server without prices raises an error when a price is requested."""

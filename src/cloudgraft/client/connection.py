@@ -157,7 +157,7 @@ class Connection:
             # Decoded here and not by gRPC, which returns None for undecodable bytes.
             return rpc.response.FromString(answer)
         except DecodeError as error:
-            raise InternalError(f"{self.config.address} answered {rpc.name} with bytes that make no sense") from error
+            raise InternalError(f"{self.config.address} answered {rpc.name} with undecodable bytes") from error
 
     def _method(self, rpc: Rpc) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
         if self._closed:

@@ -128,7 +128,7 @@ _GATHER: Final = 0.1
 _LONGEST_HOLD: Final = 86_400.0
 _ROTATE_AT_ONCE: Final = 50
 _AT_A_TIME: Final = 200  # clusters to explain before other tasks run
-_MOST_TOLD: Final = 200  # more reasons than a person reads
+_MOST_REASONS: Final = 200  # more reasons than a person reads
 
 
 class Discovery:

@@ -164,7 +164,7 @@ class RemoteSlot(DriverSlot):
             raise self._no_sense(rpc) from error
 
     def _no_sense(self, rpc: str) -> InternalError:
-        return InternalError(f"{self.name} answered {rpc} with bytes that make no sense")
+        return InternalError(f"{self.name} answered {rpc} with undecodable bytes")
 
     async def _asked(self, rpc: str, request: Message, within: timedelta) -> bytes:
         metadata = self._metadata()

@@ -41,7 +41,7 @@ def shape_of(machine_class: MachineClass) -> Shape:
     template = machine_class.node_template
     where = f"nodeTemplate of machine class {machine_class.name}"
     if not template:
-        raise UnsupportedError(f"machine class {machine_class.name} has no nodeTemplate: nobody knows what it holds")
+        raise UnsupportedError(f"machine class {machine_class.name} has no nodeTemplate: its resources are unknown")
     given = {**_mapping(template, "capacity", where), **_mapping(template, "virtualCapacity", where)}
     amounts = {name: _amount(name, value, where) for name, value in given.items()}
     gpu = amounts.pop("gpu", Quantity(0))

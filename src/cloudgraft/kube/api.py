@@ -243,7 +243,7 @@ def _failures(what: str) -> Iterator[None]:
     except (CloudgraftError, GeneratorExit):
         raise
     except _NOT_SENT as error:
-        raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_told(error)}") from error
+        raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_described(error)}") from error
     except (TimeoutError, httpx2.TimeoutException) as error:
         raise DeadlineError(f"{what}: the Kubernetes API did not answer in time") from error
     except (TooManyHeadersError, TooLongError) as error:
@@ -251,14 +251,16 @@ def _failures(what: str) -> Iterator[None]:
     except (ConfigError, OSError) as error:  # a program or a file that provides the credentials
         raise AuthenticationError(f"{what}: the credentials cannot be had: {error}") from error
     except (httpx2.InvalidURL, OverflowError) as error:
-        raise UnavailableError(f"{what}: the address of the Kubernetes API makes no sense: {_told(error)}") from error
+        raise UnavailableError(f"{what}: the API's address is invalid: {_described(error)}") from error
     except ExceptionGroup as error:  # of concurrent attempts to connect to several addresses
-        raise UnavailableError(f"{what}: the Kubernetes API cannot be reached: {_told(error.exceptions[0])}") from error
+        raise UnavailableError(
+            f"{what}: the Kubernetes API cannot be reached: {_described(error.exceptions[0])}"
+        ) from error
     except httpx2.HTTPError as error:
-        raise DeadlineError(f"{what}: the connection to the Kubernetes API broke: {_told(error)}") from error
+        raise DeadlineError(f"{what}: the connection to the Kubernetes API broke: {_described(error)}") from error
     except MsgspecError as error:
         raise InternalError(f"{what}: the manifest cannot be written: {error}") from error
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -55,7 +55,7 @@ class OfferedShapes:
         except _AWAY as error:
             if self._clusters is None:
                 raise UnavailableError(f"which clusters there are is not known yet: {error.message}") from error
-            log.info("discovery is away: shapes are as it told last", extra={"error": error.message})
+            log.info("discovery is away: using the last known shapes", extra={"error": error.message})
         try:
             self._used = await self._used_by_us()
         except CloudgraftError as error:
@@ -72,7 +72,7 @@ class OfferedShapes:
         except _AWAY as error:
             if not self._prices:
                 raise UnavailableError(f"prices are not known yet: {error.message}") from error
-            log.info("discovery is away: prices are as it told last", extra={"error": error.message})
+            log.info("discovery is away: using the last known prices", extra={"error": error.message})
             found = self._prices
         else:
             self._last = {name: price for name, price in {**self._last, **found}.items() if name in shapes}
@@ -118,5 +118,5 @@ def _in_one_currency(prices: dict[str, Price]) -> dict[str, Price]:
     if len(counted) < 2:
         return prices
     kept = max(sorted(counted), key=lambda currency: counted[currency])
-    log.warning("prices are in %s: only those in %s are told; set `currency`", ", ".join(sorted(counted)), kept)
+    log.warning("prices are in %s: using only those in %s; set `currency`", ", ".join(sorted(counted)), kept)
     return {name: price for name, price in prices.items() if price.currency == kept}

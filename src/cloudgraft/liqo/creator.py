@@ -139,9 +139,9 @@ class Creator:
     async def _resources(self, shape: ShapeName, known: Sequence[Cluster]) -> Resources:
         if not shape.is_all:
             return self._sizes[shape.size]
-        told = self._everything(shape.cluster)
-        if told is not None:
-            return told  # never below the template
+        reported = self._everything(shape.cluster)
+        if reported is not None:
+            return reported  # never below the template
         found = next((cluster for cluster in known if cluster.spec.id == shape.cluster), None)
         if found is None:
             raise OutOfStockError(f"discovery does not know a cluster {shape.cluster!r}")

@@ -148,7 +148,7 @@ class Maintenance:
             try:
                 await self._run()
             except Exception:
-                log.exception("maintenance of remote clusters failed by a bug, and begins anew")
+                log.exception("maintenance of remote clusters failed because of a bug, and restarts")
             await asyncio.sleep(_AGAIN)
 
     async def _run(self) -> None:

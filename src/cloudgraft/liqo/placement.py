@@ -89,11 +89,11 @@ def candidates(
 
 def none_left(shape: str, *reasons: Mapping[str, str]) -> str:
     """Explains why each cluster failed; the first reason for a cluster counts."""
-    told: dict[str, str] = {}
+    by_cluster: dict[str, str] = {}
     for some in reasons:
         for cluster, why in some.items():
-            told.setdefault(cluster, why)
-    if not told:
+            by_cluster.setdefault(cluster, why)
+    if not by_cluster:
         return f"no remote cluster offers {shape}: discovery knows none that is ready"
-    listed = "; ".join(f"{cluster}: {why}" for cluster, why in told.items())
+    listed = "; ".join(f"{cluster}: {why}" for cluster, why in by_cluster.items())
     return f"no remote cluster can give {shape}: {listed}"[:_LONGEST]

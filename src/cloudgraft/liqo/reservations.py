@@ -71,8 +71,8 @@ class MachineReservations:
                 return
         except NotFoundError:
             pass  # it expired at this very moment
-        anew = await self.reserve(one.cluster, one.asked, one.name)
-        await self._market.confirm(anew.id)
+        renewed = await self.reserve(one.cluster, one.asked, one.name)
+        await self._market.confirm(renewed.id)
 
     async def release(self, name: str) -> None:
         """Releases all reservations of a machine. Raises when discovery is away; maintenance retries."""

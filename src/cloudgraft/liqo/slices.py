@@ -121,8 +121,8 @@ def verdict_of(asked: Resources, status: Mapping[str, object]) -> Verdict:
     }
     for kind in ("Authentication", "Resources"):
         if conditions.get(kind, {}).get("status") == "Denied":
-            told = " ".join(str(conditions[kind].get(key) or "") for key in ("reason", "message")).strip()
-            return Verdict(answer=Answer.REFUSED, why=f"it denied the slice ({kind}): {told or 'no reason given'}")
+            reported = " ".join(str(conditions[kind].get(key) or "") for key in ("reason", "message")).strip()
+            return Verdict(answer=Answer.REFUSED, why=f"it denied the slice ({kind}): {reported or 'no reason given'}")
     if any(conditions.get(kind, {}).get("status") != "Accepted" for kind in ("Authentication", "Resources")):
         return Verdict(answer=Answer.NONE, why="it has not answered yet")
     granted = _amounts(status.get("resources"))

@@ -106,8 +106,8 @@ class Declarations:
             return await self._rules.checked(documents)
         except ConfigError as error:
             # Report keys only: the file's location must not leak to callers.
-            told = [f"{p.key}: {p.message}{f' ({p.suggestion})' if p.suggestion else ''}" for p in error.problems]
-            raise UnusableGroupError("; ".join(told)) from error
+            reported = [f"{p.key}: {p.message}{f' ({p.suggestion})' if p.suggestion else ''}" for p in error.problems]
+            raise UnusableGroupError("; ".join(reported)) from error
 
     def _found(self, id_: str, revision: int | None) -> DeclaredGroup:
         old = self._engine.fleet.declared.get(id_)

@@ -217,7 +217,7 @@ class Feed:
         """One group. Consistent: everything is collected before the first pause."""
         track, group = self._tracks[id_], self._engine.fleet.groups.get(id_)
         is_complete = known < track.complete_after or group is None
-        told = list(_everything(group, track) if is_complete else self._newer(track, known))
+        published = list(_everything(group, track) if is_complete else self._newer(track, known))
         snapshot = GroupSnapshot(
             group=track.shown,
             number=self._number,

@@ -134,8 +134,8 @@ def _refusal(routes: Sequence[BaseRoute]) -> Callable[[Request, Exception], Awai
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
-        told = problem_of(error_of(error.status_code, None), request_id=_id_of(request))
-        problem = told.model_copy(update={"status": error.status_code, "detail": str(error.detail)})
+        generic = problem_of(error_of(error.status_code, None), request_id=_id_of(request))
+        problem = generic.model_copy(update={"status": error.status_code, "detail": str(error.detail)})
         return _answer(problem, allow=_methods_of(routes, request) if error.status_code == 405 else "")
 
     return refused

@@ -66,8 +66,8 @@ class AuditLog:
         try:
             self._append(line)
         except PreconditionError as error:
-            told = asdict(record)
-            _LOG.error("%s; %s %s: %d", error.message, record.method, record.path, record.status, extra=told)
+            fields = asdict(record)
+            _LOG.error("%s; %s %s: %d", error.message, record.method, record.path, record.status, extra=fields)
 
     def _append(self, line: bytes) -> None:
         # Opened each time, so that the file may be rotated by renaming it.

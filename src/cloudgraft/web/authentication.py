@@ -82,7 +82,7 @@ class FrontDoor:
         visit = _Visit(scope, receive, send, caller, audit=self._audit, max_body=self._max_body)
         try:
             if caller is None and scope["path"] not in OPEN_PATHS:
-                words = "nobody is known by this certificate or token: see the clients in the server's configuration"
+                words = "this certificate or token is unknown: see the clients in the server's configuration"
                 await visit.refuse(AuthenticationError(words))
             else:
                 await self._app(scope, visit.receive, visit.send)

@@ -56,7 +56,7 @@ class Problem(BaseModel):
 
 
 _STATUSES: Final = {
-    400: "The request makes no sense.",
+    400: "The request is invalid.",
     401: "Nobody is known by this certificate or token.",
     403: "The caller may not do this.",
     404: "There is no such thing.",
@@ -115,6 +115,6 @@ def error_of(status: int, body: object, *, retry_after: float | None = None) -> 
     detail = str(said.get("detail") or said.get("title") or f"the server answered with status {status}")
     faults = said.get("faults")
     if isinstance(faults, list) and faults:
-        told = "; ".join(f"{f.get('where', '')}: {f.get('message', '')}" for f in faults if isinstance(f, dict))
-        detail = f"{detail}: {told}"
+        found = "; ".join(f"{f.get('where', '')}: {f.get('message', '')}" for f in faults if isinstance(f, dict))
+        detail = f"{detail}: {found}"
     return kind(detail, retry_after=retry_after)

@@ -110,7 +110,7 @@ def test_without_a_valid_price_a_cluster_is_no_candidate_where_price_decides() -
     for decides in ({}, {"strategy": Strategy.FIRST_FIT, "price_cap": Decimal(9)}, {"currency": "EUR"}):
         assert _ids(clusters, **decides) == ["c"]
         reasons = why_not(clusters, _need(**decides))
-        assert reasons == {"a": "its price ended at 2027-01-15T07:59:59Z", "b": "it tells no price"}
+        assert reasons == {"a": "its price ended at 2027-01-15T07:59:59Z", "b": "it has no price"}
     assert _ids(clusters, strategy=Strategy.FIRST_FIT) == ["a", "b", "c"]
     assert _ids(clusters, strategy=Strategy.PREFER_PEERED) == ["c", "a", "b"]
     assert search(clusters, _need(strategy=Strategy.FIRST_FIT))[1].price_per_hour is None

@@ -126,7 +126,7 @@ def test_of_several_prices_the_one_that_is_valid_now_and_began_last_counts() -> 
 
 
 def test_without_a_valid_price_it_is_told_why() -> None:
-    assert asking_at([], NOON).why_not == "it tells no price"
+    assert asking_at([], NOON).why_not == "it has no price"
     ended = asking_at([prices(valid_to=_AT - _HOUR), prices(valid_to=_AT)], NOON)
     assert ended.prices is None
     assert ended.why_not == "its price ended at 2027-01-15T08:00:00Z"

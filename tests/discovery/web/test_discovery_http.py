@@ -136,7 +136,7 @@ async def test_strangers_are_refused_with_and_without_a_certificate_or_token(tow
     ]
     for client in clients:
         async with client:
-            with pytest.raises(AuthenticationError, match="nobody is known"):
+            with pytest.raises(AuthenticationError, match="certificate or token is unknown"):
                 await client.clusters()
 
 

@@ -70,8 +70,8 @@ async def test_words_go_before_operations_and_always() -> None:
     assert outbox.put(1, b"a" * 150)  # one always fits
     assert not outbox.put(2, b"b")
     outbox.take_operations(take=False)
-    outbox.say(lambda: None)
-    outbox.say(lambda: b"words")
+    outbox.notify(lambda: None)
+    outbox.notify(lambda: b"words")
     assert await outbox.next() == (None, b"words")
     outbox.take_operations(take=True)
     assert await outbox.next() == (1, b"a" * 150)

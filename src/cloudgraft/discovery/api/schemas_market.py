@@ -50,7 +50,7 @@ class SearchBody(Message):
     peered_clusters: _Ids = Field(default_factory=list, description="Peered already, as the one who asks knows.")
     horizon_hours: Money = Field("24", description="Over which a peering fee is spread.")
     limit: Annotated[Whole, Field(ge=1, le=1000)] = 100
-    explain: StrictBool = Field(False, description="Also tell, of each cluster that cannot meet it, why not.")
+    explain: StrictBool = Field(False, description="Also return the reason for each cluster that cannot meet it.")
 
     @classmethod
     def of(cls, need: Need, *, explain: bool = False) -> Self:
@@ -92,7 +92,7 @@ class OfferView(View):
 
     cluster_id: ClusterId
     price_per_hour: Annotated[str, Field(pattern=r"^-?[0-9]+(\.[0-9]+)?$")] | None = Field(
-        description="Null: it tells no price."
+        description="Null: it has no price."
     )
     currency: str
     peered: bool

@@ -362,7 +362,7 @@ def _check(need: Need) -> None:
     if not need.resources:
         raise InvalidArgumentError("say which resources are needed, such as cpu and memory")
     if any(quantity.value < 0 for quantity in need.resources.values()):
-        raise InvalidArgumentError("nobody can need less than nothing of a resource")
+        raise InvalidArgumentError("a need cannot be below 0")
     if not need.horizon_hours.is_finite() or need.horizon_hours <= 0:
         raise InvalidArgumentError("the hours over which a peering fee is spread must be more than 0")
     if not 1 <= need.limit <= _MOST:

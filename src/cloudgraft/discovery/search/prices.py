@@ -56,7 +56,7 @@ def asking_at(lists: Sequence[PriceList], now: float) -> Asking:
     elif spans:
         why_not = f"its price begins only at {_told(min(begin for begin, _, _ in spans))}"
     else:
-        why_not = "it tells no price"
+        why_not = "it has no price"
     return Asking(prices=None, until=until, why_not=why_not)
 
 

@@ -198,8 +198,8 @@ class DirectoryReader:
                     hide_secrets(content)
                     classes.append(content)
         except InvalidArgumentError as error:
-            told = error.message if error.message.startswith(str(path)) else f"{path}: {error.message}"
-            return _File(classes=old.classes, secrets=old.secrets, problem=told)
+            message = error.message if error.message.startswith(str(path)) else f"{path}: {error.message}"
+            return _File(classes=old.classes, secrets=old.secrets, problem=message)
         return _File(classes=tuple(classes), secrets=secrets)
 
     def _snapshot(self) -> Snapshot:

@@ -288,7 +288,7 @@ class Session:
         if reply.foreign or self._tombstones.take(self.key, reply.number):
             self._notify_late()
         else:  # an unknown number, or a duplicate result
-            log.debug("a result that nobody asked for", extra=self._labels())
+            log.debug("an unsolicited result", extra=self._labels())
         return False
 
     def _notify_late(self) -> None:
@@ -302,7 +302,7 @@ class Session:
         log.warning("a driver sent a malformed message: %s", why, extra=self._labels())
         if self._malformed >= self._settings.malformed:
             error = InvalidArgumentError(f"the driver sent {self._malformed} malformed messages; the last: {why}")
-            self.end("the driver sent too much that makes no sense", error)
+            self.end("the driver sent too many malformed messages", error)
 
     # -- reports -------------------------------------------------------------------------------------------------------
 

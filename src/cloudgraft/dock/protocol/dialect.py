@@ -169,7 +169,7 @@ def checked_key(kind: str, api_version: str) -> Key:
     """Validates the key that a driver registers; raises InvalidArgumentError. Keys appear in logs and on pages."""
     for what, value in (("kind", kind), ("api_version", api_version)):
         if not value:
-            raise InvalidArgumentError(f"the driver does not say its {what}: without it nobody can find it")
+            raise InvalidArgumentError(f"the driver does not send its {what}: the hub needs it to find the driver")
         if len(value) > _LONGEST_NAME or not value.isprintable() or not value.isascii() or " " in value:
             raise InvalidArgumentError(
                 f"the driver's {what} must be at most {_LONGEST_NAME} printable ASCII characters without a space"

@@ -68,7 +68,7 @@ def entries(content: memoryview, number: int, also: int) -> Iterator[tuple[int, 
         if entry is None or found not in (number, also):
             strange += 1
             if strange > _MOST_FIELDS:
-                raise DecodeError("too many fields that nobody knows")
+                raise DecodeError("too many unknown fields")
             continue
         if found == number and len(entry) > LARGEST_ENTRY:
             raise DecodeError("too long for what it is")
@@ -91,7 +91,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, memoryview | None, memoryvie
         elif kind in {_FIXED64, _FIXED32}:
             position += 8 if kind == _FIXED64 else 4
         else:
-            raise DecodeError("a field of a kind that nobody uses")
+            raise DecodeError("a field of an unknown wire type")
         if position > end:
             raise DecodeError("it ends in the middle of a field")
         yield tag >> 3, content, data[start:position]

@@ -59,7 +59,7 @@ class DialectV0(Dialect):
             raise InvalidArgumentError("the first message of a driver must be the answer to register: registerResp")
         said = message.registerResp
         if not said.version:
-            raise InvalidArgumentError("the driver does not say its version: without it nobody can find it")
+            raise InvalidArgumentError("the driver does not send its version: the hub needs it to find the driver")
         api_version = f"{said.group}/{said.version}" if said.group else said.version
         return Introduction(
             info=DriverInfo(key=checked_key(said.kind, api_version), protocol=PROTOCOL, name=said.name[:100])

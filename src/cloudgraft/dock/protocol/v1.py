@@ -98,7 +98,7 @@ class DialectV1(Dialect):
             return Beat()
         if kind == "bye":
             return Bye(at_once=False)
-        return Malformed(f"{kind or 'an empty message'} makes no sense here")
+        return Malformed(f"{kind or 'an empty message'} is not expected here")
 
     def _hear_large(self, data: memoryview) -> Heard:
         """Only a response to a read can be so long; the waiting caller decodes it in steps."""

@@ -187,8 +187,8 @@ def status_of(error: BaseException) -> Status:
     if isinstance(error, CloudgraftError):
         return _status(code_of(error), error.message, retry_after_of(error))
     incident = secrets.token_hex(4)
-    told = redacted("".join(traceback.format_exception(error)))
-    log.error("the driver raised an unexpected exception (id %s)\n%s", incident, told)
+    trace = redacted("".join(traceback.format_exception(error)))
+    log.error("the driver raised an unexpected exception (id %s)\n%s", incident, trace)
     return _status(Code.UNKNOWN, f"unexpected {type(error).__name__} (id {incident}): the driver's log has the rest")
 
 

@@ -72,7 +72,7 @@ class Dialled:
         try:
             return answer.FromString(data)
         except DecodeError as error:
-            raise InternalError(f"the hub answered {path} with bytes that make no sense") from error
+            raise InternalError(f"the hub answered {path} with undecodable bytes") from error
 
     async def close(self) -> None:
         """Closes the channel and all calls over it."""

@@ -68,12 +68,12 @@ async def run_until_told(driver: Driver | BlockingDriver, options: RunnerOptions
     if threading.current_thread() is not threading.main_thread():
         raise PreconditionError("only the main thread gets signals: in another one use DockRunner, with start and stop")
     runner = DockRunner(driver, options)
-    with StopSignals() as told:
+    with StopSignals() as signals:
         try:
             await runner.start()
-            await told.wait()
+            await signals.wait()
         except asyncio.CancelledError:
-            if not told.while_starting:
+            if not signals.while_starting:
                 raise
         finally:
             await runner.stop()

@@ -137,10 +137,10 @@ async def _serve(server: Side, network: Network, options: GatewayOptions, liqo: 
     raise AssertionError  # steps have no end
 
 
-def _endpoint(told: object) -> manifests.Endpoint | None:
-    if not isinstance(told, Mapping):
+def _endpoint(status: object) -> manifests.Endpoint | None:
+    if not isinstance(status, Mapping):
         return None
-    addresses, port = told.get("addresses"), told.get("port")
+    addresses, port = status.get("addresses"), status.get("port")
     if not isinstance(addresses, list) or not addresses or not isinstance(port, int) or not port:
         return None
     return manifests.Endpoint(addresses=[str(one) for one in addresses], port=port)

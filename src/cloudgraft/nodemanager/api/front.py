@@ -44,10 +44,10 @@ Patience = Annotated[
     Header(
         alias="Prefer",
         max_length=256,
-        description="`wait=2.5`: a change that is not begun in so many seconds is not made (RFC 7240).",
+        description="`wait=2.5`: a change that has not begun after this many seconds is not made (RFC 7240).",
     ),
 ]
-Since = Annotated[str, Query(max_length=64, description="A revision that the caller knows: it is told what is newer.")]
+Since = Annotated[str, Query(max_length=64, description="The caller's revision: only what is newer is returned.")]
 _JSON: Final = "application/json"
 _MADE: Final[dict[int | str, dict[str, Any]]] = {
     202: {"model": schemas.ChangeAnswer, "description": "It is recorded; its operations go on."}

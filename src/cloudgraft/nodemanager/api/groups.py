@@ -29,7 +29,7 @@ __all__ = ["GroupId", "Reader", "group_model", "group_routes", "operation_model"
 
 Reader = Annotated[Caller, allowed("front", "operator", "read-only")]
 GroupId = Annotated[str, Path(max_length=1024, description="The id of a node group.")]
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many items.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items.")]
 Cursor = Annotated[
     str, Query(max_length=4096, pattern="^[A-Za-z0-9_-]*$", description="`nextCursor` of the page before.")
 ]

@@ -104,7 +104,7 @@ class NodeGroupModel(Model):
     is_draining: bool = Field(description="It is declared no more, and goes with its last machine.")
     price: HourlyPrice | None = Field(None, description="What a node costs, where that is known.")
     document: dict[str, Any] | None = Field(None, description="As it was declared, for one of `api`.")
-    problem: str = Field("", description="Why the autoscaler is not told of it.")
+    problem: str = Field("", description="Why the autoscaler does not see it.")
 
 
 class DeclaredModel(Model):
@@ -326,7 +326,7 @@ class GroupPictureModel(Model):
     template: TemplateModel
     options: Options | None
     price: HourlyPrice | None
-    is_complete: bool = Field(description="Else only machines that changed are told of.")
+    is_complete: bool = Field(description="False: only changed machines are included.")
     machines: list[KnownModel]
 
 

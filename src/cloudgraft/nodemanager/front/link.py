@@ -115,7 +115,7 @@ async def _changed(data: Any) -> Changed:
     """The change was made: if the response is unreadable, the next snapshot shows the result."""
     revision = Revision.parse(str(data.get("revision", ""))) if isinstance(data, dict) else None
     if revision is None:
-        raise InternalError("the node manager made the change, and its answer makes no sense: is it another release?")
+        raise InternalError("the node manager made the change, but its response is unreadable: is it another release?")
     try:
         group = await _group(data["picture"]) if data.get("picture") is not None else None
     except CloudgraftError:
