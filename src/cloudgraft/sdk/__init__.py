@@ -1,4 +1,4 @@
-"""All that the author of a provider or driver imports. It needs nothing but the standard library."""
+"""Exports everything that a provider or driver author imports. Needs only the standard library."""
 
 from cloudgraft.sdk.blocking import BlockingDriver, BlockingProvider
 from cloudgraft.sdk.driver import (

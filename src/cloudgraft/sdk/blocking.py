@@ -1,8 +1,8 @@
-"""Providers and drivers without ``async``, for clouds whose library blocks.
+"""Runs providers and drivers without ``async``, for clouds whose library blocks.
 
 The methods and their contracts are those of :class:`~cloudgraft.sdk.provider.Provider` and
-:class:`~cloudgraft.sdk.driver.Driver`; read them there. Calls run in a bounded pool of threads, several at once: guard
-what they share. Calls that change one group never overlap.
+:class:`~cloudgraft.sdk.driver.Driver`; read them there. Calls run concurrently in a bounded pool of threads: protect
+shared state with a lock. Calls that change one group never overlap.
 """
 
 from __future__ import annotations
@@ -129,12 +129,12 @@ class BlockingDriver(ABC):
 
 
 def as_provider(provider: Provider | BlockingProvider, *, threads: int = 8) -> Provider:
-    """The provider itself when it is async, else one that runs its calls in threads of its own."""
+    """Returns an async provider unchanged, and wraps a blocking one so that its calls run in their own threads."""
     return provider if isinstance(provider, Provider) else _OffloadedProvider(provider, threads)
 
 
 def as_driver(driver: Driver | BlockingDriver, *, threads: int = 8) -> Driver:
-    """The driver itself when it is async, else one that runs its calls in threads of its own."""
+    """Returns an async driver unchanged, and wraps a blocking one so that its calls run in their own threads."""
     return driver if isinstance(driver, Driver) else _OffloadedDriver(driver, threads)
 
 
@@ -200,7 +200,7 @@ class _OffloadedDriver(Driver):
     def __init__(self, inner: BlockingDriver, threads: int) -> None:
         self._inner = inner
         self._pool = BlockingPool(type(inner).__name__, threads=threads)
-        # Apart: a list that hangs keeps its thread long after it was given up, and must take none from a delete.
+        # A separate pool: a hung list keeps its thread long after its caller gave up, and must not block a delete.
         self._lists = BlockingPool(f"{type(inner).__name__} (lists)", threads=_LISTS, waiting=_LISTS)
         self.traits = inner.traits
         self.MachineSettings = inner.MachineSettings
@@ -233,7 +233,7 @@ class _OffloadedDriver(Driver):
 
 
 async def _in_thread_of_its_own(call: Callable[[], None]) -> None:
-    """Not in the pool: its threads may all hang, and that is when closing matters."""
+    """Does not use the pool: all its threads may hang, and that is when closing matters."""
     pool = BlockingPool("close", threads=1)
     try:
         await pool.run(call)

@@ -1,4 +1,4 @@
-"""Keeping an author's code from taking more down than its own call."""
+"""Keeps an author's code from ending more than its own call."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class EscapedError(RuntimeError):
 
 
 async def contained(call: Awaitable[T]) -> T:
-    """The call's result, or an Exception, whatever it does.
+    """Returns the call's result or raises an Exception, whatever the call raises.
 
-    ``sys.exit()`` in a provider would end the server, and a library that cancels its own task would look like a caller
-    who has given up, so that nobody would ever be answered. Only a cancellation that was meant for us goes through.
+    ``sys.exit()`` in a provider would end the server. A library that cancels its own task would look like a caller that
+    gave up, and the real caller would never get an answer. Only a cancellation of our own task passes through.
     """
     try:
         return await call

@@ -1,4 +1,4 @@
-"""The narrow interface: machines in one cloud account. Three verbs, and the engine does the rest."""
+"""Defines the driver interface: machines in one cloud account. Three verbs; the engine does the rest."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 
 
 class Ownership(enum.Enum):
-    """How a machine shows that it is ours: the proof that is asked for before anything is deleted."""
+    """How a machine proves that it is ours. The engine requires this proof before it deletes anything."""
 
     TAGS = "tags"  # the cloud keeps the tags of MachineSpec and gives them back in list()
     NAME = "name"  # the cloud keeps nothing but the name
-    INVENTORY = "inventory"  # the driver itself knows which machines it may touch
+    INVENTORY = "inventory"  # the driver itself knows which machines it owns
 
 
 class Idempotency(enum.Enum):
@@ -46,11 +46,11 @@ class Idempotency(enum.Enum):
 
 
 class ProviderIdBy(enum.Enum):
-    """Who writes a machine's providerID on its node, so that the autoscaler takes the two for one (R30)."""
+    """Who writes a machine's providerID on its node. By it the autoscaler matches the node to the machine (R30)."""
 
-    KUBELET = "kubelet"  # the machine's own, started with it by user data or by the image
+    KUBELET = "kubelet"  # the kubelet on the machine, configured by user data or by the image
     CLOUD_CONTROLLER = "cloud_controller"  # the cloud's cloud-controller-manager
-    CLOUDGRAFT = "cloudgraft"  # cloudgraft, when the node has joined: for that it must reach the cluster
+    CLOUDGRAFT = "cloudgraft"  # cloudgraft, after the node has joined: needs access to the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +61,15 @@ class DriverTraits:
     idempotency: Idempotency = Idempotency.NONE
     list_delay: timedelta = timedelta(0)  # how long a new machine may be missing from list()
     complete_list: bool = True  # False: absence from list() proves nothing
-    # Such as "acme://{name}", when a node's providerID is known before its machine exists; empty: it is not.
+    # Such as "acme://{name}", when the providerID is known before the machine exists; empty when it is not.
     provider_id: str = ""
     provider_id_by: ProviderIdBy = ProviderIdBy.CLOUDGRAFT
-    user_data_limit: int | None = None  # bytes of user data that the cloud takes at most; None: no limit is known
-    catalog_lasts: timedelta = timedelta(
-        hours=1
-    )  # how long shapes() and prices() are believed, until they are asked anew
-    create_timeout: timedelta | None = (
-        None  # for one create(), where nobody configures it; None: the engine's own 2 min
-    )
+    user_data_limit: int | None = None  # the most bytes of user data that the cloud accepts; None: no known limit
+    catalog_lasts: timedelta = timedelta(hours=1)  # how long the answers of shapes() and prices() are cached
+    create_timeout: timedelta | None = None  # for one create(), unless configured; None: the engine's default of 2 min
 
     def __post_init__(self) -> None:
-        """Refuses times in which nothing can be done, and a providerID that two machines would share."""
+        """Refuses durations that are too short to work with, and a providerID that two machines would share."""
         if self.user_data_limit is not None and self.user_data_limit < 0:
             raise InvalidArgumentError(f"user_data_limit is {self.user_data_limit}: it is a number of bytes, or None")
         if min(self.catalog_lasts, self.create_timeout or self.catalog_lasts) <= timedelta(0):
@@ -82,7 +78,7 @@ class DriverTraits:
 
 
 def check_provider_id(pattern: str) -> None:
-    """Raises InvalidArgumentError for a pattern of providerIDs that two machines would share."""
+    """Raises InvalidArgumentError for a providerID pattern that gives two machines the same id."""
     filled = pattern.replace("{name}", "")
     if pattern and (filled == pattern or "{" in filled or "}" in filled):
         raise InvalidArgumentError(
@@ -92,7 +88,7 @@ def check_provider_id(pattern: str) -> None:
 
 
 class MachineState(enum.Enum):
-    """What the cloud says of a machine."""
+    """A machine's state as its cloud reports it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -103,7 +99,7 @@ class MachineState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
-    """The machine to create. ``name`` is final and is the idempotency token: put it wherever the cloud keeps one."""
+    """The machine to create. ``name`` never changes. It is the idempotency token: put it where the cloud keeps one."""
 
     name: str
     group: str
@@ -114,62 +110,62 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine as its cloud shows it."""
+    """A machine as its cloud reports it."""
 
     name: str
     machine_id: str  # the cloud's own id
-    provider_id: str | None = None  # what its node will carry; None while that is not known
+    provider_id: str | None = None  # the providerID of its node; None while it is not known
     state: MachineState = MachineState.RUNNING
     tags: Mapping[str, str] = field(default_factory=dict)
     created_at: datetime | None = None
     reason: str = ""  # why it is in this state, for a person
-    addresses: Sequence[str] = ()  # under which its node may be known: IP addresses and host names
-    # Of a machine that FAILED: the name of the error that says best why, such as "out_of_stock" where a cloud first
-    # accepts and then finds no room (see `slug` in sdk.errors). The autoscaler is told its class.
+    addresses: Sequence[str] = ()  # IP addresses and host names by which its node may be known
+    # For a machine that FAILED: the name of the error that best says why (see `slug` in sdk.errors), such as
+    # "out_of_stock" where a cloud first accepts and then finds no room. The autoscaler gets its class.
     failure: str = ""
 
 
 class PartialList(list[Machine]):
-    """A list() that is not known to have every machine, of a driver that knows what it is complete for.
+    """A list() that may lack machines, with the scope for which it is complete.
 
-    ``complete_for`` are beginnings of machine ids: a machine whose id begins with none of them may be there although
-    it is not in the list. ``is_whole``: every place was asked in which a machine can be made now, so that one whose id
-    is not known, and that is not in the list, does not exist.
+    ``complete_for`` holds prefixes of machine ids: a machine whose id has none of them may exist although it is not in
+    the list. ``is_whole``: every place where a machine can be created now has answered. A machine of unknown id that is
+    not in the list then does not exist.
 
-    Only for drivers in the same process as the engine: a plugin, or a driver that dials in, raises instead. Their
-    protocols have no word for it, and such a list is refused there.
+    Only for drivers in the same process as the engine. A plugin, or a driver that dials in, raises instead: their
+    protocols cannot express a partial list, and refuse one.
     """
 
     __slots__ = ("complete_for", "is_whole")
 
     def __init__(self, machines: Iterable[Machine], *, complete_for: Iterable[str], is_whole: bool) -> None:
-        """The machines that are known to be there, and what their list is complete for."""
+        """Takes the machines that are known to exist, and the scope for which their list is complete."""
         super().__init__(machines)
         self.complete_for, self.is_whole = tuple(complete_for), is_whole
 
     def tells_of(self, machine_id: str) -> bool:
-        """Whether a machine of this id, or of none that is known, would be in the list if it existed."""
+        """Returns whether the list would hold a machine of this id if it existed. An empty id means an unknown one."""
         return machine_id.startswith(self.complete_for) if machine_id else self.is_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A machine type: what a machine of that name holds."""
+    """A machine type and its resources."""
 
     name: str
     capacity: Mapping[str, Quantity]
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Taint] = ()  # that every node of it has by itself
-    # What a machine of it may turn out to be, where that is not certain: a group is only served when its template is
-    # true of each of them. What is said above is then what they have in common. Neither this nor `problem` can be said
-    # by scripts and HTTP endpoints that are a driver.
+    taints: Sequence[Taint] = ()  # that every node of this type has by itself
+    # The shapes that a machine may turn out to have, where that is not certain. A group is only served when its
+    # template is true for each of them; the fields above then hold what they have in common. Drivers that are scripts
+    # or HTTP endpoints can set neither this nor `problem`.
     variants: Sequence[Shape] = ()
-    problem: str = ""  # why no machine of it can be had, for a person; a group that wants one is not served
+    problem: str = ""  # why no such machine is available, for a person; a group that needs one is not served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What an hour of a shape costs."""
+    """The price of a shape per hour."""
 
     shape: str
     hourly: Decimal
@@ -179,14 +175,14 @@ class Price:
 class Driver(ABC):
     """Machines in one cloud account.
 
-    Raise an error of :mod:`cloudgraft.sdk.errors`: its class decides whether the call is tried again and what the
-    autoscaler is told. Every method may be called concurrently. Waiting for the cloud is fine here.
+    Raise an error of :mod:`cloudgraft.sdk.errors`: its class decides whether the engine retries the call and which
+    error the autoscaler gets. Every method may be called concurrently. Methods may wait for the cloud.
     """
 
     traits: DriverTraits = DriverTraits()
     # A dataclass (or pydantic model) for the `machine:` section of the cloud's node groups, as `Options` is one for the
     # cloud itself: keys are camelCase, unknown ones are refused with file and line. None: the section is not checked.
-    # Where a group cannot have any number of such machines, give it a method `check_max_size(self, max_size: int)`
+    # Where the number of such machines in a group is limited, give it a method `check_max_size(self, max_size: int)`
     # that raises InvalidArgumentError.
     MachineSettings: type | None = None
 
@@ -194,40 +190,40 @@ class Driver(ABC):
     async def create(self, spec: MachineSpec) -> Machine:
         """Orders one machine and returns as soon as the cloud has accepted it; it need not be running yet.
 
-        Called again with the same name after a crash or a lost answer: what then happens is declared in
-        ``traits.idempotency``. Mark the machine with ``spec.tags`` in the same call that creates it.
+        The engine calls it again with the same name after a crash or a lost response; ``traits.idempotency`` declares
+        what happens then. Set ``spec.tags`` on the machine in the same call that creates it.
         """
 
     @abstractmethod
     async def delete(self, machine: Machine) -> None:
-        """Asks the cloud to delete the machine and everything made for it. One that is gone already is not an error."""
+        """Asks the cloud to delete the machine and everything created for it. A missing machine is not an error."""
 
     @abstractmethod
     async def list(self) -> Sequence[Machine]:
-        """Every machine in the account that may be ours, all pages. Raise rather than answer with a part.
+        """Returns every machine in the account that may be ours, from all pages. Raise rather than return a part.
 
-        What is listed is taken as accepted: it comes up by itself, or fails. Where a create takes several steps of
-        yours, leave a machine out while it is half made, so that a create that died is called again and finishes it;
-        and list it as FAILED when nobody has come back for it, so that it is removed.
+        The engine takes a listed machine as accepted: it comes up by itself, or fails. Where your create takes several
+        steps, leave a half-made machine out of the list: the engine then repeats a create that died, which finishes it.
+        List it as FAILED when no create has continued it for long, so that the engine deletes it.
 
-        A driver of several places that can tell which of them a machine is in, by its id, may answer with a
-        :class:`PartialList` when one of them is away.
+        A driver of several places that can tell from a machine's id which place it is in may return a
+        :class:`PartialList` when one of them is unavailable.
         """
 
     async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """Puts tags on a machine that is there already, and takes off those whose value is None. Its others stay.
+        """Sets tags on an existing machine, and removes those whose value is None. Its other tags stay.
 
-        Called for machines that an operator adopts or releases. list() must then show the tags as it shows those of
-        create(). Raise NotFoundError when the machine is not there any more, or is another one by now.
+        Called for machines that an operator adopts or releases. list() must then return the tags as it returns those of
+        create(). Raise NotFoundError when the machine no longer exists, or when its id now belongs to another one.
         """
         raise UnsupportedError("this driver cannot mark machines that are there already")
 
     async def shapes(self) -> Sequence[Shape]:
-        """The machine types on offer."""
+        """Returns the machine types on offer."""
         raise UnsupportedError("this driver does not know its cloud's machine types")
 
     async def prices(self) -> Sequence[Price]:
-        """The price of each shape, where the cloud tells it. A shape that it leaves out has no price any more."""
+        """Returns the price of each shape whose price the cloud publishes. A shape left out no longer has a price."""
         raise UnsupportedError("this driver does not know its cloud's prices")
 
     async def start(self) -> None:

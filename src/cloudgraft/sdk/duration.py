@@ -1,8 +1,8 @@
-"""Durations written the way Go writes them: ``5s``, ``1m30s``, ``1.5h``, ``250ms``.
+"""Parses and formats durations in Go's syntax: ``5s``, ``1m30s``, ``1.5h``, ``250ms``.
 
-The autoscaler's flags, its cloud-config and our own file all use this form. Reading and writing follow Go to the
-last nanosecond. A :class:`~datetime.timedelta` ends at microseconds, so there are two faces: whole nanoseconds for
-those who must be exact, and ``timedelta`` for everyone else.
+The autoscaler's flags, its cloud-config and our own file all use this form. Parsing and formatting match Go to the
+nanosecond. A :class:`~datetime.timedelta` is only exact to microseconds, so each function comes twice: with whole
+nanoseconds where exactness matters, and with ``timedelta`` for everything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TERM = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
 
 
 def parse_nanoseconds(text: str) -> int:
-    """The duration as whole nanoseconds, exactly as Go's ``time.ParseDuration`` reads it.
+    """Parses a duration to whole nanoseconds, exactly as Go's ``time.ParseDuration`` does.
 
     Raises ValueError with a message that says what a duration looks like.
     """
@@ -49,7 +49,7 @@ def parse_nanoseconds(text: str) -> int:
 
 
 def _term(match: re.Match[str], text: str) -> int:
-    """One number with its unit, such as the ``1.5h`` of ``1.5h30m``."""
+    """Parses one number with its unit, such as the ``1.5h`` of ``1.5h30m``."""
     whole, fraction, unit = match.group(1), match.group(2) or "", match.group(3)
     if not whole and not fraction:
         raise _invalid(text)
@@ -65,7 +65,7 @@ def _term(match: re.Match[str], text: str) -> int:
 
 
 def _fraction(digits: str, unit: int) -> int:
-    """The part after the point in nanoseconds, rounded as Go does: in floating point, towards zero."""
+    """Returns the part after the point in nanoseconds, rounded as Go does: in floating point, towards zero."""
     number, scale = 0, 1.0
     for digit in digits:
         if number > (_LIMIT - 1) // 10 or number * 10 + int(digit) > _LIMIT:
@@ -81,7 +81,7 @@ def _invalid(text: str) -> ValueError:
 
 
 def parse_duration(text: str) -> timedelta:
-    """The duration, to the nearest microsecond; one that is not zero never becomes zero.
+    """Parses a duration to the nearest microsecond. A duration that is not zero never becomes zero.
 
     Raises ValueError with a message that says what a duration looks like.
     """
@@ -92,7 +92,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_nanoseconds(nanoseconds: int) -> str:
-    """The duration as Go's ``Duration.String`` writes it."""
+    """Formats a duration as Go's ``Duration.String`` does."""
     sign, rest = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)
     if rest == 0:
         return "0s"
@@ -115,6 +115,6 @@ def _decimal(number: int, unit: int) -> str:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The duration as Go writes it: ``timedelta(seconds=90)`` is ``1m30s``."""
+    """Formats a duration as Go does: ``timedelta(seconds=90)`` is ``1m30s``."""
     microseconds = (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
     return format_nanoseconds(microseconds * 1000)

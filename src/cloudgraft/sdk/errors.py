@@ -1,25 +1,25 @@
-"""Every error that cloudgraft knows, and what each one means to whom.
+"""Defines every error, with its gRPC and HTTP status, the autoscaler's error class and the retry rule.
 
     CloudgraftError
     ├── InvalidArgumentError     the request makes no sense; the same request will never work
-    ├── NotFoundError            the thing named is not there
-    ├── AlreadyExistsError       the thing named is there already
-    ├── PreconditionError        not now, in this state
-    ├── ConflictError            somebody else changed it meanwhile
-    ├── QuotaExceededError       the account may not have more
+    ├── NotFoundError            the named thing does not exist
+    ├── AlreadyExistsError       the named thing exists already
+    ├── PreconditionError        not possible in the current state
+    ├── ConflictError            another caller changed it at the same time
+    ├── QuotaExceededError       the account's quota is used up
     ├── OutOfStockError          the cloud has no more of this
     ├── RateLimitedError         too many calls; slow down
     ├── AuthenticationError      the cloud does not know who we are
-    ├── PermissionDeniedError    the cloud knows who we are, and says no
-    ├── UnavailableError         the other side is away or overloaded
-    ├── DeadlineError            no answer in time: the outcome is UNKNOWN
+    ├── PermissionDeniedError    the cloud knows who we are, and refuses the call
+    ├── UnavailableError         the other side is unreachable or overloaded
+    ├── DeadlineError            no response in time: the outcome is UNKNOWN
     ├── UnsupportedError         this provider or driver has no such capability
     └── InternalError            a bug, ours or the provider's
 
-An author raises these; nothing else needs to be known. Any other exception is taken for a bug: the caller sees
-``INTERNAL`` with an id, the log has the rest. The class attributes below are the one table from which the gRPC
-status, the HTTP status, the autoscaler's error class and the engine's retries all follow; the page
-``docs/reference/errors.md`` is generated from it.
+Authors raise these and need no others. Any other exception counts as a bug: the caller gets ``INTERNAL`` with an id,
+and the log has the details. The class attributes below are the one table that decides the gRPC status, the HTTP
+status, the autoscaler's error class and the engine's retries; the page ``docs/reference/errors.md`` is generated from
+it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Asks what is at a path, with the same answer on every Python.
+"""Checks what exists at a path, with the same result on every Python version.
 
-Until Python 3.13 ``Path.exists()`` and ``Path.is_dir()`` raise a bare PermissionError. Since 3.14 they say that there
-is nothing, also about a file that this user merely may not see.
+Until Python 3.13 ``Path.exists()`` and ``Path.is_dir()`` raise a bare PermissionError. Since 3.14 they return False,
+also for a file that exists but that this user may not see.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ __all__ = ["exists", "is_directory", "is_file", "stat_of"]
 
 
 def exists(path: Path) -> bool:
-    """Whether there is anything. Raises PreconditionError when this user cannot know."""
+    """Returns whether anything exists there. Raises PreconditionError when this user may not look."""
     return _found(path) is not None
 
 
 def is_directory(path: Path) -> bool:
-    """Whether there is a directory. Raises PreconditionError when this user cannot know."""
+    """Returns whether a directory exists there. Raises PreconditionError when this user may not look."""
     found = _found(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a regular file. Raises PreconditionError when this user cannot know."""
+    """Returns whether a regular file exists there. Raises PreconditionError when this user may not look."""
     found = _found(path)
     return found is not None and stat.S_ISREG(found.st_mode)
 
 
 def stat_of(path: Path) -> os.stat_result | None:
-    """None when there is nothing. Raises OSError when this user cannot know, or when no file can have that name."""
+    """Returns None when nothing exists. Raises OSError when this user may not look, or when the name is impossible."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
-"""All that is wrong with a section of a configuration file, told at once and not one mistake for each start.
+"""Collects all validation errors of a configuration section and reports them together, not one per start.
 
-A class of options looks at its values in ``__post_init__``, notes every flaw with its key, and raises them together::
+A class of options checks its values in ``__post_init__``, records every flaw with its key, and raises them together::
 
     flaws = Flaws()
     flaws.expect(self.name, "name", "must not be empty")
@@ -24,12 +24,12 @@ from cloudgraft.sdk.secrecy import redacted
 __all__ = ["Flaw", "FlawedError", "Flaws"]
 
 Amount = timedelta | Decimal | float
-Place = str | tuple[str | int, ...]  # a key, or the path to one further in; an empty path: the section itself
+Place = str | tuple[str | int, ...]  # a key, or the path to a nested one; an empty path: the section itself
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing that is wrong, and the path to it from the section that tells of it."""
+    """One validation error, with its path from the section that reports it."""
 
     path: tuple[str | int, ...]
     message: str
@@ -40,53 +40,53 @@ class Flaw:
 
 
 class FlawedError(InvalidArgumentError, ValueError):
-    """A section with all its flaws.
+    """A section is invalid; holds all its flaws.
 
-    It is a ValueError too, because only those does pydantic collect: it then goes on, and tells what is wrong in other
-    sections as well. What it cannot do is to look at a section as a whole while one of its values has the wrong type.
+    It is also a ValueError, because pydantic collects only those: it then continues and reports what is wrong in other
+    sections. It cannot check a section as a whole while one of its values has the wrong type.
     """
 
     def __init__(self, flaws: Sequence[Flaw] | str, *, retry_after: float | None = None) -> None:
-        """Takes a text too, as all errors do: some are made anew with more words, or without a secret."""
+        """Takes a text too, as all errors do: some are raised again with a longer text, or without a secret."""
         found = [Flaw((), flaws)] if isinstance(flaws, str) else flaws
-        self.flaws = tuple(Flaw(flaw.path, redacted(flaw.message)) for flaw in found)  # each is shown on its own too
+        self.flaws = tuple(Flaw(flaw.path, redacted(flaw.message)) for flaw in found)  # each is also shown alone
         super().__init__("; ".join(map(str, self.flaws)), retry_after=retry_after)
 
     def below(self, *path: str | int) -> FlawedError:
-        """The same, as seen from a section further out."""
+        """Returns the same error with paths that start at an enclosing section."""
         return FlawedError([Flaw((*path, *flaw.path), flaw.message) for flaw in self.flaws])
 
 
 class Flaws:
-    """What was found so far."""
+    """The flaws found so far."""
 
     def __init__(self) -> None:
         self._found: list[Flaw] = []
 
     def tell(self, place: Place, message: str) -> None:
-        """Notes what is wrong at that place."""
+        """Records a flaw at that place."""
         self._found.append(Flaw(_path(place), message))
 
     def expect(self, is_fine: object, place: Place, message: str) -> None:
-        """Notes it, unless all is fine there."""
+        """Records a flaw at that place unless ``is_fine`` is true."""
         if not is_fine:
             self.tell(place, message)
 
     def expect_positive(self, **values: Amount | None) -> None:
-        """Notes which of these keys have a value of zero or less; None is one that was not given."""
+        """Records each of these keys whose value is zero or less. None means that the key was not given."""
         for key, value in values.items():
             self.expect(value is None or _number(value) > 0, key, "must be more than zero")
 
     def expect_not_negative(self, **values: Amount | None) -> None:
-        """Notes which of these keys have a value below zero; None is one that was not given."""
+        """Records each of these keys whose value is below zero. None means that the key was not given."""
         for key, value in values.items():
             self.expect(value is None or _number(value) >= 0, key, "must not be negative")
 
     @contextmanager
     def at(self, place: Place) -> Iterator[None]:
-        """Notes at that place what is raised inside as an InvalidArgumentError, and goes on after it.
+        """Records at that place an InvalidArgumentError that is raised inside, and continues after the block.
 
-        A message that begins with the key, since others raise it too, tells it once all the same.
+        A message may begin with the key already, because other callers raise it too. The key then appears only once.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""The one question about hosts that safety hangs on."""
+"""Tells loopback hosts from all others; connections without TLS are allowed to loopback only."""
 
 from __future__ import annotations
 

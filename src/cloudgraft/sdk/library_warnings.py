@@ -1,7 +1,7 @@
 """Keeps Python's warnings from becoming exceptions in a process that calls clouds.
 
-``python -W error`` and ``PYTHONWARNINGS=error`` raise a library's warning where the library stands: in the middle of a
-call to a cloud, which a driver would report as a refusal.
+``python -W error`` and ``PYTHONWARNINGS=error`` raise a library's warning inside the library: in the middle of a call
+to a cloud. A driver would report that as a refusal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["warnings_never_raise"]
 
 
 def warnings_never_raise() -> None:
-    """From now on this process shows those warnings that it was told to raise. All other filters stay as they are.
+    """Makes this process show warnings that its filters would raise. All other filters stay as they are.
 
     For the entry points of programs only: filters belong to the whole process.
     """
@@ -32,5 +32,5 @@ def warnings_never_raise() -> None:
 
 
 def _pattern(expected: str | re.Pattern[str] | None) -> str:
-    """As it was given: Python keeps it as text, compiled, or not at all."""
+    """Returns the pattern as text. Python stores it as text, compiled, or as None."""
     return expected.pattern if isinstance(expected, re.Pattern) else expected or ""

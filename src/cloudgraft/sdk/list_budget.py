@@ -1,8 +1,8 @@
-"""Bounds on what one list of a cloud may take: machines, bytes and time.
+"""Limits the machines, bytes and time of one list of a cloud.
 
-The engine sets a budget before it asks a driver for a list. Whoever reads for the driver spends from it while the list
-grows: a list without end must fail before it has filled the memory. A list that hits a bound is an error, and never a
-shorter list, which would let machines seem gone. A driver that reads page by page wraps its loop::
+The engine sets a budget before it asks a driver for a list. Code that reads for the driver spends from it while the
+list grows: an endless list must fail before it fills the memory. A list that exceeds a limit is an error, never a
+shorter list, because missing machines would look deleted. A driver that reads page by page wraps its loop::
 
     return [machine_of(entry) for entry in bounded(my_cloud.all_pages())]
 """
@@ -22,11 +22,11 @@ __all__ = ["MOST_BYTES", "MOST_MACHINES", "ListBudget", "bounded", "current_budg
 T = TypeVar("T")
 MOST_MACHINES: Final = 100_000
 MOST_BYTES: Final = 128 * 1024 * 1024
-_EACH: Final = 256  # items between two looks at the clock
+_EACH: Final = 256  # items between two checks of the clock
 
 
 class ListBudget:
-    """What one list may take. Threads of the driver may share it: a count may be a little late, and never lost."""
+    """The limits of one list. Threads of the driver may share it: a count may be slightly late, but is never lost."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ListBudget:
         seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``size`` is in bytes; without ``seconds`` it may take as long as it does."""
+        """``size`` is in bytes; without ``seconds`` there is no time limit."""
         self.machines = machines
         self.size = size
         self._clock = clock
@@ -44,7 +44,7 @@ class ListBudget:
         self._read = 0
 
     def check_count(self, count: int) -> None:
-        """Raises InternalError when a list of so many items has too many."""
+        """Raises InternalError when a list of ``count`` items is too long."""
         if count > self.machines:
             raise InternalError(
                 f"the list has more than {self.machines} entries and is not used. If the cloud has that many, raise "
@@ -52,12 +52,12 @@ class ListBudget:
             )
 
     def check_time(self) -> None:
-        """Raises DeadlineError when nobody waits for the list any more."""
+        """Raises DeadlineError when the list's time is over or its caller gave up."""
         if self._until is not None and self._clock() > self._until:
             raise DeadlineError("the list took too long, or was given up")
 
     def spend(self, size: int) -> None:
-        """Counts bytes that came in for the list; raises InternalError when it has too many."""
+        """Counts bytes received for the list; raises InternalError when there are too many."""
         self._read += size
         if self._read > self.size:
             raise InternalError(
@@ -67,12 +67,12 @@ class ListBudget:
         self.check_time()
 
     def end(self) -> None:
-        """Nobody waits any more: what a thread still reads for this list ends with an error."""
+        """Marks the list as given up: a thread that still reads for it gets an error."""
         self._until = float("-inf")
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within it, in this task and in the threads that it uses, this is the budget."""
+        """Makes this the current budget in this task and in the threads that it uses."""
         token = _current.set(self)
         try:
             yield
@@ -81,10 +81,10 @@ class ListBudget:
             self.end()
 
     async def limited(self, call: Awaitable[Sequence[T]]) -> Sequence[T]:
-        """What the call answers, read within this budget and of no more entries than it allows."""
+        """Awaits the call within this budget, and returns its result if it has no more entries than allowed."""
         with self.applied():
             answer = await call
-        if isinstance(answer, Sequence):  # what a driver answers may be anything; the caller says what is wrong with it
+        if isinstance(answer, Sequence):  # a driver may return anything; the caller reports what is wrong
             self.check_count(len(answer))
         return answer
 
@@ -93,19 +93,19 @@ _current: ContextVar[ListBudget | None] = ContextVar("cloudgraft_list_budget", d
 
 
 def current_budget() -> ListBudget:
-    """The budget of the list that is being read; one with the usual bounds when nobody set one."""
+    """Returns the budget of the list that is being read, or one with the default limits when none is set."""
     return _current.get() or ListBudget()
 
 
 def spend_bytes(size: int) -> None:
-    """Counts bytes that came in, when they did for a list."""
+    """Counts received bytes when they belong to a list."""
     budget = _current.get()
     if budget is not None:
         budget.spend(size)
 
 
 def bounded(items: Iterable[T]) -> Iterator[T]:
-    """The same items, as long as the current budget allows."""
+    """Yields the same items as long as the current budget allows."""
     budget = current_budget()
     for count, item in enumerate(items, 1):
         budget.check_count(count)

@@ -1,7 +1,7 @@
-"""Whether the caller of a change still waits for it.
+"""Tracks whether the caller of a change still waits for it.
 
-A change that has begun is carried through, whatever its caller does. One that still waits for its turn when the caller
-gives up need not be made at all, and had better not: the caller was told that it failed (R45).
+A change that has begun is completed, whatever its caller does. A change that is still queued when the caller gives up
+must not begin: the caller has already seen it fail (R45).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _has_left: ContextVar[Callable[[], bool]] = ContextVar("cloudgraft_caller_has_le
 
 
 def follow_caller(has_left: Callable[[], bool]) -> None:
-    """From here on, in this task and in those that it starts: how to know that the caller has given up."""
+    """Sets how to find out whether the caller has given up, for this task and the tasks that it starts."""
     _has_left.set(has_left)
 
 
 def caller_has_left() -> bool:
-    """True when nobody waits any more for what is being done; False also when nobody ever did."""
+    """Returns True when the caller has stopped waiting; False also when there never was a caller."""
     return _has_left.get()()

@@ -1,4 +1,4 @@
-"""What a pod asks of a node, as the Kubernetes scheduler adds it up."""
+"""Adds up the resources that a pod requests, as the Kubernetes scheduler does."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _Resources = Mapping[str, Quantity]
 
 
 def pod_requests(pod: Pod) -> dict[str, Quantity]:
-    """The resources that a node must have free for the pod, by name.
+    """Returns the resources that a node must have free for the pod, by name.
 
-    The containers run all at once, so their requests add up; init containers with ``restart_policy="Always"``
-    (sidecars) run beside them and are added too. The other init containers run one after the other before that, each
-    beside the sidecars started so far: whichever moment needs most of a resource counts. Overhead comes on top.
+    All containers run at once, so their requests add up; init containers with ``restart_policy="Always"`` (sidecars)
+    run beside them and are added too. The other init containers run one after the other before that, each beside the
+    sidecars started so far. For each resource the moment with the highest need counts. Overhead is added.
     """
     running: dict[str, Quantity] = {}
     for container in pod.containers:

@@ -1,4 +1,4 @@
-"""Amounts of a resource, written and understood as Kubernetes does: ``500m``, ``1.5Gi``, ``1e3``."""
+"""Parses, formats and computes resource quantities as Kubernetes does: ``500m``, ``1.5Gi``, ``1e3``."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ __all__ = ["InvalidQuantityError", "Quantity", "amount", "check_amounts"]
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-# Possessive (++): a long run of digits with something wrong behind it is looked at once, not once per digit.
+# Possessive (++): a long run of digits before an error is scanned once, not once per digit.
 _GRAMMAR = re.compile(
     r"(?P<number>[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++))"
     r"(?:(?P<binary>[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]++)|(?P<decimal>[numkMGTPE]?))"
 )
 _LOOKS_LIKE = 'write a number with an optional unit, such as "4", "500m", "1.5Gi", "2G" or "1e3"'
 
-_NANO = Decimal("1E-9")  # Kubernetes keeps nothing finer
+_NANO = Decimal("1E-9")  # the finest precision in Kubernetes
 _NANOS = 10**9
-_BINARY_CAP = 2**63 - 1  # what Kubernetes makes of "9Ei"
+_BINARY_CAP = 2**63 - 1  # to which Kubernetes caps "9Ei"
 _LARGEST_EXPONENT = 100
 _LARGEST = 10**_LARGEST_EXPONENT
 _LIMIT = "more than 1e100 is not accepted"
 _EXPONENT_LIMIT = 2**31
-# Enough digits for the largest quantity in nanos. All rounding is away from zero: to round twice is to round once.
+# Enough digits for the largest quantity in nanos. All rounding is away from zero, so rounding twice changes nothing.
 _EXACT = Context(prec=128, rounding=ROUND_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class InvalidQuantityError(InvalidArgumentError, ValueError):
-    """The text is not a quantity that Kubernetes would take."""
+    """The text is not a quantity that Kubernetes accepts."""
 
 
 @total_ordering
 class Quantity:
     """An exact amount of cpu, memory, pods or any other resource.
 
-    Takes a text or a whole number. What Kubernetes refuses is refused here too; as in Kubernetes, what is finer than
-    nano is rounded away from zero, and an amount with a binary unit ends at 2^63-1. Two things that Kubernetes lets
-    pass are refused: a unit or sign without any digit, and more than 1e100 (to compute with ``1e999999999`` would
-    take its reader down).
+    Takes a text or a whole number, and refuses what Kubernetes refuses. As in Kubernetes, an amount finer than nano is
+    rounded away from zero, and an amount with a binary unit is capped at 2^63-1. Two things that Kubernetes accepts are
+    refused: a unit or sign without any digit, and more than 1e100 (computing with ``1e999999999`` would exhaust the
+    process).
 
-    Equality, order and hash go by value: ``Quantity("1000m") == Quantity("1")``. ``str()`` gives the text as it was
-    written; a sum or product is written in the unit system of its left operand.
+    Equality, order and hash use the value: ``Quantity("1000m") == Quantity("1")``. ``str()`` returns the original text;
+    a sum or product uses the unit system of its left operand.
     """
 
     __slots__ = ("_nanos", "_text")
@@ -59,7 +59,7 @@ class Quantity:
 
     def __init__(self, amount: str | int) -> None:
         if isinstance(amount, bool) or not isinstance(amount, (str, int)):
-            # A float would bring its rounding errors along, and True is an int to Python.
+            # A float has rounding errors, and True is an int in Python.
             raise InvalidQuantityError(f"a {type(amount).__name__} is not a quantity: {_LOOKS_LIKE}")
         object.__setattr__(self, "_nanos", _parse(amount) if isinstance(amount, str) else _whole(amount))
         object.__setattr__(self, "_text", str(amount))
@@ -96,7 +96,7 @@ class Quantity:
         if isinstance(other, bool) or not isinstance(other, (Quantity, int)):
             return NotImplemented
         added = Quantity(other) if isinstance(other, int) else other
-        # Nothing has no unit: "0" + "1Gi" is "1Gi".
+        # Zero has no unit: "0" + "1Gi" is "1Gi".
         like = self if self._nanos else added
         return Quantity(_written(self._nanos + added._nanos, like=like._text))
 
@@ -131,7 +131,7 @@ def _whole(number: int) -> int:
 
 
 def _parse(text: str) -> int:
-    """The quantity in nanos. Costs no more than the text is long, whatever the exponent says."""
+    """Returns the quantity in nanos. The cost depends on the length of the text only, not on the exponent."""
     match = _GRAMMAR.fullmatch(text)
     if match is None:
         raise InvalidQuantityError(f"{_shown(text)} is not a quantity: {_LOOKS_LIKE}")
@@ -168,7 +168,7 @@ def _exponent(text: str, quantity: str) -> int:
 
 
 def _written(nanos: int, *, like: str) -> str:
-    """The shortest exact text, in the unit system of another one."""
+    """Returns the shortest exact text, in the unit system of the text ``like``."""
     whole, rest = divmod(abs(nanos), _NANOS)
     sign = "-" if nanos < 0 else ""
     if like.endswith("i") and not rest and 1024 <= whole <= _BINARY_CAP:
@@ -181,7 +181,7 @@ def _written(nanos: int, *, like: str) -> str:
 
 
 def _largest_unit(amount: int, units: dict[str, int]) -> tuple[int, str]:
-    """The amount as a whole number of the largest unit that divides it; as it is when none does."""
+    """Returns the amount in the largest unit that divides it, or the amount itself when none does."""
     fitting = [(size, unit) for unit, size in units.items() if amount and amount % size == 0]
     if not fitting:
         return amount, ""
@@ -190,15 +190,15 @@ def _largest_unit(amount: int, units: dict[str, int]) -> tuple[int, str]:
 
 
 def _shown(text: str) -> str:
-    """The text as an error message quotes it: escaped, and not longer than a line."""
+    """Quotes the text for an error message: escaped, and not longer than a line."""
     return repr(text) if len(text) <= 64 else f"{text[:64]!r}… ({len(text)} characters)"
 
 
-# -- Amounts of memory, disk and the like, as options and settings have them -------------------------------------------
+# -- Amounts in options and settings -----------------------------------------------------------------------------------
 
 
 def amount(value: str | int) -> Quantity:
-    """A quantity as Kubernetes writes it; raises InvalidArgumentError for what is none, or less than none."""
+    """Parses a quantity; raises InvalidArgumentError when the value is not one, or is negative."""
     quantity = Quantity(value)
     if quantity < Quantity(0):
         raise InvalidArgumentError("must not be negative")
@@ -206,7 +206,7 @@ def amount(value: str | int) -> Quantity:
 
 
 def check_amounts(flaws: Flaws, key: str, values: Mapping[str, str] | Mapping[str, str | int]) -> None:
-    """Notes which values under a key are no amounts."""
+    """Records each value under a key that is not a valid amount."""
     for name, value in values.items():
         with flaws.at((key, name)):
             amount(value)

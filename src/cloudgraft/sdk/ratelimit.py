@@ -1,4 +1,4 @@
-"""Rate limits for what others can make us do, such as write log lines.
+"""Limits the rate of work that others can cause, such as log lines.
 
 A caller that may be flooded asks :class:`LogLimit` before each line, and logs :meth:`LogLimit.dropped` when it is due::
 
@@ -30,14 +30,14 @@ class TokenBucket:
         self._filled_at = clock()
 
     def has(self, amount: float = 1.0) -> bool:
-        """Whether that much may be taken now. An amount above the burst needs a full bucket."""
+        """Returns whether that much may be taken now. An amount above the burst needs a full bucket."""
         now = self._clock()
         self._left = min(self._burst, self._left + max(0.0, now - self._filled_at) * self._rate)
         self._filled_at = now
         return self._left >= min(amount, self._burst)
 
     def take(self, amount: float = 1.0) -> bool:
-        """Takes that much if it may be taken now; returns whether it did.
+        """Takes that much if the bucket has it; returns whether it did.
 
         An amount above the burst leaves a debt, so that the average holds for it too.
         """
@@ -72,7 +72,7 @@ class LogLimit:
         report_every: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A source that was quiet may write ``burst_seconds`` worth at once; reports come every ``report_every`` s."""
+        """After silence a source may write ``burst_seconds`` worth at once; reports come every ``report_every`` s."""
         self._lines = TokenBucket(rate=lines_per_second, burst=lines_per_second * burst_seconds, clock=clock)
         self._bytes = TokenBucket(rate=bytes_per_second, burst=bytes_per_second * burst_seconds, clock=clock)
         self._report_every = report_every
@@ -80,10 +80,10 @@ class LogLimit:
         self._lock = threading.Lock()
         self._dropped_lines = 0
         self._dropped_size = 0
-        self._since: float | None = None  # when the first line was dropped that no report tells of yet
+        self._since: float | None = None  # when the first line since the last report was dropped
 
     def admit(self, size: int = 0) -> bool:
-        """Whether a line of that many bytes may be written. One that may not is counted."""
+        """Returns whether a line of that many bytes may be written. Counts the line as dropped if not."""
         with self._lock:
             if self._lines.has() and self._bytes.has(size):
                 self._lines.take()
@@ -93,12 +93,12 @@ class LogLimit:
             return False
 
     def drop(self, lines: int, size: int) -> None:
-        """Counts lines that the caller drops without asking for each of them."""
+        """Counts lines that the caller drops without calling :meth:`admit` for each."""
         with self._lock:
             self._count(lines, size)
 
     def dropped(self, *, is_last: bool = False) -> Dropped | None:
-        """What was dropped since the last report; None while nothing was, or the last report is too new.
+        """Returns what was dropped since the last report; None when nothing was, or when the last report is too recent.
 
         ``is_last`` is for a source that has ended: the report does not wait.
         """

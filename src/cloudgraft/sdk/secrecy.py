@@ -16,27 +16,27 @@ from urllib.parse import quote
 __all__ = ["SHORTEST_TOKEN", "hide", "may_name_a_secret", "redacted", "secret_values", "unhide"]
 
 
-SHORTEST_TOKEN: Final = 16  # characters of what a caller proves itself with; what is shorter can be guessed
+SHORTEST_TOKEN: Final = 16  # characters of a token that a caller authenticates with; a shorter one can be guessed
 MASK: Final = "[secret]"
-_SHORTEST: Final = 4  # characters; what is shorter is guessed in no time, and is part of every other line
-_LONG: Final = 6  # characters from which on it is hidden also within a word
-_FEW: Final = 128  # forms that are looked for one by one; of more, only those whose beginning is in the text
-_PIECE: Final = 16 * 1024  # characters of a long text that are looked at together
+_SHORTEST: Final = 4  # characters; a shorter secret is easy to guess, and occurs by chance in many lines
+_LONG: Final = 6  # characters; a secret of this length or more is hidden also within a word
+_FEW: Final = 128  # up to this many forms are searched one by one; of more, only those whose beginning is in the text
+_PIECE: Final = 16 * 1024  # characters of a long text that are searched together
 _BASE64: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """One way in which a secret may be written."""
+    """One encoding of a secret."""
 
     text: str
-    is_word: bool = False  # hidden only where it is no part of a longer word
+    is_word: bool = False  # hidden only where it is not part of a longer word
     before: int = 0  # characters of base64 beside it that hold some bits of it
     after: int = 0
 
 
 class _Hidden:
-    """All that is looked for. Threads log at any time, so each change is made, and each text searched, in turn."""
+    """The registered secrets. Threads log at any time, so a lock serializes each change and each search."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class _Hidden:
                 self._words = re.compile("|".join(words)) if words else None
 
     def _is_changed(self, form: _Form, step: int) -> bool:
-        """Counts; whether it is hidden from now on, or no more."""
+        """Updates the count of a form; returns whether this starts or ends hiding it."""
         was = self._times[form]
         self._times[form] = max(0, was + step)
         if not self._times[form]:
@@ -71,9 +71,9 @@ class _Hidden:
         return (was > 0) != (form in self._times)
 
     def likely(self, text: str) -> tuple[Sequence[_Form], re.Pattern[str] | None]:
-        """The forms that may be in the text, longest first: one may be part of another. And the pattern of words.
+        """Returns the forms that may be in the text, longest first (one may be part of another), and the word pattern.
 
-        Of many forms only those whose beginning is there: most lines have none, however many secrets there are.
+        Of many forms it returns only those whose beginning is in the text: most lines have none.
         """
         with self._lock:
             if len(self._times) <= _FEW:
@@ -93,23 +93,23 @@ _hidden: Final = _Hidden()  # one: there is one log per process
 
 
 def hide(*values: str) -> None:
-    """From now on these are shown as ``[secret]`` in every log line and error of this process.
+    """Replaces these values with ``[secret]`` in every later log line and error of this process.
 
-    Options of a driver whose names say so (``password``, ``apiToken``, ...) are hidden by themselves. A driver that
-    reads a secret from elsewhere hides it when it has it: libraries put what they sent into their exceptions. Base64 is
-    looked through too, where the secret is all of it or a part, such as ``user:password`` in a header.
+    Driver options with a name such as ``password`` or ``apiToken`` are hidden automatically. A driver that reads a
+    secret from elsewhere calls this as soon as it has it: libraries put what they sent into their exceptions. Base64
+    is searched too, whether the secret is all of it or a part, such as ``user:password`` in a header.
 
-    A value of four or five characters is hidden where it stands alone, and not within a longer word: it is part of many
-    a harmless one. Values of fewer than four are not hidden: so short a secret protects nothing, and a log without it
-    would show by its gaps what it is.
+    A value of four or five characters is hidden where it stands alone, but not within a longer word, because it is part
+    of many harmless words. Values of fewer than four characters are not hidden: such a secret protects nothing, and the
+    gaps in the log would reveal it.
     """
     _count(values, 1)
 
 
 def unhide(*values: str) -> None:
-    """Forgets what is no secret any more, such as a token that has expired: every secret costs time in every log line.
+    """Stops hiding values that are no longer secret, such as an expired token: each costs time in every log line.
 
-    What was hidden twice is forgotten when it was unhidden twice; what was never hidden is left alone.
+    A value that was hidden twice must be unhidden twice. A value that was never hidden is ignored.
     """
     _count(values, -1)
 
@@ -119,23 +119,24 @@ def _count(values: tuple[str, ...], step: int) -> None:
 
 
 def _alone(form: str) -> str:
-    """Matches it where it is no part of a longer word."""
+    """Returns a pattern that matches the form where it is not part of a longer word."""
     begin = r"(?<!\w)" if re.match(r"\w", form) else ""
     end = r"(?!\w)" if re.search(r"\w\Z", form) else ""
     return f"{begin}{re.escape(form)}{end}"
 
 
 def _forms(value: str) -> set[_Form]:
-    """As it is, and as it looks in JSON, in a traceback, in a URL and in base64."""
+    """Returns the value as it is, and as it appears in JSON, in a traceback, in a URL and in base64."""
     plain = {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")}
     return {_Form(text, is_word=len(value) < _LONG) for text in plain} | set(_in_base64(value))
 
 
 def _in_base64(value: str) -> Iterator[_Form]:
-    """How base64 looks when this is a part of what was encoded.
+    """Yields the base64 forms of a value that is a part of the encoded text.
 
-    Base64 makes four characters of three bytes, so that depends on how many bytes precede it: a multiple of three, one
-    more, or two more. The characters at both ends may hold bits of what is beside it, so only those between are known.
+    Base64 encodes three bytes as four characters, so the form depends on the number of bytes before the value: a
+    multiple of three, one more, or two more. The characters at both ends may hold bits of the neighbouring bytes, so
+    only those between are known.
     """
     for data in _bytes(value):
         for preceding in range(3):
@@ -148,7 +149,7 @@ def _in_base64(value: str) -> Iterator[_Form]:
 
 
 def _bytes(value: str) -> set[bytes]:
-    """Libraries differ in how they encode a header."""
+    """Encodes a value in every way that libraries encode a header."""
     found = {value.encode("utf-8", "surrogatepass")}
     with contextlib.suppress(UnicodeEncodeError):
         found.add(value.encode("latin-1"))
@@ -156,7 +157,7 @@ def _bytes(value: str) -> set[bytes]:
 
 
 def redacted(text: str) -> str:
-    """The text without what was hidden."""
+    """Returns the text with all hidden values replaced."""
     forms, words = _hidden.likely(text)
     for form in forms:
         if form.text in text:
@@ -176,26 +177,26 @@ def _without(text: str, form: _Form) -> str:
     return "".join([*parts, text[done:]])
 
 
-# -- Which keys of somebody else's settings say that what stands below them is secret ----------------------------------
+# -- Keys that name secrets --------------------------------------------------------------------------------------------
 
 
-# Wide: a value below such a key is not repeated in a message. Narrow: it is hidden wherever it turns up, so that a word
-# that only might be one must not be among them.
+# Wide: a value below such a key is not repeated in a message. Narrow: the value is hidden wherever it occurs, so keys
+# that only might name a secret must not match.
 _PERHAPS = re.compile(r"(?i)pass|token|secret|credential|private|key|pin$")
 _SECRET = re.compile(r"(?i)passw|passphrase|token|secret|credential|(api|access|private|auth)[-_]?key")
-_HARMLESS = re.compile(r"(?i)(file|path|dir|name|id|url|ref)$")  # tells where a secret is, or which
-_PLACES = re.compile(r"Files$|^secretEnv$")  # a mapping of names, of secrets too, to where they are
+_HARMLESS = re.compile(r"(?i)(file|path|dir|name|id|url|ref)$")  # says where a secret is, or which one
+_PLACES = re.compile(r"Files$|^secretEnv$")  # maps names, also of secrets, to their places
 
-_ABOUT_TOKENS = {"ttl", "groups"}  # of `join.token`, which says how tokens are made, and holds none
+_ABOUT_TOKENS = {"ttl", "groups"}  # of `join.token`, which configures how tokens are made, and holds none
 
 
 def may_name_a_secret(key: str) -> bool:
-    """Whether what stands below such a key had better not be repeated."""
+    """Returns whether the value below such a key may be secret and must not be repeated."""
     return _PERHAPS.search(key) is not None
 
 
 def secret_values(settings: object) -> Iterator[str]:
-    """Every text below a key that says that it is secret."""
+    """Yields every text below a key that names a secret."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             if isinstance(value, Mapping) and _PLACES.search(str(key)):

@@ -1,4 +1,4 @@
-"""The nodes that the autoscaler makes up to think about a group that may have none."""
+"""Finds the group of a template node, which the autoscaler invents to simulate a scale-up."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _TEMPLATE = "template-node-for-"
 
 
 def group_of_template(name: str, ids: Container[str]) -> str | None:
-    """R81: the group of a template node, which is named ``template-node-for-<id>-…``; None for any other node.
+    """Returns the group of a template node, named ``template-node-for-<id>-…`` (R81); None for any other node.
 
-    The longest known id that fits, as one id may begin another.
+    The longest matching id wins, as one id may be the prefix of another.
     """
     if not name.startswith(_TEMPLATE):
         return None

@@ -1,7 +1,7 @@
-"""A bounded pool of threads for calls that block.
+"""Runs blocking calls in a bounded pool of threads.
 
-Why not ``concurrent.futures``: its queue has no bound, so a cloud that hangs collects calls without end, and its
-threads are joined when the program ends, so one hung call keeps the program from stopping.
+``concurrent.futures`` does not fit. Its queue has no limit, so a hung cloud collects calls without end. Its threads are
+joined when the program ends, so one hung call keeps the program from stopping.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ T = TypeVar("T")
 class BlockingPool:
     """Runs blocking calls in at most ``threads`` threads, with at most ``waiting`` calls in the queue.
 
-    A call that would have to wait behind a full queue fails at once with :class:`UnavailableError`: better a clear
-    error for one cloud than a queue that no caller will live to see the end of. A caller that gives up before a thread
-    has taken its call has called nothing; after that the call goes on, since a thread cannot be stopped, and its
-    result is dropped. A call runs in its caller's context: what reads for a list finds its budget there
-    (:mod:`cloudgraft.sdk.list_budget`), and ends when the list was given up.
+    A call that finds the queue full fails at once with :class:`UnavailableError`: a clear error for one cloud is better
+    than a queue whose callers have all timed out. When a caller gives up before a thread has taken its call, the call
+    never runs. Later it runs to its end, since a thread cannot be stopped, and its result is dropped. A call runs in
+    its caller's context: code that reads for a list finds its budget there (:mod:`cloudgraft.sdk.list_budget`), and
+    ends when the list is given up.
     """
 
     def __init__(self, label: str, *, threads: int = 8, waiting: int = 64) -> None:
@@ -44,7 +44,7 @@ class BlockingPool:
         self._closed = False
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The call's result, or what it raised, without blocking the event loop meanwhile."""
+        """Returns the call's result or raises its error, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()  # such as the budget of a list
@@ -58,7 +58,7 @@ class BlockingPool:
             raise
 
     def close(self) -> None:
-        """Lets idle threads end. Busy ones end with their call, and never keep the program alive."""
+        """Ends idle threads. Busy ones end with their call, and never keep the program alive."""
         with self._lock:
             self._closed = True
             self._lock.notify_all()
@@ -105,7 +105,7 @@ class _Call:
     def perform(self) -> None:
         try:
             result = self._call()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
+        except Exception as error:  # noqa: BLE001 - the caller handles it, whatever it is
             self._post(self._set_exception, error)
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a thread must not end the program
             self._post(self._set_exception, RuntimeError(type(error).__name__))
@@ -113,7 +113,7 @@ class _Call:
             self._post(self._set_result, result)
 
     def _post(self, call: Callable[[Any], None], value: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is no caller left
             self._loop.call_soon_threadsafe(call, value)
 
     def _set_result(self, result: object) -> None:

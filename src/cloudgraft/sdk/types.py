@@ -1,4 +1,4 @@
-"""The words of the interface between a provider and the autoscaler.
+"""Defines the value types of the interface between a provider and the autoscaler.
 
 Everything here is a value: frozen, compared by content, safe to share between tasks and threads.
 """
@@ -36,7 +36,7 @@ _FAKE_NODE_REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
 class NodeGroup:
     """A set of machines of one type that the autoscaler grows and shrinks.
 
-    ``id`` must be non-empty, unique, and the same after a restart: the autoscaler keys its memory by it.
+    ``id`` must be non-empty, unique, and the same after a restart: the autoscaler uses it as the key of its state.
     """
 
     id: str
@@ -47,31 +47,30 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRef:
-    """What the autoscaler tells of a node: no taints, no conditions, no age.
+    """A node as the autoscaler sends it: without taints, conditions and age.
 
-    Not every node exists. For an instance without a node the autoscaler makes up one whose name and provider id are
-    both the instance's id (:attr:`is_fake`), and for a simulated scale-up one that is named
-    ``template-node-for-<group>-…``.
+    Not every node exists. For an instance without a node the autoscaler invents one whose name and provider id are both
+    the instance's id (:attr:`is_fake`). For a simulated scale-up it invents one named ``template-node-for-<group>-…``.
     """
 
     name: str = ""
-    provider_id: str = ""  # may be empty on a fresh node: match by name then
+    provider_id: str = ""  # may be empty on a new node: then match by name
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_fake(self) -> bool:
-        """True for a node that the autoscaler made up for an instance that has none."""
+        """True for a node that the autoscaler invented for an instance without one."""
         return _FAKE_NODE_REASON in self.annotations
 
     @property
     def fake_reason(self) -> str:
-        """Why a made-up node was made up: ``unregistered``, ``create-error`` or nothing."""
+        """Why the autoscaler invented the node: ``unregistered``, ``create-error`` or empty."""
         return self.annotations.get(_FAKE_NODE_REASON, "")
 
 
 class InstanceState(enum.Enum):
-    """Where a machine is in its life, as far as the autoscaler cares."""
+    """The lifecycle states of a machine that the autoscaler knows."""
 
     UNSPECIFIED = 0  # present, expected to register
     RUNNING = 1
@@ -81,7 +80,7 @@ class InstanceState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceError:
-    """Why an instance could not be created. The autoscaler acts on it only while the state is CREATING."""
+    """Why an instance could not be created. The autoscaler uses it only while the state is CREATING."""
 
     code: str  # must not be empty: an empty code means "no error" on the wire
     message: str
@@ -97,7 +96,7 @@ class Instance:
     error: InstanceError | None = None
 
     def __post_init__(self) -> None:
-        """Refuses an error that the autoscaler would never see."""
+        """Refuses an error that the autoscaler would ignore."""
         if self.error is not None and self.state is not InstanceState.CREATING:
             raise InvalidArgumentError(
                 f"instance {self.id!r} is {self.state.name.lower()} and has an error; the autoscaler sees one only "
@@ -126,11 +125,11 @@ class NodeCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTemplate:
-    """What a new node of a group will look like to the scheduler, before the first one exists.
+    """A new node of a group as the scheduler will see it, before the first one exists.
 
-    ``allocatable`` needs cpu, memory and pods, and whatever else pods ask for; without ``pods`` nothing ever fits.
-    Labels and taints must be exactly those that real nodes get. Leave ``name`` and ``provider_id`` empty: the
-    autoscaler puts in its own.
+    ``allocatable`` needs cpu, memory and pods, and every other resource that pods request; without ``pods`` no pod
+    fits. Labels and taints must be exactly those of real nodes. Leave ``name`` and ``provider_id`` empty: the
+    autoscaler sets its own.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -142,13 +141,13 @@ class NodeTemplate:
     name: str = ""
     provider_id: str = ""
     unschedulable: bool = False
-    # The message this was decoded from, so that fields we do not know are written out again.
+    # The message this was decoded from, so that encoding keeps unknown fields.
     source: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a pod, as far as its price is concerned."""
+    """A container of a pod, with the fields that its price depends on."""
 
     name: str = ""
     requests: Mapping[str, Quantity] = field(default_factory=dict)
@@ -158,7 +157,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod that is to be priced."""
+    """A pod whose price is asked for."""
 
     name: str = ""
     namespace: str = ""
@@ -173,10 +172,10 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalingOptions:
-    """How the autoscaler treats one group. ``None`` means: as the autoscaler itself was told by its flags.
+    """The autoscaler's options for one group. ``None`` means the value of the autoscaler's own flag.
 
-    A provider answers only what it wants to differ; cloudgraft fills in the rest from the defaults that came with the
-    request, because an incomplete answer on the wire would set the missing options to zero or crash the autoscaler.
+    A provider sets only the options that differ. cloudgraft fills in the rest from the defaults in the request, because
+    an incomplete response would set the missing options to zero or crash the autoscaler.
     """
 
     scale_down_utilization_threshold: float | None = None
@@ -191,7 +190,7 @@ class AutoscalingOptions:
     source: bytes = field(default=b"", repr=False, compare=False)
 
     def over(self, defaults: AutoscalingOptions) -> AutoscalingOptions:
-        """These options where they are set, those of ``defaults`` where they are not."""
+        """Returns these options, with unset ones taken from ``defaults``."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "source"}
         set_here = {name: value for name, value in own.items() if value is not None}
         return replace(defaults, source=defaults.source or self.source, **set_here)
