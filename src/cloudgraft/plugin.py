@@ -1,4 +1,4 @@
-"""The one line in the ``main()`` of a plugin's author.
+"""Serves a provider or driver with one line in the author's ``main()``.
 
 >>> from cloudgraft.plugin import serve
 >>> if __name__ == "__main__":  # doctest: +SKIP
@@ -28,16 +28,16 @@ def serve(
     tls: TlsFiles | None = None,
     allowed_clients: Collection[str] = (),
 ) -> None:
-    """Serves a provider or a driver, async or blocking. Blocks until it is told to stop.
+    """Serves a provider or a driver, async or blocking. Blocks until its host or a signal stops it.
 
-    Without ``listen``, as a child process of cloudgraft: what is printed goes to cloudgraft's log, and the program
-    ends with its host. Run by hand it says what it is and how to configure it, and ends with code 1.
+    Without ``listen`` it runs as a child process of cloudgraft: its output goes to cloudgraft's log, and the program
+    ends with its host. Run by hand it prints what it is and how to configure it, and exits with code 1.
 
-    With ``listen`` (``host:port``), as a server of its own: with ``tls``, or on loopback only; ``allowed_clients``
-    names who may call, by the names in their certificates.
+    With ``listen`` (``host:port``) it runs as a separate server: with ``tls``, or on loopback only. ``allowed_clients``
+    lists the certificate names of clients that may call it.
 
-    Given a class instead of an object, it is made with the options of cloudgraft's configuration: ``cls(options)``
-    when it has an ``Options`` attribute (a dataclass or a pydantic model), else ``cls()``.
+    A class instead of an object is constructed with the options of cloudgraft's configuration: ``cls(options)`` when it
+    has an ``Options`` attribute (a dataclass or a pydantic model), else ``cls()``.
     """
     warnings_never_raise()
     if listen is None:

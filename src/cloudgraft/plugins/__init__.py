@@ -1,1 +1,1 @@
-"""Drivers and providers as processes of their own, and those found as Python entry points."""
+"""Runs drivers and providers as separate processes, and finds those installed as Python entry points."""

@@ -1,4 +1,4 @@
-"""Serves a driver or provider from its author's process: as a plugin of a host, or as a server of its own."""
+"""Serves a driver or provider from its author's process: as a plugin of a host, or as a separate server."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from cloudgraft.wire.driver import SERVICE, decode_settings
 __all__ = ["DriverServer", "DriverService", "Plugin", "make_plugin", "serve_as_plugin", "serve_driver_until_told"]
 
 
-# -- The six calls of ``cloudgraft.driver.v1.Driver`` over any :class:`~cloudgraft.sdk.Driver` -------------------------
+# -- The driver service ------------------------------------------------------------------------------------------------
 
 
 class DriverService(DriverCalls):
-    """Answers the calls with one driver."""
+    """Answers the calls of ``cloudgraft.driver.v1.Driver`` with one :class:`~cloudgraft.sdk.Driver`."""
 
     def __init__(self, driver: Driver, *, page: int = PAGE) -> None:
         served = _Served(driver)
@@ -53,7 +53,7 @@ class DriverService(DriverCalls):
 
 
 class _Served:
-    """The driver itself, which declares at once what it is like."""
+    """The driver itself, whose traits are known at once."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -84,7 +84,7 @@ _LONGEST_MESSAGE: Final = 16 * 1024 * 1024  # user data is part of a request
 
 
 class DriverServer:
-    """One listening address for one driver. The driver's own start and close are the caller's."""
+    """One listening address for one driver. The caller starts and closes the driver itself."""
 
     def __init__(self, driver: Driver, access: Access) -> None:
         """Prepares a listener; :meth:`start` opens it."""
@@ -99,11 +99,11 @@ class DriverServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address it listens on, with the real port."""
         return self._listener.address
 
     async def start(self) -> None:
-        """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
+        """Opens the port and begins to serve; raises UnavailableError when the port cannot be opened."""
         await self._listener.start()
 
     async def stop(self, grace: float) -> None:
@@ -112,31 +112,31 @@ class DriverServer:
         await self._service.drain(grace)
 
 
-# -- The child process of a host: what :func:`cloudgraft.plugin.serve` runs --------------------------------------------
+# -- Child process of a host -------------------------------------------------------------------------------------------
 
 
 Plugin = Provider | BlockingProvider | Driver | BlockingDriver
 _CLASSES: Final = (Provider, BlockingProvider, Driver, BlockingDriver)
-_GRACE: Final = 3.0  # seconds for calls in flight; shorter than the host's patience
+_GRACE: Final = 3.0  # seconds for calls in flight; shorter than the host waits
 _LOOK_FOR_PARENT: Final = 1.0
 
 
 class Server(Protocol):
-    """What the listeners of providers and drivers have in common."""
+    """The interface that the listeners of providers and drivers share."""
 
     async def start(self) -> None:
         """Begins to serve."""
 
     async def stop(self, grace: float) -> None:
-        """Ends it."""
+        """Stops serving."""
 
 
 def make_plugin(plugin: Plugin | type[Plugin]) -> Plugin:
-    """The object itself; or one of the class, made with the options that came with the environment."""
+    """Returns the object itself, or constructs the class with the options from the environment."""
     if not isinstance(plugin, type):
         found: object = plugin
     elif issubclass(plugin, _CLASSES):
-        # A third of the time that a plugin takes to start, and for an object not needed.
+        # The import takes a third of a plugin's start, and an object does not need it.
         from cloudgraft.plugins.options import construct  # noqa: PLC0415
 
         found = construct(plugin, _options(os.environ))
@@ -148,7 +148,7 @@ def make_plugin(plugin: Plugin | type[Plugin]) -> Plugin:
 
 
 def serve_as_plugin(plugin: Plugin | type[Plugin]) -> None:
-    """Serves until the host says stop or is gone. Blocks; ends the program when it was not started by a host."""
+    """Serves until the host stops it or is gone. Blocks; exits when the program was not started by a host."""
     if os.environ.get(handshake.COOKIE_KEY) != handshake.COOKIE_VALUE:
         _give_up(_explanation(plugin))
     client = os.environ.get(handshake.CLIENT_CERT)
@@ -173,7 +173,7 @@ async def _serve(plugin: Plugin, client_certificate: bytes, stdout: int) -> None
     await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
     for task in (serving, told, watch):
         task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):  # we are the ones who cancelled it
+    with contextlib.suppress(asyncio.CancelledError):  # we cancelled it ourselves
         await serving
 
 
@@ -187,7 +187,7 @@ async def _serve_for_ever(plugin: Plugin, client_certificate: bytes, stdout: int
         try:
             await server.start()
             line = format_line(Handshake(network="unix", address=str(path), certificate=own.der))
-            # On a line of its own, also after something that was printed without an end.
+            # On its own line, even after output that did not end with a newline.
             os.write(stdout, f"\n{line}\n".encode())
             await asyncio.Event().wait()
         finally:
@@ -208,7 +208,7 @@ def _credentials(own: KeyPair, client_certificate: bytes) -> grpc.ServerCredenti
 
 
 async def _wait_for_orphanhood(stop: asyncio.Event) -> None:
-    """Says stop when the host is gone: its end of our input is closed, or we have another parent."""
+    """Sets ``stop`` when the host is gone: its end of our stdin is closed, or we have another parent."""
     parent = os.getppid()
     if _is_pipe(0):
         asyncio.get_running_loop().add_reader(0, _read_to_end, stop)
@@ -218,7 +218,7 @@ async def _wait_for_orphanhood(stop: asyncio.Event) -> None:
 
 
 def _is_pipe(descriptor: int) -> bool:
-    """False for a terminal, a file or /dev/null, whose end means nothing."""
+    """Returns False for a terminal, a file or /dev/null: their end does not mean that the host is gone."""
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:
@@ -236,12 +236,12 @@ def _read_to_end(stop: asyncio.Event) -> None:
 
 @contextlib.contextmanager
 def _stdout_for_handshake() -> Iterator[int]:
-    """Keeps the real stdout for one line, and sends everything that is printed to stderr instead."""
+    """Keeps the real stdout for the handshake line, and redirects all other output to stderr."""
     sys.stdout.flush()
     real = os.dup(1)
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # into a pipe it would be kept back, and be lost with a kill
+        sys.stdout.reconfigure(line_buffering=True)  # a pipe would buffer it, and a kill would lose it
     try:
         yield real
     finally:
@@ -252,7 +252,7 @@ def _stdout_for_handshake() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _socket_directory() -> Iterator[Path]:
-    """The host's private directory, or one of our own under a host that has none."""
+    """Yields the host's private directory, or creates one when the host has none."""
     given = os.environ.get(handshake.SOCKET_DIR)
     if given:
         yield Path(given)
@@ -284,14 +284,14 @@ def _explanation(plugin: Plugin | type[Plugin]) -> str:
 
 
 def _own_arguments() -> list[str]:
-    """How this program was started, after the interpreter."""
+    """Returns the arguments that started this program, after the interpreter."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     if main is not None and main.name:  # python -m package
         return ["-m", main.name.removesuffix(".__main__"), *sys.argv[1:]]
     return [str(Path(sys.argv[0]).resolve()), *sys.argv[1:]]
 
 
-# -- A server of its own, until SIGTERM --------------------------------------------------------------------------------
+# -- Separate server ---------------------------------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.driver")

@@ -1,8 +1,8 @@
-"""The few words with which a plugin and its host find each other: environment in, one line on stdout out.
+"""Implements the handshake between a plugin and its host: environment variables in, one line on stdout out.
 
-It is the handshake of hashicorp/go-plugin, so that a plugin written with that library works here, with one addition
-for languages that cannot make a certificate (``CLOUDGRAFT_PLUGIN_TLS_DIR``). Authors find it explained in
-docs/how-to/write-a-plugin-in-any-language.md.
+It is the handshake of hashicorp/go-plugin, so plugins written with that library work here. One addition serves
+languages that cannot make a certificate (``CLOUDGRAFT_PLUGIN_TLS_DIR``). For authors,
+docs/how-to/write-a-plugin-in-any-language.md explains it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["APP_VERSION", "Handshake", "HandshakeError", "PluginError", "environ
 CORE_VERSION: Final = 1  # of go-plugin's own protocol
 APP_VERSION: Final = 1  # of ours: the services a plugin offers
 COOKIE_KEY: Final = "CLOUDGRAFT_PLUGIN"
-# No secret: it only tells a plugin that it was started by a host and not by hand.
+# Not a secret: it only shows a plugin that a host started it, and not a person.
 COOKIE_VALUE: Final = "76265af6ecbb94f2a08114d0ad471a228a4711d448b2710e6d51175572e86bcc"
 VERSIONS: Final = "PLUGIN_PROTOCOL_VERSIONS"
 CLIENT_CERT: Final = "PLUGIN_CLIENT_CERT"
@@ -34,7 +34,7 @@ MIN_PORT: Final = "PLUGIN_MIN_PORT"
 MAX_PORT: Final = "PLUGIN_MAX_PORT"
 TLS_DIR: Final = "CLOUDGRAFT_PLUGIN_TLS_DIR"
 OPTIONS: Final = "CLOUDGRAFT_PLUGIN_OPTIONS"
-# What a host above us may have set for us, and what would mislead a plugin below us.
+# Variables that a host above us may have set for us, and that would mislead a plugin below us.
 _NOT_INHERITED: Final = (
     *(COOKIE_KEY, VERSIONS, CLIENT_CERT, SOCKET_DIR, MIN_PORT, MAX_PORT, TLS_DIR, OPTIONS),
     *("PLUGIN_UNIX_SOCKET_GROUP", "PLUGIN_MULTIPLEX_GRPC"),
@@ -43,31 +43,31 @@ _SHAPE: Final = "1|1|unix|/path/to/socket|grpc|certificate"
 
 
 class PluginError(UnavailableError):
-    """The plugin is not there. cloudgraft starts it again by itself."""
+    """The plugin is not running. cloudgraft restarts it by itself."""
 
 
 class HandshakeError(PluginError):
-    """The program was started, but did not introduce itself as a plugin must."""
+    """The program was started, but did not print a valid handshake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """What a plugin's line says: where it listens, and by which certificate it is known."""
+    """A plugin's handshake line: its address and its certificate."""
 
     network: str  # "unix" or "tcp"
     address: str
-    certificate: bytes | None = field(default=None, repr=False)  # DER; None: it uses the one we made for it
+    certificate: bytes | None = field(default=None, repr=False)  # DER; None: it uses the one that the host made for it
 
     @property
     def target(self) -> str:
-        """The address in the words of gRPC."""
+        """The address in gRPC's syntax."""
         return f"unix:{self.address}" if self.network == "unix" else self.address
 
 
 def environment(
     inherited: Mapping[str, str], *, client_certificate: bytes, directory: Path, options: Mapping[str, object]
 ) -> dict[str, str]:
-    """The environment in which a plugin is started."""
+    """Returns the environment variables of a plugin."""
     clean = {name: value for name, value in inherited.items() if name not in _NOT_INHERITED}
     return clean | {
         COOKIE_KEY: COOKIE_VALUE,
@@ -80,24 +80,24 @@ def environment(
 
 
 def tls_directory(directory: Path) -> Path:
-    """Where the files of :class:`~cloudgraft.plugins.throwaway_tls.HostTls` lie."""
+    """Returns the directory of the files of :class:`~cloudgraft.plugins.throwaway_tls.HostTls`."""
     return directory / "tls"
 
 
 def format_line(handshake: Handshake) -> str:
-    """The line that a plugin prints, without its newline."""
+    """Formats the line that a plugin prints, without its newline."""
     certificate = base64.b64encode(handshake.certificate or b"").decode("ascii").rstrip("=")
     return f"{CORE_VERSION}|{APP_VERSION}|{handshake.network}|{handshake.address}|grpc|{certificate}"
 
 
 def is_plugin_line(line: str) -> bool:
-    """True for a line that is meant as a handshake, right or wrong; False for a stray print()."""
+    """Returns True for a line that is meant as a handshake, valid or not; False for a stray print()."""
     first, bar, _ = line.strip().partition("|")
     return bool(bar) and first.isdecimal()
 
 
 def parse_line(line: str) -> Handshake:
-    """Reads a plugin's line. Raises :class:`HandshakeError` that says what is wrong with it."""
+    """Parses a plugin's line. Raises :class:`HandshakeError` that says what is wrong with it."""
     core, *fields = line.strip().split("|")
     if core != str(CORE_VERSION):
         raise HandshakeError(f"its line begins with {core!r}: only core protocol version {CORE_VERSION} is known")

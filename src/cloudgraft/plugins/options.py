@@ -1,8 +1,8 @@
-"""From a class and its options to an object: the contract of an entry point, and of a plugin that is a class.
+"""Constructs the class of an entry point or a plugin with its validated options.
 
-A class with an ``Options`` attribute (a dataclass or a pydantic model) is made with one of those, any other without
-arguments. The options are written and checked as everywhere in the configuration: in camelCase, all problems at once,
-and never with a value, which may be a secret.
+A class with an ``Options`` attribute (a dataclass or a pydantic model) gets an instance of it, any other class gets no
+arguments. Options follow the rules of the whole configuration: keys are in camelCase, an error lists all problems at
+once, and never repeats a value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option that a class takes, by its name in the configuration."""
+    """One option of a class, with its name in the configuration."""
 
     name: str
     is_required: bool
 
 
 def construct(cls: type[T], options: Mapping[str, object]) -> T:
-    """An object of the class, made with these options; raises InvalidArgumentError that names what is wrong."""
+    """Constructs the class with these options; raises InvalidArgumentError that says what is wrong with them."""
     model = _model(cls)
     if model is None:
         if options:
             raise InvalidArgumentError(f"{cls.__name__} takes no options, but got: {', '.join(sorted(options))}")
         return cls()
     where = Where(document=Document.without_file("options"), base_dir=Path.cwd(), path=())
-    # What the class takes is its own affair; mypy knows only object().
+    # mypy knows only object(), not the constructor of this class.
     make: Any = cls
     made: T = make(parse_options(model, options, where))
     return made
 
 
 def options_of(cls: type) -> tuple[Option, ...]:
-    """The options that a class takes, required ones first."""
+    """Returns the options of a class, required ones first."""
     model = _model(cls)
     if model is None:
         return ()

@@ -1,13 +1,13 @@
-"""Drivers and providers that Python packages bring along, found through their entry points.
+"""Finds and loads drivers and providers that Python packages install, through their entry points.
 
 A package offers one by naming a class in its ``pyproject.toml``::
 
     [project.entry-points."cloudgraft.drivers"]
     acme = "cloudgraft_acme:AcmeDriver"
 
-The class is a Driver, BlockingDriver, Provider or BlockingProvider; how it gets its options is said in
-:mod:`cloudgraft.plugins.options`. Nothing is imported before it is asked for, and one that cannot be imported says
-so without disturbing the others.
+The class is a Driver, BlockingDriver, Provider or BlockingProvider; :mod:`cloudgraft.plugins.options` describes how it
+gets its options. A class is imported only when it is needed. One that cannot be imported reports why, and the others
+still work.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ __all__ = ["Extension", "Kind", "Listing", "extensions", "find", "list_all"]
 
 
 class Kind(enum.Enum):
-    """What an entry point may be; the value is its group's name."""
+    """The kinds of entry points; the value is the name of the entry point group."""
 
     DRIVER = "cloudgraft.drivers"
     PROVIDER = "cloudgraft.providers"
 
     @property
     def word(self) -> str:
-        """In one word, for people."""
+        """The kind in one word, for messages."""
         return "driver" if self is Kind.DRIVER else "provider"
 
     @property
     def classes(self) -> tuple[type, ...]:
-        """What the class must be derived from."""
+        """The base classes, of which the class must have one."""
         return (Driver, BlockingDriver) if self is Kind.DRIVER else (Provider, BlockingProvider)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """An extension as it is shown; ``error`` says why it cannot be used."""
+    """An extension as listings show it; ``error`` says why it cannot be used."""
 
     name: str
     kind: Kind
@@ -61,7 +61,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """An entry point that was found, not yet imported."""
+    """An installed entry point, not yet imported."""
 
     kind: Kind
     entry_point: EntryPoint
@@ -69,12 +69,12 @@ class Extension:
 
     @property
     def name(self) -> str:
-        """The name by which a configuration asks for it."""
+        """Its name in a configuration."""
         return self.entry_point.name
 
     @property
     def package(self) -> str:
-        """The distribution it comes from, with its version."""
+        """The distribution that installs it, with its version."""
         dist = self.entry_point.dist
         return f"{dist.name} {dist.version}" if dist else "an unknown package"
 
@@ -97,14 +97,14 @@ class Extension:
         return found
 
     def _installation(self, error: BaseException) -> str:
-        """How to get what it needs, where its entry point says so: ``name = "module:Class [extra]"``."""
+        """Says how to install its extra, if its entry point names one: ``name = "module:Class [extra]"``."""
         dist, extras = self.entry_point.dist, self.entry_point.extras
         if not (isinstance(error, ImportError) and dist and extras):
             return ""
         return f"; pip install '{dist.name}[{','.join(extras)}]'"
 
     def listing(self) -> Listing:
-        """Everything there is to show; imports the class, and never raises."""
+        """Describes the extension for a listing. Imports the class, and never raises."""
         dist = self.entry_point.dist
         summary, trouble = "", ""
         options: tuple[Option, ...] = ()
@@ -126,19 +126,19 @@ class Extension:
 
 
 def extensions(kind: Kind) -> list[Extension]:
-    """All entry points of one kind, by name. Nothing is imported."""
+    """Returns all entry points of one kind, sorted by name. Imports nothing."""
     found = sorted(entry_points(group=kind.value), key=lambda point: (point.name, point.value))
     uses = Counter(point.name for point in found)
     return [Extension(kind=kind, entry_point=point, is_ambiguous=uses[point.name] > 1) for point in found]
 
 
 def list_all() -> list[Listing]:
-    """Every driver and provider there is, also those that cannot be used."""
+    """Returns every installed driver and provider, also those that cannot be used."""
     return [extension.listing() for kind in Kind for extension in extensions(kind)]
 
 
 def find(kind: Kind, name: str) -> Extension:
-    """The extension of that name; raises NotFoundError that says which there are."""
+    """Returns the extension of that name; raises NotFoundError that lists the installed ones."""
     known = {extension.name: extension for extension in extensions(kind)}
     if name in known:
         return known[name]

@@ -1,6 +1,7 @@
-"""Certificates that live no longer than one run of one plugin, and that nobody else has ever seen.
+"""Creates certificates for one run of one plugin, known only to the plugin and its host.
 
-Each side trusts exactly one certificate: the other side's. There is no authority to keep safe, and nothing to renew.
+Each side trusts exactly one certificate: the other side's. There is no certificate authority to protect, and nothing
+to renew.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 __all__ = ["HOSTNAME", "HostTls", "KeyPair", "make_key_pair"]
 
 HOSTNAME = "localhost"  # the name in every throw-away certificate, as in go-plugin
-_LIFETIME = dt.timedelta(days=3650)  # longer than any process runs; the key is gone long before
+_LIFETIME = dt.timedelta(days=3650)  # longer than any process runs; the key is deleted long before
 _SKEW = dt.timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """A certificate that is its own authority, with its key, both in PEM."""
+    """A self-signed certificate with its key, both in PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
     @property
     def der(self) -> bytes:
-        """The certificate as it stands in a plugin's line, before base64."""
+        """The certificate as a plugin's handshake line carries it, before base64."""
         return x509.load_pem_x509_certificate(self.certificate).public_bytes(serialization.Encoding.DER)
 
 
 def make_key_pair() -> KeyPair:
-    """A new key on P-256, the one curve that every TLS library takes, and a certificate for ``localhost``."""
+    """Creates a key on P-256, the one curve that every TLS library accepts, and a certificate for ``localhost``."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name(
         [
@@ -70,7 +71,7 @@ def _extensions() -> tuple[tuple[x509.ExtensionType, bool], ...]:
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
     return (
         (x509.SubjectAlternativeName(names), False),
-        (x509.BasicConstraints(ca=True, path_length=0), True),  # it must be a trust anchor to every library
+        (x509.BasicConstraints(ca=True, path_length=0), True),  # every library must accept it as a trust anchor
         (_key_usage(), True),
         (x509.ExtendedKeyUsage(usages), False),
     )
@@ -92,18 +93,18 @@ def _key_usage() -> x509.KeyUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTls:
-    """What cloudgraft makes for one run of a plugin: its own certificate, and one that the plugin may use."""
+    """The certificates for one run of a plugin: cloudgraft's own, and one that the plugin may use."""
 
     client: KeyPair
     server: KeyPair
 
     @classmethod
     def make(cls) -> HostTls:
-        """Two fresh pairs."""
+        """Creates two new pairs."""
         return cls(client=make_key_pair(), server=make_key_pair())
 
     def write(self, directory: Path) -> None:
-        """Writes the three files for a plugin that cannot make a certificate, into a new directory of its own."""
+        """Writes the three files for a plugin that cannot make a certificate, into a new directory."""
         directory.mkdir(mode=0o700)
         for name, content in (
             ("server.crt", self.server.certificate),

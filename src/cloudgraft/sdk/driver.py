@@ -69,7 +69,7 @@ class DriverTraits:
     create_timeout: timedelta | None = None  # for one create(), unless configured; None: the engine's default of 2 min
 
     def __post_init__(self) -> None:
-        """Refuses durations that are too short to work with, and a providerID that two machines would share."""
+        """Refuses durations of zero or less, and a providerID that two machines would share."""
         if self.user_data_limit is not None and self.user_data_limit < 0:
             raise InvalidArgumentError(f"user_data_limit is {self.user_data_limit}: it is a number of bytes, or None")
         if min(self.catalog_lasts, self.create_timeout or self.catalog_lasts) <= timedelta(0):

@@ -1,1 +1,1 @@
-"""The host's side: starts a plugin, watches it, and calls it."""
+"""Starts plugins, monitors them, and calls them: the host's side."""

@@ -1,4 +1,4 @@
-"""Connects to a plugin: from its handshake to a gRPC channel that nobody else can use or answer."""
+"""Opens a mutually authenticated gRPC channel to a plugin from its handshake."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from cloudgraft.sdk.errors import DeadlineError
 __all__ = ["LARGEST_MESSAGE", "Connection", "TlsRelay", "connect", "cut_calls_are_errors", "grpc_can_verify"]
 
 
-# -- A TLS relay for certificates that gRPC's own TLS library refuses --------------------------------------------------
+# -- TLS relay ---------------------------------------------------------------------------------------------------------
 # go-plugin makes its certificates on the curve P-521, which BoringSSL, and so grpcio, refuses to verify. For such a
-# plugin Python's ``ssl`` (OpenSSL) speaks TLS, and grpcio speaks to it through a socket in the plugin's private
-# directory: nothing leaves this process in the clear but into a socket that only its own user can open.
+# plugin Python's ``ssl`` (OpenSSL) does the TLS, and grpcio connects to it through a socket in the plugin's private
+# directory. Plain text leaves this process only through that socket, which only its own user can open.
 
 
 log = logging.getLogger("cloudgraft.plugins")
@@ -36,7 +36,7 @@ _CHUNK = 64 * 1024
 
 
 def grpc_can_verify(certificate: bytes) -> bool:
-    """False for a certificate (PEM) whose kind of key gRPC's TLS library does not know."""
+    """Returns False for a certificate (PEM) whose key type gRPC's TLS library does not support."""
     key = x509.load_pem_x509_certificate(certificate).public_key()
     if isinstance(key, ec.EllipticCurvePublicKey):
         return isinstance(key.curve, (ec.SECP256R1, ec.SECP384R1))
@@ -44,7 +44,7 @@ def grpc_can_verify(certificate: bytes) -> bool:
 
 
 class TlsRelay:
-    """Listens on a private socket; each connection to it becomes a TLS connection to the plugin."""
+    """Listens on a private socket and relays each connection over TLS to the plugin."""
 
     def __init__(self, plugin: Handshake, *, trusted: bytes, client: KeyPair, directory: Path) -> None:
         self._plugin = plugin
@@ -55,7 +55,7 @@ class TlsRelay:
 
     @property
     def target(self) -> str:
-        """Where grpcio finds the relay."""
+        """The relay's address for grpcio."""
         return f"unix:{self._path}"
 
     async def start(self) -> None:
@@ -72,7 +72,7 @@ class TlsRelay:
         self._path.unlink(missing_ok=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Tasks of our own: those that asyncio would make complain when they are cancelled.
+        # Our own tasks: those that asyncio makes log an error when they are cancelled.
         task = asyncio.create_task(self._relay(reader, writer))
         self._relays.add(task)
         task.add_done_callback(self._relays.discard)
@@ -82,7 +82,7 @@ class TlsRelay:
             async with asyncio.timeout(_CONNECT_TIMEOUT):
                 plugin_reader, plugin_writer = await self._connect()
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-            # grpcio only sees its connection break; here is why.
+            # grpcio only sees that its connection breaks; the log says why.
             log.warning("no TLS connection to a plugin: %s", error, extra={"address": self._plugin.address})
             writer.transport.abort()
             return
@@ -105,7 +105,7 @@ async def _both_ways(
     right_reader: asyncio.StreamReader,
     right_writer: asyncio.StreamWriter,
 ) -> None:
-    """Copies until one side ends. HTTP/2 needs both, so one end is the end."""
+    """Copies until one side ends. HTTP/2 needs both directions, so the other ends too."""
     copies = {
         asyncio.create_task(_copy(left_reader, right_writer)),
         asyncio.create_task(_copy(right_reader, left_writer)),
@@ -130,7 +130,7 @@ def _context(trusted: bytes, client: KeyPair, directory: Path) -> ssl.SSLContext
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(cadata=trusted.decode("ascii"))
     context.set_alpn_protocols(["h2"])
-    # OpenSSL loads a key from a file only; this one is gone as soon as it is read.
+    # OpenSSL loads a key only from a file; this one is deleted as soon as it is read.
     with tempfile.NamedTemporaryFile(dir=directory) as file:
         file.write(client.certificate + client.key)
         file.flush()
@@ -141,11 +141,11 @@ def _context(trusted: bytes, client: KeyPair, directory: Path) -> ssl.SSLContext
 # -- The connection ----------------------------------------------------------------------------------------------------
 
 
-LARGEST_MESSAGE: Final = 16 * 1024 * 1024  # bytes, as of a dock: it is decoded in one go, and a long list has pages
+LARGEST_MESSAGE: Final = 16 * 1024 * 1024  # bytes, as for a dock: it is decoded at once, and a long list has pages
 _OPTIONS: Final = (
     ("grpc.ssl_target_name_override", HOSTNAME),
     ("grpc.default_authority", HOSTNAME),
-    ("grpc.enable_http_proxy", 0),  # a proxy from the environment has no business on loopback
+    ("grpc.enable_http_proxy", 0),  # a proxy from the environment must not be used on loopback
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -157,25 +157,25 @@ _MOMENT: Final = 1.0  # seconds
 
 
 class Connection:
-    """A channel to one run of a plugin. The next run has another one."""
+    """A channel to one run of a plugin. Each run has a new one."""
 
     def __init__(self, channel: grpc.aio.Channel, relay: TlsRelay | None = None) -> None:
         self.channel = channel
         self._relay = relay
 
     async def close(self) -> None:
-        """Ends the calls that are under way, and the connection."""
-        # Calls to a plugin that has ended fail by themselves; the moment is for their callers to hear of it.
+        """Ends the calls in flight, and the connection."""
+        # Calls to a plugin that has ended fail by themselves; the wait lets their callers get the error.
         await self.channel.close(grace=_MOMENT)
         if self._relay is not None:
             await self._relay.close()
 
 
 async def connect(handshake: Handshake, tls: HostTls, directory: Path) -> Connection:
-    """A channel to the plugin, with TLS in both directions; the connection itself is made by the first call.
+    """Returns a channel to the plugin with mutual TLS; the first call opens the connection.
 
-    The plugin is known by the certificate in its line, or else by the one made for it: there is no third way, so a
-    plugin without TLS is never talked to.
+    The plugin must present the certificate of its handshake line, or else the one made for it. There is no third way,
+    so a plugin without TLS is never called.
     """
     trusted = tls.server.certificate
     if handshake.certificate is not None:
@@ -191,9 +191,9 @@ async def connect(handshake: Handshake, tls: HostTls, directory: Path) -> Connec
 
 @contextlib.contextmanager
 def cut_calls_are_errors() -> Iterator[None]:
-    """Around a call: makes an error of what gRPC raises in the caller when the channel is closed meanwhile.
+    """Wraps a call: turns what gRPC raises in the caller when the channel is closed into an error.
 
-    That is CancelledError, and would end the caller's task as if somebody had cancelled it.
+    gRPC raises CancelledError, which would end the caller's task as if it had been cancelled.
     """
     try:
         yield

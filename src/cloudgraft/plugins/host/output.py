@@ -17,7 +17,7 @@ from cloudgraft.sdk.secrecy import redacted
 __all__ = ["LINE_LIMIT", "LineSplitter", "Output", "OutputLog", "batches_of", "follow_go_output", "printable"]
 
 
-# -- Lines from a byte stream that may never end one -------------------------------------------------------------------
+# -- Line splitting ----------------------------------------------------------------------------------------------------
 
 
 LINE_LIMIT: Final = 16 * 1024  # bytes; a line with a certificate in it has about 1,500
@@ -26,7 +26,7 @@ _CUT: Final = " […]"
 
 
 class LineSplitter:
-    """Takes bytes as they come, gives whole lines. A line above the limit comes with one byte too many, as a sign."""
+    """Splits a byte stream into lines. A line above the limit is cut to one byte above it, which marks it as cut."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
@@ -34,7 +34,7 @@ class LineSplitter:
         self._dropping = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that ``data`` completes."""
+        """Yields the lines that ``data`` completes."""
         *ended, open_end = (self._rest + data).split(b"\n")
         self._rest = open_end
         for line in ended:
@@ -49,30 +49,30 @@ class LineSplitter:
             self._rest = b""
 
     def flush(self) -> Iterator[bytes]:
-        """The last line, when it was not ended."""
+        """Yields the last line when it has no newline."""
         if self._rest and not self._dropping:
             yield self._rest
         self._rest = b""
 
 
 def printable(line: bytes, limit: int = LINE_LIMIT) -> str:
-    """A line as text of at most ``limit`` bytes, without what would paint on the terminal of a reader of the log."""
+    """Decodes a line of at most ``limit`` bytes, without control characters that would affect a terminal."""
     text = line[:limit].decode("utf-8", "replace").rstrip("\r")
     clean = "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text)
     return clean + _CUT if len(line) > limit else clean
 
 
 async def batches_of(stream: asyncio.StreamReader, limit: int = LINE_LIMIT) -> AsyncIterator[list[bytes]]:
-    """All lines of the stream, those of one read at a time; never more than ``limit`` and one chunk in memory."""
+    """Yields the lines of each read of the stream; holds at most ``limit`` bytes and one chunk in memory."""
     splitter = LineSplitter(limit)
     while data := await stream.read(_CHUNK):
         yield list(splitter.feed(data))
     yield list(splitter.flush())
 
 
-# -- The log of a plugin's output, at a limited rate -------------------------------------------------------------------
-# A plugin that prints without end must cost the server neither its time nor its disk. Lines above the rate are dropped
-# and counted, and the plugin is read slowly meanwhile: a pipe that is full slows the plugin down, and nobody else.
+# -- Rate-limited log --------------------------------------------------------------------------------------------------
+# A plugin that prints without end must not use up the server's time or disk. Lines above the rate are dropped and
+# counted, and the plugin is read slowly meanwhile: a full pipe slows down the plugin, and nothing else.
 
 
 log = logging.getLogger("cloudgraft.plugins")
@@ -85,7 +85,7 @@ _PAUSE: Final = 0.01  # seconds between two reads of a plugin that prints too mu
 
 
 class OutputLog:
-    """The log of one plugin. It outlives a run of the plugin: a restart does not refill the rate."""
+    """The log of one plugin. It outlives a run of the plugin: a restart does not reset the rate limit."""
 
     def __init__(self, plugin: str, *, limit: LogLimit | None = None, report_every: float = _REPORT_EVERY) -> None:
         self._plugin = plugin
@@ -94,7 +94,7 @@ class OutputLog:
         self._report: asyncio.TimerHandle | None = None
 
     async def write(self, stream: str, lines: Sequence[bytes]) -> None:
-        """Logs the lines of one read; returns after a pause that others get the event loop for."""
+        """Logs the lines of one read; returns after a pause in which other tasks run."""
         for index, line in enumerate(lines):
             if line and not self._limit.admit(min(len(line), _LONGEST)):
                 rest = lines[index + 1 :]
@@ -104,10 +104,10 @@ class OutputLog:
                 return
             if line:
                 log.info("%s", _shown(line), extra={"plugin": self._plugin, "stream": stream})
-        await asyncio.sleep(0)  # a stream that has more to read would not wait
+        await asyncio.sleep(0)  # reading a stream with buffered data never yields to other tasks
 
     def report(self) -> None:
-        """Says how much was dropped since the last report, if anything was."""
+        """Logs how much was dropped since the last report, if anything was."""
         if self._report is not None:
             self._report.cancel()
             self._report = None
@@ -125,15 +125,15 @@ class OutputLog:
 
 
 def _shown(line: bytes) -> str:
-    """Without secrets before it is cut: half of one is not known as such."""
+    """Redacts secrets before it cuts the line: half a secret would not be recognized."""
     text = redacted(printable(line))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} […]"
 
 
-# -- stdout and stderr: one line is the handshake, the rest goes to the log --------------------------------------------
+# -- stdout and stderr -------------------------------------------------------------------------------------------------
 
 
-_NOISE_LIMIT = 64 * 1024  # characters on stdout that are no handshake
+_NOISE_LIMIT = 64 * 1024  # characters on stdout before the handshake
 _QUOTED_LINES = 5
 _QUOTED_CHARACTERS = 200
 
@@ -151,25 +151,25 @@ class Output:
         self.stdout_closed = asyncio.Event()
 
     def follow(self, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader) -> None:
-        """Begins to read."""
+        """Starts reading."""
         self._tasks = [asyncio.create_task(self._read_stdout(stdout)), asyncio.create_task(self._read_stderr(stderr))]
 
     async def handshake(self) -> Handshake:
-        """The plugin's line, once it is there; raises :class:`HandshakeError` for a line that is wrong."""
+        """Waits for the plugin's line; raises :class:`HandshakeError` for an invalid one."""
         return await asyncio.shield(self._handshake)
 
     @property
     def has_handshake(self) -> bool:
-        """True once a line was found, right or wrong."""
+        """True once a handshake line was found, valid or not."""
         return self._handshake.done()
 
     async def read_rest(self, seconds: float) -> None:
-        """Reads what is left of a process that has ended, at most this long."""
+        """Reads the remaining output of a process that has ended, for at most ``seconds``."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def end(self, seconds: float) -> None:
-        """Reads what is left, and no more."""
+        """Reads the remaining output, then stops reading."""
         await self.read_rest(seconds)
         for task in self._tasks:
             task.cancel()
@@ -178,11 +178,11 @@ class Output:
         self._log.report()
 
     def evidence(self) -> str:
-        """What was on stdout and stderr, for an error message."""
+        """Quotes stdout and stderr for an error message."""
         return self._quote("stdout", self._first_stdout) + self._quote("stderr", self._last_stderr)
 
     def last_words(self) -> str:
-        """What was last on stderr, for an error message."""
+        """Quotes the last lines of stderr for an error message."""
         return self._quote("stderr", self._last_stderr)
 
     def _quote(self, stream: str, lines: Iterable[bytes]) -> str:
@@ -199,7 +199,7 @@ class Output:
         self.stdout_closed.set()
 
     def _not_handshake(self, lines: list[bytes]) -> list[bytes]:
-        """The lines without the handshake, which is no news to a reader of the log."""
+        """Returns the lines without the handshake, which the log does not need."""
         return [line for line in lines if not is_plugin_line(printable(line))]
 
     def _look_at(self, raw: bytes) -> None:
@@ -218,7 +218,7 @@ class Output:
 
     def _refuse(self, reason: str) -> None:
         self._handshake.set_exception(HandshakeError(reason))
-        self._handshake.exception()  # looked at: no complaint when nobody waits any more
+        self._handshake.exception()  # retrieved, so that asyncio does not log it when there is no waiter
 
     async def _read_stderr(self, stream: asyncio.StreamReader) -> None:
         async for lines in batches_of(stream):
@@ -226,19 +226,19 @@ class Output:
             await self._log.write("stderr", lines)
 
 
-# -- The output stream of go-plugin, over gRPC after the handshake -----------------------------------------------------
-# Somebody has to read that stream: while nobody does, a plugin that prints is blocked in its print.
+# -- go-plugin's output stream -----------------------------------------------------------------------------------------
+# It comes over gRPC after the handshake. The host must read it: otherwise a plugin that prints blocks.
 
 
 _METHOD: Final = "/plugin.GRPCStdio/StreamStdio"
 _CHANNEL_TAG: Final = 0x08  # field 1, a number
 _DATA_TAG: Final = 0x12  # field 2, bytes
-_PIECE: Final = 8192  # bytes that are looked at before others get their turn on the event loop
+_PIECE: Final = 8192  # bytes that are processed before other tasks run
 _STREAMS: Final = {1: "stdout", 2: "stderr"}
 
 
 async def follow_go_output(channel: grpc.aio.Channel, log: OutputLog) -> None:
-    """Logs what comes through the stream until it ends. Returns at once for a plugin that has none."""
+    """Logs the stream until it ends. Returns at once for a plugin without such a stream."""
     splitters = {stream: LineSplitter() for stream in _STREAMS.values()}
     method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(_METHOD)
     call = method(b"")
@@ -254,7 +254,7 @@ async def follow_go_output(channel: grpc.aio.Channel, log: OutputLog) -> None:
 
 
 def _decode(message: bytes) -> tuple[str, bytes]:
-    """Stream and data of go-plugin's ``StdioData``: two fields, for which generated code would be too much."""
+    """Decodes stream and data of go-plugin's ``StdioData`` by hand: it has only two fields."""
     stream, data, position = "stdout", b"", 0
     while position < len(message):
         tag, position = _varint(message, position)

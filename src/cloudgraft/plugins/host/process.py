@@ -24,7 +24,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 __all__ = ["CannotStartError", "Child", "PluginSpec", "Timing", "launch"]
 
 
-# -- What is known of a plugin before it runs, and how long its host waits ---------------------------------------------
+# -- Specification and timing ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class PluginSpec:
 
     name: str  # for people, in logs and messages
     command: Sequence[str]
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # added to ours; may hold secrets
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # added to our environment; may hold secrets
     cwd: str | None = None
     options: Mapping[str, object] = field(default_factory=dict, repr=False)  # handed over as JSON, likewise
 
     def __post_init__(self) -> None:
-        """Refuses a command that is none."""
+        """Refuses an invalid command."""
         if isinstance(self.command, str) or not self.command or not self.command[0]:
             raise InvalidArgumentError(
                 f"the plugin {self.name!r} needs a command as a list, program first: [python3, my_plugin.py]"
@@ -47,18 +47,18 @@ class PluginSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long things may take, in seconds."""
+    """Timeouts and intervals, in seconds."""
 
-    first_run: float = 5.0  # that the start waits for it; it goes on in the background
+    first_run: float = 5.0  # that the start waits for the first run; after that it continues in the background
     handshake: float = 15.0  # from the start to the plugin's line: interpreters and their imports are slow
     connect: float = 10.0  # from the line to the first answer
     stop_grace: float = 5.0  # from SIGTERM to SIGKILL
     health_interval: float = 5.0
     health_timeout: float = 5.0
-    health_failures: int = 3  # in a row, until it is started anew
+    health_failures: int = 3  # in a row, until it is restarted
     backoff_first: float = 0.5
     backoff_max: float = 60.0
-    stable_after: float = 60.0  # a run that lasted this long makes the backoff begin anew
+    stable_after: float = 60.0  # a run that lasted this long resets the backoff
 
 
 # -- One run -----------------------------------------------------------------------------------------------------------
@@ -67,21 +67,21 @@ class Timing:
 log = logging.getLogger("cloudgraft.plugins")
 
 _LONGEST_BASE = 55  # a unix socket's whole path has about 100 characters
-_WATCHDOG_START = 10.0  # seconds; a matter of milliseconds on a machine that is not overloaded
-_WATCHDOG_MARGIN = 15.0  # beyond the grace period: it kills for ten seconds, then gives up
-_MOMENT = 1.0  # between the end of a process and its news
-_LAST_OUTPUT = 5.0  # for reading what a process left behind; it is there already, so this is for a busy machine
+_WATCHDOG_START = 10.0  # seconds; takes milliseconds on a machine that is not overloaded
+_WATCHDOG_MARGIN = 15.0  # beyond the grace period: the watchdog kills for ten seconds, then gives up
+_MOMENT = 1.0  # between the end of a process and the notice of it
+_LAST_OUTPUT = 5.0  # for reading the remaining output; it is in the pipe already, so only a busy machine needs the time
 
 
 class CannotStartError(PluginError):
-    """There is no such program, or it may not be executed. Only a person can help."""
+    """The program does not exist or may not be executed. A person has to fix it."""
 
 
 class Child:
-    """A plugin that runs and has introduced itself. Made by :func:`launch`."""
+    """A running plugin that has completed its handshake. Created by :func:`launch`."""
 
     def __init__(self, spec: PluginSpec, timing: Timing, log: OutputLog | None = None) -> None:
-        """``log`` takes its output; a supervisor has one for all runs of a plugin."""
+        """``log`` receives its output; a supervisor has one for all runs of a plugin."""
         self.spec = spec
         self.directory = _private_directory()
         self.tls = HostTls.make()
@@ -95,7 +95,7 @@ class Child:
         self._ended: asyncio.Task[int] | None = None
 
     async def wait(self) -> str:
-        """Until the plugin has ended; then how it did, and its last words."""
+        """Waits until the plugin has ended; returns how it ended, with its last output."""
         return await self._wait_for_end() + self._output.last_words()
 
     async def _wait_for_end(self) -> str:
@@ -105,10 +105,10 @@ class Child:
         return f"was ended by {_signal_name(code - 128)}" if code > 128 else f"exited with code {code}"
 
     async def stop(self) -> None:
-        """Ends the plugin and everything it started: SIGTERM, then SIGKILL after the grace period."""
+        """Ends the plugin and all its descendants: SIGTERM, then SIGKILL after the grace period."""
         if self._control is not None and self._control.can_write_eof():
             with contextlib.suppress(OSError):
-                self._control.write_eof()  # the other direction stays open: it tells when the watchdog has ended
+                self._control.write_eof()  # the other direction stays open: its end shows that the watchdog has ended
         if self._ended is not None:
             await asyncio.wait({self._ended}, timeout=self._timing.stop_grace + _WATCHDOG_MARGIN)
             if not self._ended.done():
@@ -118,16 +118,16 @@ class Child:
         if self._control is not None:
             self._control.close()
         await self._output.end(_LAST_OUTPUT)
-        shutil.rmtree(self.directory, ignore_errors=True)  # the watchdog did it already, unless it was killed
+        shutil.rmtree(self.directory, ignore_errors=True)  # the watchdog has removed it, unless it was killed
 
     async def start(self) -> None:
-        """Starts the program under a watchdog; raises :class:`CannotStartError` when there is none such."""
+        """Starts the program under a watchdog; raises :class:`CannotStartError` when it cannot be executed."""
         self.tls.write(tls_directory(self.directory))
         opening = asyncio.create_task(self._open())
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # asyncio kills a process whose start is interrupted: here the watchdog, before it could do its duty.
+            # asyncio kills a process whose start is interrupted. That would be the watchdog, before it can clean up.
             await asyncio.wait({opening})
             raise
         try:
@@ -137,12 +137,12 @@ class Child:
             raise PluginError("its watchdog did not start it in time: is this machine overloaded?") from None
 
     async def shake_hands(self) -> None:
-        """Waits for the plugin's line; raises :class:`HandshakeError` that says what came instead."""
+        """Waits for the plugin's line; raises :class:`HandshakeError` that quotes what came instead."""
         line = asyncio.create_task(self._output.handshake())
         closed = asyncio.create_task(self._output.stdout_closed.wait())
         try:
             await asyncio.wait({line, closed}, timeout=self._timing.handshake, return_when=asyncio.FIRST_COMPLETED)
-            if self._output.has_handshake:  # also when stdout was closed right after it
+            if self._output.has_handshake:  # even when stdout was closed right after it
                 self.handshake = await line
             elif closed.done():
                 raise HandshakeError(await self._how_it_closed())
@@ -156,7 +156,7 @@ class Child:
     async def _how_it_closed(self) -> str:
         how = "closed its stdout without a handshake"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_MOMENT):  # most often it has exited, and that is the better news
+            async with asyncio.timeout(_MOMENT):  # mostly it has exited, and its exit says more
                 how = f"{await self._wait_for_end()} before its handshake"
         return f"it {how}{self._output.evidence()}"
 
@@ -169,7 +169,7 @@ class Child:
             except BaseException:
                 ours.close()
                 raise
-        assert self._watchdog.stdout is not None  # noqa: S101 - both were asked for
+        assert self._watchdog.stdout is not None  # noqa: S101 - both are pipes
         assert self._watchdog.stderr is not None  # noqa: S101
         self._output.follow(self._watchdog.stdout, self._watchdog.stderr)
         self._ended = asyncio.create_task(self._listen(self._watchdog, control))
@@ -199,13 +199,13 @@ class Child:
             raise PluginError(f"its watchdog ended before it could start it{self._output.last_words()}")
 
     async def _listen(self, process: asyncio.subprocess.Process, control: asyncio.StreamReader) -> int:
-        """Hears what the watchdog says, and then its end; the plugin's exit code."""
+        """Reads the watchdog's line and waits for its end; returns the plugin's exit code."""
         with contextlib.suppress(OSError):
             answer = (await control.readline()).decode(errors="replace").strip()
             self.pid = int(answer.removeprefix("pid ")) if answer.startswith("pid ") else 0
             self._answer.set_result(answer)
-            # The watchdog's end of the socket closes with it, at once; wait() may hang on a pipe that a process which
-            # outlived a killed watchdog still holds.
+            # The watchdog's end of the socket closes as soon as it ends. wait() may hang on a pipe that a process still
+            # holds which outlived a killed watchdog.
             await control.read()
         if not self._answer.done():
             self._answer.set_result("")
@@ -227,27 +227,27 @@ class Child:
                 self._watchdog.kill()
 
     def _kill_group(self) -> None:
-        # With its watchdog the kernel kills the plugin, but not what the plugin has started.
+        # When the watchdog is killed, the kernel kills the plugin, but not its descendants.
         if self.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
 
 async def launch(spec: PluginSpec, timing: Timing, log: OutputLog | None = None) -> Child:
-    """Starts a plugin and waits for its handshake. Whatever goes wrong, nothing of it is left running."""
+    """Starts a plugin and waits for its handshake. After any error, none of its processes is left running."""
     child = Child(spec, timing, log)
     try:
         await child.start()
         await child.shake_hands()
     except BaseException:
-        # Shielded: a caller who is told to stop twice must not leave a process behind either.
+        # Shielded: a second cancellation must not leave a process behind either.
         await asyncio.shield(asyncio.ensure_future(child.stop()))
         raise
     return child
 
 
 def _private_directory() -> Path:
-    """A directory that only we can enter, with a path short enough for a unix socket in it."""
+    """Creates a directory that only we can enter, with a path short enough for a unix socket."""
     base = tempfile.gettempdir()
     if len(base) > _LONGEST_BASE and Path("/tmp").is_dir():  # noqa: S108 - mkdtemp makes it private
         base = "/tmp"  # noqa: S108 - likewise

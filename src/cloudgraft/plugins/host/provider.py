@@ -1,4 +1,4 @@
-"""A provider that runs as a child process."""
+"""Implements a provider that runs as a child process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class PluginProvider(Provider):
-    """A plugin that serves the autoscaler's protocol, started and kept running by us.
+    """A provider in a plugin process that cloudgraft starts and restarts.
 
-    While it is away every call fails at once with UnavailableError; put a SnapshotProvider in front, and its groups
-    stay. A call that was under way when it went away fails too, and may have been carried out.
+    While it is not running, every call fails at once with UnavailableError; put a SnapshotProvider in front to keep its
+    groups. A call in flight when it ends fails too, and may have been carried out.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class PluginProvider(Provider):
 
     @property
     def status(self) -> PluginStatus:
-        """How the plugin is doing."""
+        """The plugin's current status."""
         return self.supervisor.status
 
     async def start(self) -> None:
-        """Starts the plugin; only a command that cannot be executed is an error, the rest is tried again."""
+        """Starts the plugin. Only a command that cannot be executed is an error; other failures are retried."""
         await self.supervisor.start()
 
     async def close(self) -> None:
-        """Stops the plugin and everything it started."""
+        """Stops the plugin and all its descendants."""
         await self.supervisor.stop()
 
     async def node_groups(self) -> Sequence[NodeGroup]:
-        """Asked of the plugin, as are all the others."""
+        """Asked of the plugin, as all the others are."""
         return await self._ask(lambda remote: remote.node_groups())
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:

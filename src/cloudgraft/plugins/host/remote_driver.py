@@ -1,4 +1,4 @@
-"""Drives machines through a driver that runs elsewhere: in a child process, or in a server over TLS."""
+"""Calls a driver that runs in a child process, or in a server over TLS."""
 
 from __future__ import annotations
 
@@ -30,58 +30,58 @@ from cloudgraft.wire.pb import driver_pb2 as pb
 __all__ = ["DriverLink", "PluginLink", "RemoteDriver", "ServerLink"]
 
 
-# -- Links to a driver: a child process, or a server over TLS ----------------------------------------------------------
+# -- Links to a driver -------------------------------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.plugins")
 
 
 class DriverLink(ABC):
-    """The way to a driver: opened once, and then a channel for each call."""
+    """A connection to a driver: opened once, then asked for a channel for each call."""
 
     name: str
 
     @abstractmethod
     async def open(self) -> None:
-        """Starts whatever there is to start."""
+        """Starts the process or prepares the connection."""
 
     @abstractmethod
     def channel(self) -> grpc.aio.Channel:
-        """The channel to use now; raises UnavailableError at once when there is none."""
+        """Returns the channel to use now; raises UnavailableError at once when there is none."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends it."""
+        """Closes the link."""
 
 
 class PluginLink(DriverLink):
-    """To a driver that we start as a child process and keep running."""
+    """A link to a driver that cloudgraft starts as a child process and restarts."""
 
     def __init__(self, spec: PluginSpec, *, timing: Timing | None = None) -> None:
         self.name = f"the plugin {spec.name!r}"
         self.supervisor = Supervisor(spec, timing=timing)
 
     async def open(self) -> None:
-        """Starts the plugin; only a command that cannot be executed is an error, the rest is tried again."""
+        """Starts the plugin. Only a command that cannot be executed is an error; other failures are retried."""
         await self.supervisor.start()
 
     def channel(self) -> grpc.aio.Channel:
-        """The channel to the plugin's present run."""
+        """Returns the channel to the plugin's current run."""
         return self.supervisor.connection().channel
 
     async def close(self) -> None:
-        """Stops the plugin and everything it started."""
+        """Stops the plugin and all its descendants."""
         await self.supervisor.stop()
 
 
 class ServerLink(DriverLink):
-    """To a driver that somebody else runs as a server. It is dialled at the first call.
+    """A link to a driver that runs as a separate server. The first call connects.
 
-    Certificates that are replaced on disk are used from the next call on; calls under way end on the old connection.
+    Certificates that are replaced on disk are used from the next call on; calls in flight end on the old connection.
     """
 
     def __init__(self, config: CloudConfig) -> None:
-        """Reads the certificates; without TLS only a server on this machine is talked to."""
+        """Reads the certificates. Without TLS only a server on this machine is allowed."""
         if not config.is_encrypted and not config.address.is_loopback:
             raise InvalidArgumentError(
                 f"refusing to talk to the driver at {config.address} without TLS: settings and user data hold "
@@ -99,7 +99,7 @@ class ServerLink(DriverLink):
         self._channel = self._dial()
 
     def channel(self) -> grpc.aio.Channel:
-        """The channel with the present certificates; gRPC reconnects by itself."""
+        """Returns the channel with the current certificates; gRPC reconnects by itself."""
         if self._channel is None:
             raise UnavailableError(f"{self.name} is closed")
         now = credentials_stamp(self._config)
@@ -118,7 +118,7 @@ class ServerLink(DriverLink):
     def _renew(self, old: grpc.aio.Channel) -> None:
         try:
             self._credentials = channel_credentials(self._config)
-        except CloudgraftError as error:  # half of a rotation: the other half changes the stamp again
+        except CloudgraftError as error:  # half a rotation: the other half changes the stamp again
             log.warning("new certificates cannot be used, the old ones stay: %s", error.message)
             return
         self._channel = self._dial()
@@ -146,20 +146,20 @@ class ServerLink(DriverLink):
 Answer = TypeVar("Answer", bound=Message)
 
 _MOST_PAGES: Final = 10_000
-_SLICE: Final = 100  # machines that are read in a row
-# What holds for a driver that has not been asked yet: the answers with which the least is created and deleted.
+_SLICE: Final = 100  # machines that are decoded before other tasks run
+# The traits of a driver that has not answered yet: with these the engine creates and deletes the least.
 _UNTIL_DESCRIBED: Final = DriverTraits(complete_list=False, list_delay=timedelta(days=1))
 
 
 class RemoteDriver(Driver):
     """A driver behind ``cloudgraft.driver.v1.Driver``, in any language.
 
-    Its traits are asked for anew in each connection, before the first call. Until then :attr:`traits` are such that
-    nothing is taken for gone.
+    It asks for the traits in each new connection, before the first call. Until then :attr:`traits` are such that no
+    machine counts as gone.
     """
 
     def __init__(self, link: DriverLink, *, timeout: timedelta = timedelta(seconds=60)) -> None:
-        """``timeout`` is for each call; a driver may wait for its cloud, but not for ever."""
+        """``timeout`` limits each call: a driver may wait for its cloud, but not for ever."""
         self.link = link
         self.traits = _UNTIL_DESCRIBED
         self._timeout = timeout.total_seconds()
@@ -167,16 +167,16 @@ class RemoteDriver(Driver):
 
     @classmethod
     def plugin(cls, spec: PluginSpec, *, timing: Timing | None = None) -> RemoteDriver:
-        """A driver that runs as our child process."""
+        """Creates a driver that runs as our child process."""
         return cls(PluginLink(spec, timing=timing))
 
     @classmethod
     def connect(cls, config: CloudConfig) -> RemoteDriver:
-        """A driver that runs as a server; the config's time limit is for each call."""
+        """Creates a driver that runs as a server; the configured timeout limits each call."""
         return cls(ServerLink(config), timeout=config.grpc_timeout)
 
     async def start(self) -> None:
-        """Opens the way to the driver and asks for its traits. One that is away now is asked before the first call."""
+        """Opens the link and asks for the traits. A driver that is unavailable now is asked before the first call."""
         await self.link.open()
         try:
             await self._describe()
@@ -187,14 +187,14 @@ class RemoteDriver(Driver):
             raise
 
     async def close(self) -> None:
-        """Ends the plugin, or closes the connection."""
+        """Stops the plugin, or closes the connection."""
         await self.link.close()
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """Create. A connection that breaks meanwhile is a DeadlineError: the machine may have been made."""
+        """Create. A connection that breaks is a DeadlineError: the machine may have been created."""
         answer = await self._ask("Create", wire.spec_to_pb(spec), pb.CreateResponse, makes=True)
         machine = wire.machine_from_pb(answer.machine)
-        # An empty name is one that the author did not bother to repeat; another name is another machine.
+        # An empty name was merely not repeated by the author; a different name means a different machine.
         if machine.name not in ("", spec.name):
             raise InternalError(f"{self.link.name} was asked for {spec.name!r} and answered with {machine.name!r}")
         return replace(machine, name=spec.name)
@@ -250,13 +250,13 @@ class RemoteDriver(Driver):
         except UnavailableError as error:
             cause = error.__cause__
             if makes and isinstance(cause, grpc.aio.AioRpcError) and not _says_by_itself(cause):
-                # gRPC's word for a connection that broke before the request was sent, and after.
+                # gRPC uses this code for a connection that broke before the request was sent, and after.
                 message = f"{error.message}; whether {rpc} was carried out is not known"
                 raise DeadlineError(message) from cause
             raise
 
     def _seconds(self, rpc: str) -> float:
-        """A create has as long as the driver says that it may need."""
+        """Returns the timeout of a call. For a create the driver declares its own."""
         own = self.traits.create_timeout if rpc == "Create" else None
         return self._timeout if own is None else max(self._timeout, own.total_seconds())
 
@@ -279,5 +279,5 @@ def _with_name(name: str, error: CloudgraftError) -> CloudgraftError:
 
 
 def _says_by_itself(error: grpc.aio.AioRpcError) -> bool:
-    """True when the driver itself said that it, or its cloud, is away; it knows then that nothing was done."""
+    """Returns True when the driver itself reports that it or its cloud is unavailable. Then nothing was done."""
     return any(key == ERROR_KEY for key, _ in error.trailing_metadata() or ())

@@ -24,7 +24,7 @@ from cloudgraft.sdk.backoff import Backoff
 __all__ = ["HealthProbe", "PluginState", "PluginStatus", "Supervisor"]
 
 
-# -- Health checks: gRPC's own service, or simpler ways where a plugin does not have it --------------------------------
+# -- Health checks -----------------------------------------------------------------------------------------------------
 
 
 _METHOD: Final = "/grpc.health.v1.Health/Check"
@@ -33,15 +33,15 @@ _SERVICES: Final = ("plugin", "")
 
 
 class HealthProbe:
-    """Asks one channel. Remembers which of the ways the plugin knows."""
+    """Checks one channel by gRPC's health service, or by simpler means. Remembers which of them the plugin supports."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
         self._ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_METHOD)
         self._services = list(_SERVICES)
 
-    async def check(self, timeout: float) -> None:  # noqa: ASYNC109 - it is handed on to gRPC
-        """Returns when the plugin is well; raises :class:`PluginError` that says why it is not."""
+    async def check(self, timeout: float) -> None:  # noqa: ASYNC109 - it is passed on to gRPC
+        """Returns when the plugin is healthy; raises :class:`PluginError` that says why it is not."""
         while self._services:
             try:
                 answer = await self._ask(_request(self._services[0]), timeout=timeout)
@@ -81,11 +81,11 @@ def _judge(answer: bytes) -> None:
 
 log = logging.getLogger("cloudgraft.plugins")
 
-_BETWEEN_FIRST_TRIES = 0.1  # seconds; some plugins print their line just before they listen
+_BETWEEN_FIRST_TRIES = 0.1  # seconds; some plugins print their line shortly before they listen
 
 
 class PluginState(enum.Enum):
-    """Where a plugin is in its life."""
+    """The lifecycle states of a plugin."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -95,25 +95,25 @@ class PluginState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginStatus:
-    """How a plugin is doing, at one moment."""
+    """The status of a plugin at one moment."""
 
     state: PluginState = PluginState.STOPPED
     pid: int | None = None  # of the plugin itself, while there is one
-    restarts: int = 0  # how often it was started again since the first time
+    restarts: int = 0  # since the first start
     last_error: str = ""  # why it is not running, or why it last was not
-    retry_in: float = 0.0  # seconds that are waited in this backoff
+    retry_in: float = 0.0  # seconds of the current backoff
 
 
 class Supervisor:
-    """One plugin, kept running from :meth:`start` to :meth:`stop`.
+    """Keeps one plugin running from :meth:`start` to :meth:`stop`.
 
-    Each run has a connection of its own: take :meth:`connection` anew for each call, and keep none.
+    Each run has its own connection: call :meth:`connection` for each call, and keep none.
     """
 
     def __init__(
         self, spec: PluginSpec, *, timing: Timing | None = None, jitter: Callable[[], float] = random.random
     ) -> None:
-        """Starts nothing yet. ``jitter`` gives numbers from 0 to 1."""
+        """Starts nothing yet. ``jitter`` returns numbers from 0 to 1."""
         self.spec = spec
         self._timing = timing or Timing()
         self._backoff = Backoff(
@@ -132,21 +132,21 @@ class Supervisor:
 
     @property
     def status(self) -> PluginStatus:
-        """How the plugin is doing."""
+        """The plugin's current status."""
         return self._status
 
     def connection(self) -> Connection:
-        """The connection to the present run; raises :class:`PluginError` at once while there is none."""
+        """Returns the connection to the current run; raises :class:`PluginError` at once while there is none."""
         if self._connection is None:
             why = f": {self._status.last_error}" if self._status.last_error else ""
             raise PluginError(f"the plugin {self.spec.name!r} is {self._status.state.value}{why}")
         return self._connection
 
     async def start(self) -> None:
-        """Starts the plugin and waits a while for its first run to be there or to fail.
+        """Starts the plugin and waits a limited time until its first run is ready or fails.
 
-        One that is slow goes on in the background, and one that fails is tried again there, so neither is an error
-        here. A command that cannot be executed at all is one (:class:`CannotStartError`).
+        A slow start continues in the background, and a failed one is retried there, so neither is an error here. A
+        command that cannot be executed at all is one (:class:`CannotStartError`).
         """
         if self._task is not None:
             return
@@ -161,16 +161,16 @@ class Supervisor:
             raise
 
     async def stop(self) -> None:
-        """Ends the plugin and everything it started. Bounded: what does not end by itself is killed."""
+        """Ends the plugin and all its descendants. Bounded: a process that does not end by itself is killed."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            await asyncio.wait({task})  # unlike `await task`, this does not interrupt it when we are interrupted
+            await asyncio.wait({task})  # unlike `await task`, this does not cancel it when we are cancelled
             self._first_run_ended(CannotStartError("it was stopped before it ran"))
             await self._set(replace(self._status, state=PluginState.STOPPED, pid=None, retry_in=0.0))
 
     async def wait_for(self, condition: Callable[[PluginStatus], bool]) -> PluginStatus:
-        """Until the status fulfils the condition; that status."""
+        """Waits until the status fulfils the condition; returns that status."""
         async with self._changed:
             await self._changed.wait_for(lambda: condition(self._status))
             return self._status
@@ -192,13 +192,13 @@ class Supervisor:
             await self._set(replace(self._status, restarts=self._status.restarts + 1))
 
     async def _run_once(self) -> PluginError:
-        """One run, from its start to its end; why it ended."""
+        """Does one run from start to end; returns why it ended."""
         await self._set(replace(self._status, state=PluginState.STARTING, pid=None, retry_in=0.0))
         try:
             child = await launch(self.spec, self._timing, self._log)
         except PluginError as error:
             return error
-        except Exception as error:  # whatever it is (no memory, no descriptors), it may be better next time
+        except Exception as error:  # any failure (no memory, no descriptors) may be gone at the next try
             log.exception("a plugin cannot be started", extra={"plugin": self.spec.name})
             return PluginError(f"it cannot be started: {error}")
         try:
@@ -226,7 +226,7 @@ class Supervisor:
             await asyncio.gather(ended, watch, output, return_exceptions=True)
 
     async def _watch(self, child: Child, connection: Connection) -> PluginError:
-        """Lets calls in once the plugin answers, and returns when it no longer does."""
+        """Accepts calls once the plugin answers, and returns when it no longer does."""
         probe = HealthProbe(connection.channel)
         try:
             await self._first_answer(probe)
@@ -261,12 +261,12 @@ class Supervisor:
             await asyncio.sleep(_BETWEEN_FIRST_TRIES)
 
     def _first_run_ended(self, error: PluginError | None) -> None:
-        """Lets start() return: the plugin is there, or will be tried again, or never can be."""
+        """Lets start() return: the plugin is ready, will be retried, or can never start."""
         if self._first is None or self._first.done():
             return
         if isinstance(error, CannotStartError):
             self._first.set_exception(CannotStartError(f"the plugin {self.spec.name!r}: {error.message}"))
-            self._first.exception()  # looked at: start() may have been cancelled
+            self._first.exception()  # retrieved, so that asyncio does not log it: start() may have been cancelled
         else:
             self._first.set_result(None)
 
