@@ -1,1 +1,1 @@
-"""Drivers of clouds, one package or module each; found by their names through entry points."""
+"""Holds the cloud drivers, one package or module each; entry points find them by name."""

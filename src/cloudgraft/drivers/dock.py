@@ -1,4 +1,4 @@
-"""The driver ``dock``: see :mod:`cloudgraft.dock`."""
+"""Exports the driver ``dock``: see :mod:`cloudgraft.dock`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver ``liqo``: see :mod:`cloudgraft.liqo`."""
+"""Exports the driver ``liqo``: see :mod:`cloudgraft.liqo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver ``simulated``: see :mod:`cloudgraft.simcloud`."""
+"""Exports the driver ``simulated``: see :mod:`cloudgraft.simcloud`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Providers that bring node groups of their own, found through entry points."""
+"""Holds the providers of clouds with their own node groups; entry points find them by name."""

@@ -1,1 +1,1 @@
-"""What several drivers share: error tables, JSON, limits on libraries, secrets in files."""
+"""Provides what several drivers share: error tables, JSON, limits on libraries, secrets in files."""

@@ -1,4 +1,4 @@
-"""What a cloud's own errors mean to us: a table for each cloud, which its driver uses and its reference page shows.
+"""Maps a cloud's own errors to ours, in one table per cloud that the driver and its reference page share.
 
 What no row names is told by its HTTP status. Where a change may have been carried out all the same, the outcome is
 unknown, and a list settles it (law 3): a server that failed in the middle has not said that it did nothing.

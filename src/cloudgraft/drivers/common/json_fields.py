@@ -1,4 +1,4 @@
-"""JSON that comes from outside, with words for what is wrong with it: everything is checked to the last key."""
+"""Reads untrusted JSON: checks every key and value, and says what is wrong."""
 
 from __future__ import annotations
 

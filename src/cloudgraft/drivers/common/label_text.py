@@ -1,4 +1,4 @@
-"""Any text as a label or a tag of a cloud that takes few characters, and back again, byte for byte."""
+"""Encodes any text as a label or tag of a cloud that accepts few characters, and decodes it exactly."""
 
 from __future__ import annotations
 

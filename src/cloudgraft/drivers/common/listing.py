@@ -1,4 +1,4 @@
-"""Read a cloud's list with care: clocks may be wrong, and a deleted machine may still be shown."""
+"""Corrects a cloud's list for wrong clocks, and for deleted machines that it still shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call at a time for each machine: what one makes, another must not remove meanwhile."""
+"""Serializes calls for each machine: one call must not delete what another is creating."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines, shapes, prices and errors as JSON: what scripts (`exec`) and endpoints (`http`) get and answer.
+"""Converts machines, shapes, prices and errors to and from JSON for scripts (`exec`) and endpoints (`http`).
 
 Keys are in camelCase; ``machineID`` and ``providerID`` are spelt as Kubernetes spells them. What comes from outside is
 checked to the last key. Nonsense is an InternalError, which leaves the outcome of a call open: a script that prints

@@ -1,4 +1,4 @@
-"""Bound what sessions of requests read, and say what its failures mean: see :mod:`.urllib3_calls`."""
+"""Limits what requests reads, and maps its failures to our errors: see :mod:`.urllib3_calls`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep secrets out of logs and messages: those that files hold, and user data."""
+"""Keeps secrets from files, and user data, out of logs and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataclass of settings from a section that nobody has checked: an order for a machine may come from a journal.
+"""Reads a ``machine:`` section into a dataclass of settings, and checks it again.
 
 A group's ``machine:`` section reaches a driver as it stands in the file. It was checked when the file was read, but the
 driver may be another release by now; so it is read once more, by the same types.

@@ -1,4 +1,4 @@
-"""The seed of cloud-init's NoCloud source: a small CD from which a machine reads what it is told when it boots.
+"""Builds the seed CD of cloud-init's NoCloud source, from which a machine reads its user data at boot.
 
 It is an ISO 9660 image with the label ``cidata``, and holds ``user-data``, ``meta-data`` and, where it is given,
 ``network-config``. It holds secrets, as user data does: whoever stores it lets nobody else read it.

@@ -1,4 +1,4 @@
-"""Bound what urllib3 reads, and say what its failures mean."""
+"""Limits what urllib3 reads, and tells whether a failed request was sent."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Machines of Amazon EC2, and of others that speak its API."""
+"""Creates machines in Amazon EC2 and in other clouds with its API."""

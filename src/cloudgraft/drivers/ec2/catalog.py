@@ -1,4 +1,4 @@
-"""What EC2 offers: instance types as shapes, their prices, and what must be known of subnets and images."""
+"""Reads EC2's instance types as shapes, their spot prices, and the subnets and images of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver ``ec2``: one instance for each machine.
+"""Implements the driver ``ec2``: one instance for each machine.
 
 An instance, its volumes and its marks come from one request, and go with one. There is nothing to clean up when the
 program is killed between two steps: there are no two. The machine's name is the client token, by which EC2 answers a

@@ -1,4 +1,4 @@
-"""What EC2's errors mean, and those of the library that calls it."""
+"""Maps the errors of EC2 and botocore to ours."""
 
 from __future__ import annotations
 

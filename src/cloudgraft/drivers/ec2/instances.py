@@ -1,4 +1,4 @@
-"""Instances as EC2 describes them, as machines, and the tags by which they are found again."""
+"""Converts EC2 instances to machines, and defines the tags that identify them."""
 
 from __future__ import annotations
 

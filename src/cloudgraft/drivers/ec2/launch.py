@@ -1,4 +1,4 @@
-"""The request that makes one instance: RunInstances. Pure."""
+"""Builds the RunInstances request for one instance. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file may say about EC2 as a cloud, and about the account that calls it."""
+"""Defines the options of the driver ``ec2``, and of the AWS account that every AWS client uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of AWS's APIs: the credentials that they sign with, their timeouts, and what botocore need not do."""
+"""Creates AWS clients: credentials, timeouts, and a faster parser for botocore."""
 
 from __future__ import annotations
 

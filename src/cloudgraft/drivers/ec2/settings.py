@@ -1,4 +1,4 @@
-"""What a node group may say about its instances: its ``machine:`` section."""
+"""Defines the ``machine:`` section of node groups in EC2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cloud that is three commands."""
+"""Calls a cloud through three commands."""
 
 from cloudgraft.drivers.exec.driver import ExecDriver
 from cloudgraft.drivers.exec.options import ExecOptions

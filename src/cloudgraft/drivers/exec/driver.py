@@ -1,4 +1,4 @@
-"""A cloud that is three commands: create, delete, list. In any language; JSON on stdin and on stdout."""
+"""Implements the driver ``exec``: the commands create, delete and list, with JSON on stdin and stdout."""
 
 from __future__ import annotations
 

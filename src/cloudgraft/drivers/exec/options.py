@@ -1,4 +1,4 @@
-"""What a configuration file may say about commands, and about a cloud that is three of them."""
+"""Defines the options of commands, and of the driver ``exec``."""
 
 from __future__ import annotations
 

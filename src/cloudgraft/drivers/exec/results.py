@@ -1,4 +1,4 @@
-"""What an ended run means: by its exit code, and by the error that the script printed."""
+"""Maps the end of a run to an error: by its exit code, and by the error that the script printed."""
 
 from __future__ import annotations
 

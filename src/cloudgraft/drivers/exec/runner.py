@@ -1,4 +1,4 @@
-"""Run the commands of one cloud: each in a process of its own, with an end in time, and so many at once."""
+"""Runs the commands of one cloud, each in its own process, with a timeout and limited concurrency."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Servers of Hetzner Cloud."""
+"""Creates servers in Hetzner Cloud."""

@@ -1,4 +1,4 @@
-"""Calls of Hetzner's API, through its own Python client.
+"""Calls Hetzner's API through its own Python client.
 
 That client is used for its requests only. By itself it repeats whatever timed out or met a conflict, a create too,
 which would hide what is not known; so it gets a session that makes each request once, and that raises our errors, which

@@ -1,4 +1,4 @@
-"""What the project and its cloud have to offer: server types and prices, and things by their names."""
+"""Reads server types and prices, and looks up resources of the project by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers of one project of Hetzner Cloud.
+"""Implements the driver ``hetzner``: servers of one project of Hetzner Cloud.
 
 A create is one request, which makes the server with its addresses, its labels and whatever it is attached to: there
 are no steps between which it could be left half made. Names are unique in a project, so a second create of a name is

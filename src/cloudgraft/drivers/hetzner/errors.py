@@ -1,4 +1,4 @@
-"""What the errors of Hetzner's API mean to us, and what a person can do about them."""
+"""Maps the errors of Hetzner's API to ours, with what a person can do about them."""
 
 from __future__ import annotations
 

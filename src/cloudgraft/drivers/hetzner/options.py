@@ -1,4 +1,4 @@
-"""What a configuration file may say about a project of Hetzner Cloud, and about the servers of a group."""
+"""Defines the options of the driver ``hetzner`` and the ``machine:`` section of its groups."""
 
 from __future__ import annotations
 

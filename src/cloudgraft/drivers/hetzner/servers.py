@@ -1,4 +1,4 @@
-"""Servers as the API shows them, and a list of them with all its pages.
+"""Converts servers of the API to machines, and reads a paged list completely.
 
 Pages are numbered, so a server that goes while they are read moves the others, and one may slip from a page that comes
 into one that was read. So all are counted. They are asked for newest first, so that one that is made meanwhile is not

@@ -1,1 +1,1 @@
-"""Machines that are there anyway: to create one is to switch a free one on, and to delete it is to switch it off."""
+"""Switches existing machines: create powers a free one on, and delete powers it off."""

@@ -1,4 +1,4 @@
-"""Who has which machine: a small file, written in whole and on disk before anything is switched.
+"""Stores which machine serves which name, in a small file that is on disk before anything is switched.
 
 Every change is made under a lock on a file beside it, from what the file says at that moment: an old driver that is
 still closing, and one that was made anew, never give one machine to two.

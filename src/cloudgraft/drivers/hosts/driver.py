@@ -1,4 +1,4 @@
-"""A fixed list of machines. To create one is to switch a free one on; to delete it is to switch it off.
+"""Implements a driver for a fixed list of machines: create powers a free one on, delete powers it off.
 
 Who has which machine is written down before anything is switched (law 2), and is the proof of ownership. A machine is
 free again when it is off, and when what was put in for it is taken away.

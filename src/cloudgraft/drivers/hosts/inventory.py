@@ -1,4 +1,4 @@
-"""The machines that there are: those of the configuration, and those of a file beside it, which is kept in step."""
+"""Reads the list of machines from the configuration and from a file, which it reloads after a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How machines that are there anyway are switched, and how the list shows one that is taken."""
+"""Defines the power switch of existing machines, and how the list shows an assigned one."""
 
 from __future__ import annotations
 

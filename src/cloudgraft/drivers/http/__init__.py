@@ -1,1 +1,1 @@
-"""The driver ``http``: a cloud behind three HTTPS endpoints that its owner writes, in any language."""
+"""Calls a cloud through three HTTPS endpoints that its owner writes, in any language."""

@@ -1,4 +1,4 @@
-"""Calls to a receiver: signed, bounded in time and size, tried again when the receiver says when."""
+"""Calls a receiver: signs requests, limits time and size, and retries when the receiver asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to one receiver: TLS that follows its files, and how far a call got."""
+"""Manages connections to one receiver: reloads TLS files, and records how far a call got."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both ends agree on: paths, query parameters, headers, and how a call is signed.
+"""Defines the HTTP contract with receivers: paths, query parameters, headers, and the signature.
 
 The driver, the OpenAPI description and the stub receiver are all made from these facts. They are the wire: a change
 here breaks receivers that are in use.

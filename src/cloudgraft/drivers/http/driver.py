@@ -1,4 +1,4 @@
-"""The driver ``http``: every verb is one call to a receiver; nothing is kept here."""
+"""Implements the driver ``http``: every verb is one call to a receiver. It keeps no state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call that failed means: with no answer, and with one that is no success."""
+"""Maps a failed call to our errors: one without a response, and one with an error status."""
 
 from __future__ import annotations
 

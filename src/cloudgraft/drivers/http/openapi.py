@@ -1,4 +1,4 @@
-"""The OpenAPI description of a receiver, and the JSON Schemas in it, made from the same facts as the driver."""
+"""Generates the OpenAPI description of a receiver and its JSON Schemas, from the definitions of the driver."""
 
 from __future__ import annotations
 

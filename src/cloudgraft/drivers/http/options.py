@@ -1,4 +1,4 @@
-"""What a configuration file may say about a cloud that is behind HTTPS endpoints."""
+"""Defines the options of the driver ``http``."""
 
 from __future__ import annotations
 

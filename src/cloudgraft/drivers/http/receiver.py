@@ -1,4 +1,4 @@
-"""A receiver to start from, written from the OpenAPI description: one file that runs as it is."""
+"""Generates a runnable example receiver in one file from the OpenAPI description."""
 
 from __future__ import annotations
 

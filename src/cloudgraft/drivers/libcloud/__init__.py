@@ -1,1 +1,1 @@
-"""Clouds that Apache Libcloud can serve; which ones, and with what limits, is in ``providers``."""
+"""Creates machines through Apache Libcloud; ``providers`` lists the clouds and their limits."""

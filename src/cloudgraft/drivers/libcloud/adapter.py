@@ -1,4 +1,4 @@
-"""What one cloud of libcloud's wants to be told, and how its answers are read: one subclass for each."""
+"""Defines the adapter of one cloud in libcloud: which arguments it needs, and how to read its responses."""
 
 from __future__ import annotations
 

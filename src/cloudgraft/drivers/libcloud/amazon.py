@@ -1,4 +1,4 @@
-"""EC2, and the clouds that speak like it: Eucalyptus and Outscale.
+"""Adapts EC2, and the clouds with its API: Eucalyptus and Outscale.
 
 Libcloud sends everything in the URL of a GET, user data too, where any proxy writes it to its log. To EC2 it is sent as
 the body of a POST instead. The others sign in the old way, which is for GET only: what is longer than a request line of

@@ -1,4 +1,4 @@
-"""Azure's virtual machines, in one resource group.
+"""Adapts Azure: virtual machines in one resource group.
 
 Libcloud makes a network card first, which stays behind when the machine fails, and cannot send user data. Here one
 request through its connection makes all: the virtual machine with its marks and its user data, and with it a card and a

@@ -1,4 +1,4 @@
-"""Clouds with a JSON API and a token: DigitalOcean, Linode, cloudscale.ch, Vultr, and Brightbox with its own login.
+"""Adapts clouds with JSON and a token: DigitalOcean, Linode, cloudscale.ch, Vultr, and Brightbox with its login.
 
 To create is one call in each of them, and so is to delete. None takes a token for a repeated call; Linode alone refuses
 a second machine of one name.

@@ -1,4 +1,4 @@
-"""CloudSigma.
+"""Adapts CloudSigma.
 
 A machine is made in steps: a drive is cloned from the image, a server is made with it, and the server is started. The
 drive has the machine's name and its marks from the first step on, the server too, and both say when that was. So a

@@ -1,4 +1,4 @@
-"""CloudStack, and Ikoula's.
+"""Adapts CloudStack, and Ikoula's.
 
 It keeps no marks in the call that creates, so ours are known by their names. Its create is a job: a machine whose job
 failed stays behind as broken, and is deleted here, so that "no room" means that nothing is there. All is sent by GET,

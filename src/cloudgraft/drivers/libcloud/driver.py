@@ -1,4 +1,4 @@
-"""Machines of a cloud that libcloud knows.
+"""Implements the driver ``libcloud``: machines of a cloud that libcloud supports.
 
 Libcloud is not safe for threads: an answer is kept on the connection, where another thread finds it. So each thread has
 a driver of libcloud's of its own, which is made in that thread, since to make one may ask the cloud. How to speak to a

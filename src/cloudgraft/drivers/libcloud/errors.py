@@ -1,4 +1,4 @@
-"""What the errors of libcloud's clouds mean.
+"""Maps the errors of libcloud's clouds to ours.
 
 Libcloud's own exceptions are not asked: some have lost the status, some are bare ``Exception``, some cannot even be
 printed. What counts is what went over the wire: the status and the words of the last answer, and whether a change

@@ -1,4 +1,4 @@
-"""Google Compute Engine, with the key of a service account.
+"""Adapts Google Compute Engine, with the key of a service account.
 
 Libcloud guesses how to log in, and with a wrong key falls into a dialogue that waits for a person; it keeps tokens in a
 file in the home directory. Here a token is had by the key alone, and kept in memory. To create is one call; Google then

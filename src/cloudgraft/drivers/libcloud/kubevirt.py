@@ -1,4 +1,4 @@
-"""KubeVirt: virtual machines in one namespace of a Kubernetes cluster.
+"""Adapts KubeVirt: virtual machines in one namespace of a Kubernetes cluster.
 
 Libcloud speaks an old version of the API, reads no labels, and asks twice for each machine; what is taken from it is
 its connection with a token. What is sent is a VirtualMachine of kubevirt.io/v1: its name is unique in the namespace,

@@ -1,4 +1,4 @@
-"""OpenStack, and Rackspace's.
+"""Adapts OpenStack, and Rackspace's.
 
 Nova's names are not unique and it takes no token: what became of a call without an answer is seen in a list. Libcloud
 asks for a new server once more after it was made; when only that fails, the machine is known all the same. What is

@@ -1,4 +1,4 @@
-"""What a configuration file may say about a cloud of libcloud's, and about the machines of a group.
+"""Defines the options of the driver ``libcloud`` and the ``machine:`` section of its groups.
 
 Each cloud takes a part of it; the rest is refused, by what ``adapter`` says of the cloud. Some of libcloud's drivers
 drop what they do not know without a word, so nothing is handed on that was not named here.

@@ -1,4 +1,4 @@
-"""Outscale by its own API.
+"""Adapts Outscale's own API.
 
 A machine cannot be tagged in the call that creates it, but it keeps the token of that call and shows it in every list.
 So the token is the machine's name, and ours are known by it: one call makes a machine, and the same call again makes no

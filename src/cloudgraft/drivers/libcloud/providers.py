@@ -1,4 +1,4 @@
-"""Every cloud that libcloud 3.9 knows, and whether cloudgraft serves it. What it does not is refused at the start."""
+"""Lists every cloud of libcloud 3.9 and whether cloudgraft serves it; others are refused at the start."""
 
 from __future__ import annotations
 

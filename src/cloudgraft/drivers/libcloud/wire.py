@@ -1,4 +1,4 @@
-"""What goes over the wire, for one thread: libcloud's own classes, but with connections of ours.
+"""Makes libcloud's connections for one thread, with our timeouts, CA and record of requests.
 
 Libcloud's defaults are no good for a program that buys machines. A timeout works in some of its drivers only, one
 variable of the environment makes it repeat every POST, another writes all secrets to a file, and how TLS is checked is

@@ -1,4 +1,4 @@
-"""Virtual machines of one host with libvirt and QEMU or KVM."""
+"""Creates virtual machines on one host with libvirt and QEMU or KVM."""
 
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, MachineSettings, Network, ShapeOptions
 

@@ -1,4 +1,4 @@
-"""One connection to a host, for all threads: libvirt lets them share it.
+"""Manages one connection to a host for all threads: libvirt allows them to share it.
 
 It is opened when it is first needed, and again when it broke. Opening is done by a thread of its own, so that a host
 that does not answer keeps nobody waiting for longer than ``connect_timeout``. Both sides send each other signs of life:

@@ -1,4 +1,4 @@
-"""Domains as machines: whose they are, by their marks, and what their states mean."""
+"""Converts domains to machines: ownership by their marks, and states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines as domains of one host with libvirt.
+"""Implements the driver ``libvirt``: machines are domains of one host.
 
 The domain is defined first, with its marks and without being started; then its disk and its seed are made, under names
 that come from the machine's; then it is started. So everything hangs on the domain from the first moment: volumes carry

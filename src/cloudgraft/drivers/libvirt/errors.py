@@ -1,4 +1,4 @@
-"""What libvirt's errors mean to us. Its codes are numbers; here they have the names that its documentation gives them.
+"""Maps libvirt's errors to ours. Its codes are numbers; here they have the names of its documentation.
 
 The numbers are written out, so that the table can be read and tested where libvirt is not installed.
 """

@@ -1,4 +1,4 @@
-"""What is done on a host, step by step. Each step may be repeated: what is there, or gone, already is no error."""
+"""Performs single steps on a host. Each may be repeated: a thing that exists, or is gone, already is no error."""
 
 from __future__ import annotations
 

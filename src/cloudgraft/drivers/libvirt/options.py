@@ -1,4 +1,4 @@
-"""What a configuration file may say about a host with libvirt, and about the machines of a group there."""
+"""Defines the options of the driver ``libvirt`` and the ``machine:`` section of its groups."""
 
 from __future__ import annotations
 

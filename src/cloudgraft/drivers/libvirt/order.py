@@ -1,4 +1,4 @@
-"""All that is needed to make one machine, and whether its host has room for it; nothing is made here."""
+"""Plans one machine and checks whether its host has room for it; creates nothing."""
 
 from __future__ import annotations
 

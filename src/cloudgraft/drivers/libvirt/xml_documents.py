@@ -1,4 +1,4 @@
-"""Domains and volumes as libvirt's XML, and what a host says of its volumes and of itself."""
+"""Writes domains and volumes as libvirt's XML, and parses what a host reports."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""OpenStack: servers of Nova, by openstacksdk."""
+"""Creates servers in OpenStack Nova through openstacksdk."""

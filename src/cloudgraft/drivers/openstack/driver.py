@@ -1,4 +1,4 @@
-"""Servers of Nova. To create one is one call, which makes its volume and its ports too; they go when it goes.
+"""Implements the driver ``openstack``: servers of Nova. One call creates a server with its volume and its ports.
 
 - Nova takes no token, and its names are not unique: what became of a call without an answer is seen in a list.
 - Our marks are the server's metadata. Nova cannot filter by them, and is asked for no filter and no page size at all:

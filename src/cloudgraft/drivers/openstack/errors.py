@@ -1,4 +1,4 @@
-"""What OpenStack's errors mean, by their HTTP status and their text: it has no codes.
+"""Maps OpenStack's errors to ours, by HTTP status and text: it has no codes.
 
 The same rows tell what became of a server that Nova accepted and then could not build: see ``failure_of``.
 """

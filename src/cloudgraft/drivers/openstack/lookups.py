@@ -1,4 +1,4 @@
-"""What a cloud has, by name: flavours, images, networks, server groups. Nova itself wants ids."""
+"""Looks up flavours, images, networks and server groups by name, since Nova requires ids."""
 
 from __future__ import annotations
 

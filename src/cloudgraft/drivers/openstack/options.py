@@ -1,4 +1,4 @@
-"""What a configuration file may say about an OpenStack cloud: who we are there, and where."""
+"""Defines the options of the driver ``openstack``: credentials, region and endpoints."""
 
 from __future__ import annotations
 

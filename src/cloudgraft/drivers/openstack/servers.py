@@ -1,4 +1,4 @@
-"""Servers of Nova, as it tells and is told of them."""
+"""Converts Nova's servers to machines, and orders to Nova's requests."""
 
 from __future__ import annotations
 

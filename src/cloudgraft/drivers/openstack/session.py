@@ -1,4 +1,4 @@
-"""Calls of OpenStack's services: who we are, where they are, and how long they may take.
+"""Calls OpenStack's services: authentication, endpoints and timeouts.
 
 openstacksdk reads clouds.yaml and makes the login of it. The calls are plain HTTP through keystoneauth, which
 openstacksdk stands on: so that every answer's status is seen, nothing is sent twice behind our back, and a list of

@@ -1,4 +1,4 @@
-"""What a node group may say about its servers: its ``machine:`` section."""
+"""Defines the ``machine:`` section of node groups in OpenStack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual machines of a Proxmox VE cluster."""
+"""Creates virtual machines in a Proxmox VE cluster."""
 
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions, ShapeOptions
 from cloudgraft.drivers.proxmox.settings import MachineSettings

@@ -1,4 +1,4 @@
-"""Calls of Proxmox's API, through proxmoxer: who we are, requests, and the tasks that they start."""
+"""Calls Proxmox's API through proxmoxer: authentication, requests, and the tasks that they start."""
 
 from __future__ import annotations
 

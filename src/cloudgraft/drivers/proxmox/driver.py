@@ -1,4 +1,4 @@
-"""Virtual machines of a Proxmox VE cluster, cloned from templates.
+"""Implements the driver ``proxmox``: virtual machines of a Proxmox VE cluster, cloned from templates.
 
 A machine's VMID is made from its name. VMIDs are unique in a cluster, and Proxmox refuses a clone to one that is taken:
 that is what makes a second create of a name safe, since names themselves need not be unique there. How a create of

@@ -1,4 +1,4 @@
-"""What the errors of Proxmox VE mean to us, and what a person can do about them.
+"""Maps the errors of Proxmox VE to ours, with what a person can do about them.
 
 Proxmox has no codes: what went wrong is a sentence, in the first line of the answer or as a task's last word, and most
 of it comes as 500. So a sentence that says for certain that nothing was done is known here by its words, and any other

@@ -1,4 +1,4 @@
-"""What there is in a cluster: machines with our marks, nodes and storages, all from one call."""
+"""Reads a cluster in one call: machines with our marks, nodes and storages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines in our words: the list, whether it may be believed, and marks on a machine that is there already."""
+"""Lists machines, checks whether the list is complete, and sets marks on existing machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A create: the steps from a template to a machine that starts.
+"""Creates a machine: the steps from a template to a machine that starts.
 
 1. The clone, with name, pool and, as its description, the marks. Its VMID is made from its name, and so Proxmox refuses
    a second one. 2. The CD with user data, named like the machine. 3. The disk is made larger. 4. One call sets up CPUs,

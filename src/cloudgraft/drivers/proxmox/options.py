@@ -1,4 +1,4 @@
-"""What a configuration file may say about a Proxmox VE cluster."""
+"""Defines the options of the driver ``proxmox``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From which template a machine is cloned, and on which node: where it fits, and has the most memory left."""
+"""Chooses the template of a machine, and the node where it fits with the most memory left."""
 
 from __future__ import annotations
 

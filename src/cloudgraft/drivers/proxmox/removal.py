@@ -1,4 +1,4 @@
-"""A delete: the machine is stopped, its CD is removed, and then the machine itself, with its disks.
+"""Deletes a machine: stops it, removes its CD, then the machine itself with its disks.
 
 In this order, so that whoever is interrupted leaves a machine that can be seen and deleted again, and never a CD, with
 its secrets, that nobody knows of.

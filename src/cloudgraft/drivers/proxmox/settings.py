@@ -1,4 +1,4 @@
-"""The ``machine:`` section of a group whose machines Proxmox makes."""
+"""Defines the ``machine:`` section of node groups in Proxmox VE."""
 
 from __future__ import annotations
 

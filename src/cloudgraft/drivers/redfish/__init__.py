@@ -1,1 +1,1 @@
-"""Bare metal, switched on and off through its own controllers, which speak Redfish."""
+"""Powers bare metal on and off through its Redfish controllers."""

@@ -1,4 +1,4 @@
-"""One controller, through sushy. Everything here blocks; the library's untyped objects stay in this module.
+"""Calls one controller through sushy. Everything here blocks; the library's untyped objects stay in this module.
 
 sushy repeats requests by itself: whatever broke off, actions too, and what was answered with an error of the server. So
 it gets a session that makes each request once, and that raises our own errors, which it hands on; its other

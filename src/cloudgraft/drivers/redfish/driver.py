@@ -1,4 +1,4 @@
-"""Hosts of bare metal with a Redfish controller each: powered on to create a machine, and off to delete it.
+"""Implements the driver ``redfish``: create powers a host on through its controller, delete powers it off.
 
 A create is several requests to one controller: media in, what to boot from, power on. Before the first of them it is
 written down which host the machine has and whether media are put in (law 2); a create that is repeated, and a delete,

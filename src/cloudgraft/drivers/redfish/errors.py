@@ -1,4 +1,4 @@
-"""What the errors of Redfish controllers mean to us, and what a person can do about them.
+"""Maps the errors of Redfish controllers to ours, with what a person can do about them.
 
 A controller names an error by a message of a registry, such as ``Base.1.8.InsufficientPrivilege``. Registries have
 versions, and vendors have registries of their own, so that only the last word counts.

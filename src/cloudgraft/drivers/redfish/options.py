@@ -1,4 +1,4 @@
-"""What a configuration file may say about hosts with a Redfish controller, and about the machines of a group."""
+"""Defines the options of the driver ``redfish`` and the ``machine:`` section of its groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controllers of all hosts: each is asked in a thread, and so many at once as the options allow."""
+"""Switches hosts through their controllers, in threads and with the concurrency of the options."""
 
 from __future__ import annotations
 

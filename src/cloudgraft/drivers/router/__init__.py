@@ -1,1 +1,1 @@
-"""The driver ``router``: several clouds behind one node group."""
+"""Serves one node group from several clouds."""

@@ -1,4 +1,4 @@
-"""One cloud of a router: its driver, whether it can be reached, and what it refused lately."""
+"""Manages one cloud of a router: its driver, whether it is reachable, and what it refused lately."""
 
 from __future__ import annotations
 

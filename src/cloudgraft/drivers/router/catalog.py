@@ -1,4 +1,4 @@
-"""What a router offers: shapes of its own, each made of machine types of several clouds, and what they cost.
+"""Combines machine types of several clouds into a router's shapes, and computes their prices.
 
 Nothing is told before every cloud has told once what it offers, for what cannot be compared may not be served. From
 then on a cloud that is away counts as it was.

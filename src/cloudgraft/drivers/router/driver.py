@@ -1,4 +1,4 @@
-"""The driver ``router``: several clouds behind one node group, asked in order or by price.
+"""Implements the driver ``router``: several clouds behind one node group, asked in order or by price.
 
 **One machine per intent (law 3).** Within one create the next cloud is asked only after the one before has said for
 certain that nothing was done (:mod:`cloudgraft.drivers.router.failures`). A time-out, a broken connection or a bug ends

@@ -1,4 +1,4 @@
-"""Which refusals of one backend let the next one be asked, and what is said when all of them refused.
+"""Decides after which refusals the next backend is asked, and which error to raise when all refuse.
 
 Only an error that says for certain that nothing was done may be followed by a call to another cloud (law 3). Of those:
 

@@ -1,4 +1,4 @@
-"""What a configuration file may say: about a router, and about the machines of a group that it serves."""
+"""Defines the options of the driver ``router`` and the ``machine:`` section of its groups."""
 
 from __future__ import annotations
 

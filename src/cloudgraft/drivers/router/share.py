@@ -1,4 +1,4 @@
-"""One driver for all who use one cloud: its own groups, and routers.
+"""Shares one driver of a cloud between its own groups and routers.
 
 Two drivers would mean two sessions, two plugin processes, and for a cloud that lives in a file, two owners of it.
 """

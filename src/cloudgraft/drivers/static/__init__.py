@@ -1,4 +1,4 @@
-"""A fixed list of machines that are switched on and off."""
+"""Switches a fixed list of machines on and off."""
 
 from cloudgraft.drivers.static.driver import StaticDriver
 from cloudgraft.drivers.static.options import Host, StaticOptions

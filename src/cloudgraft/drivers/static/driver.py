@@ -1,4 +1,4 @@
-"""A fixed list of machines that commands switch on and off."""
+"""Implements the driver ``static``: a fixed list of machines that commands switch on and off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file may say about machines that one owns, and about how they are switched on and off."""
+"""Defines the options of the driver ``static``: machines, and the commands that switch them."""
 
 from __future__ import annotations
 

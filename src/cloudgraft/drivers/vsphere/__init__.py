@@ -1,4 +1,4 @@
-"""Virtual machines of VMware vSphere, cloned from a template through vCenter."""
+"""Creates virtual machines in VMware vSphere, cloned from a template through vCenter."""
 
 from cloudgraft.drivers.vsphere.options import MachineSettings, ShapeOptions, VsphereOptions
 

@@ -1,4 +1,4 @@
-"""Clones under way, and the tasks of vCenter that make them: no list of virtual machines shows these yet."""
+"""Tracks clones in progress through vCenter's tasks: no list of virtual machines shows them yet."""
 
 from __future__ import annotations
 

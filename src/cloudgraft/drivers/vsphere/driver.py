@@ -1,4 +1,4 @@
-"""Virtual machines of VMware vSphere.
+"""Implements the driver ``vsphere``: virtual machines of VMware vSphere.
 
 One call makes a machine: the clone has its name, its marks, its cloud-init data and its size in its specification, and
 is switched on by it. So there is nothing that a crash between two steps could leave behind. The name is unique in the

@@ -1,4 +1,4 @@
-"""What the faults of vSphere mean to us.
+"""Maps the faults of vSphere to our errors.
 
 A fault has a class, and its class has parents: a fault that the table does not name is told by its nearest parent that
 is in it. The last ones of the table are therefore those that others come from.

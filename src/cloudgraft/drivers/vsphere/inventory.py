@@ -1,4 +1,4 @@
-"""Where things are in a vCenter: by the names in the options, kept for a while.
+"""Looks up objects of a vCenter by the names in the options, and caches them.
 
 A name is looked for below its part of the datacenter as a path; one that is no path is looked for everywhere in that
 part, and must be there once.

@@ -1,4 +1,4 @@
-"""Virtual machines as data: the call that makes one, and what vCenter shows. Nothing here talks to a vCenter."""
+"""Converts virtual machines: builds the clone call, and reads what vCenter shows. Calls no vCenter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file may say about a vCenter, and about the machines that are cloned there."""
+"""Defines the options of the driver ``vsphere`` and the ``machine:`` section of its groups."""
 
 from __future__ import annotations
 

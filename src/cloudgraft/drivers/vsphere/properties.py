@@ -1,4 +1,4 @@
-"""Properties of objects, by vCenter's PropertyCollector: many objects in one answer, page by page."""
+"""Reads properties of many objects in pages, through vCenter's PropertyCollector."""
 
 from __future__ import annotations
 

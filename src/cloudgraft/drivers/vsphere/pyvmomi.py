@@ -1,4 +1,4 @@
-"""Where pyVmomi is taken in: its types, which nothing can check, and its transport with what it lacks."""
+"""Imports pyVmomi: its untyped types, and its transport with the limits that it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One session with a vCenter, shared by all threads, and its failures in our words."""
+"""Manages one session with a vCenter for all threads, and maps its failures to our errors."""
 
 from __future__ import annotations
 

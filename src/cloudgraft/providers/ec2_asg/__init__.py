@@ -1,1 +1,1 @@
-"""Auto Scaling groups of Amazon EC2 as node groups."""
+"""Serves Auto Scaling groups of Amazon EC2 as node groups."""

@@ -1,4 +1,4 @@
-"""Changes of a group, each made of what AWS says at that moment.
+"""Changes groups, each time from the state that AWS reports at that moment.
 
 What the autoscaler asks for is relative (two more), and what AWS takes is absolute (be five). So a group is looked at
 anew before each change, and two changes of one group never overlap. Somebody else may still change it between our look

@@ -1,4 +1,4 @@
-"""The requests to AWS, and what an instance of a group will be. They block; everything here runs in threads."""
+"""Sends the requests to AWS, and finds the instance types of groups. Blocks; everything here runs in threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the errors of EC2 Auto Scaling mean: those that it tells us, and those that it only notes about a launch."""
+"""Maps the errors of EC2 Auto Scaling to ours, also those that it only records about a launch."""
 
 from __future__ import annotations
 

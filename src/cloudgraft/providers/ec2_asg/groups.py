@@ -1,4 +1,4 @@
-"""Auto Scaling groups as AWS describes them."""
+"""Parses Auto Scaling groups as AWS describes them."""
 
 from __future__ import annotations
 

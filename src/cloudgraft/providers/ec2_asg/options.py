@@ -1,4 +1,4 @@
-"""What a configuration file may say about Auto Scaling groups."""
+"""Defines the options of the provider ``ec2-asg``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider ``ec2-asg``: Auto Scaling groups as node groups.
+"""Implements the provider ``ec2-asg``: Auto Scaling groups as node groups.
 
 All calls but those that change something are answered from memory. :meth:`Ec2AsgProvider.refresh` looks at AWS, at all
 groups in one paged pass; a caller that does not wait for the end of a pass leaves it running, and the next joins it.

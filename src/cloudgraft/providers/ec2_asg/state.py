@@ -1,4 +1,4 @@
-"""What is remembered of a group between two looks at AWS, with its placeholders, and what is shown of it."""
+"""Keeps the state of a group between two observations of AWS, with placeholders for missing instances."""
 
 from __future__ import annotations
 

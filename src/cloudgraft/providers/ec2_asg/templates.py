@@ -1,4 +1,4 @@
-"""What a new node of a group looks like, and how the autoscaler is to treat it: by the tags that AWS's users know."""
+"""Builds node templates, autoscaling options and prices of groups from the tags that AWS users know."""
 
 from __future__ import annotations
 
