@@ -1,7 +1,7 @@
 """Maps a cloud's own errors to ours, in one table per cloud that the driver and its reference page share.
 
-What no row names is told by its HTTP status. Where a change may have been carried out all the same, the outcome is
-unknown, and a list settles it (law 3): a server that failed in the middle has not said that it did nothing.
+The HTTP status decides for an error without a row. Where a change may have been carried out despite the error, the
+outcome is unknown, and a list settles it (law 3): a server that failed midway does not say that it did nothing.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _TIMED_OUT: Final = 408
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """One error of a cloud. All that is said of it must fit: its code, a part of its text, its HTTP status."""
+    """One error of a cloud. Every field that is set must match: code, part of the text, HTTP status."""
 
     error: type[CloudgraftError]
     code: str = ""
-    text: str = ""  # a part of what it says, whatever the case of its letters
+    text: str = ""  # a part of its text, in upper or lower case
     status: int | None = None
     fix: str = ""  # what a person can do about it
 
     def fits(self, status: int | None, code: str, text: str) -> bool:
-        """Whether this is the error."""
+        """Returns whether the error matches this row."""
         return (
             (not self.code or self.code == code)
             and (self.status is None or self.status == status)
@@ -63,13 +63,13 @@ class Known:
 
 
 class ErrorTable:
-    """The errors of one cloud; the first row that fits is taken."""
+    """The errors of one cloud; the first matching row counts."""
 
     def __init__(self, *rows: Known) -> None:
         self.rows = rows
 
     def find(self, *, status: int | None = None, code: str = "", text: str = "") -> Known | None:
-        """The row for an error, if there is one."""
+        """Returns the row for an error, if there is one."""
         return next((row for row in self.rows if row.fits(status, code, text)), None)
 
     def error(
@@ -82,11 +82,12 @@ class ErrorTable:
         code: str = "",
         retry_after: float | None = None,
     ) -> CloudgraftError:
-        """What to raise for an error of the cloud.
+        """Returns the exception to raise for an error of the cloud.
 
-        ``said`` are the cloud's own words, by which a row is found; None: the message is nothing else. What we add to
-        them must not count: in it is a machine's name, in that the id of its group, and that may be any word.
-        ``is_change`` tells whether the call would have changed something: then what nobody knows is unknown.
+        ``said`` is the cloud's own text, which rows are matched against; None: the whole message is the cloud's. Our
+        own additions must not match: they hold a machine's name, which holds its group's id, and that may be any word.
+        ``is_change`` says whether the call would have changed something: then an unknown error means an unknown
+        outcome.
         """
         row = self.find(status=status, code=code, text=message if said is None else said)
         if row is not None:
@@ -97,19 +98,19 @@ class ErrorTable:
 def error_of_status(
     status: int | None, message: str, *, is_change: bool, retry_after: float | None = None
 ) -> CloudgraftError:
-    """What to raise for an HTTP status that no table names; None when the answer had none."""
+    """Returns the exception for an HTTP status without a row; a status of None means that the response had none."""
     known = _BY_STATUS.get(status or 0)
     if known is None and status is not None and 400 <= status < 500 and status != _TIMED_OUT:
         known = InvalidArgumentError
     if known is None and status is not None and status < 400:
-        known = InternalError  # an answer that makes no sense
+        known = InternalError  # an invalid response
     if known is None:
         known = DeadlineError if is_change else UnavailableError
     return known(message, retry_after=retry_after)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from the header Retry-After: a number or a date; None when it says nothing that can be used."""
+    """Returns the seconds of the header Retry-After, a number or a date; None when it cannot be used."""
     value = next((value for key, value in headers.items() if key.lower() == "retry-after"), "").strip()
     try:
         seconds = float(value) if value.replace(".", "", 1).isdigit() else _until(value)

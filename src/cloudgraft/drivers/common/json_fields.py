@@ -124,12 +124,12 @@ def _words(mistake: Mistake) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: escaped, and not longer than a line."""
+    """Quotes a value for a message: escaped, and not longer than a line."""
     if isinstance(value, str | bool | int | Decimal | None):
         text = json.dumps(value, ensure_ascii=False) if not isinstance(value, int | Decimal) else _digits(value)
     else:
         text = "a list" if isinstance(value, list) else "an object"
-    text = redacted(text)  # before it is cut: half of a secret is not known as such
+    text = redacted(text)  # before it is cut: half a secret would not be recognized
     return text if len(text) <= QUOTED else f"{text[:QUOTED]}{CUT}"
 
 
@@ -141,7 +141,7 @@ def _digits(value: int | Decimal) -> str:
 
 
 def hint(key: str, known: Iterable[str]) -> str:
-    """What was probably meant, or what there is."""
+    """Returns the key that was probably meant, or the known keys."""
     names = list(known)
     close = nearest(key, names, fold=str.lower)
     return f"did you mean {close!r}?" if close else f"known here: {', '.join(names)}"

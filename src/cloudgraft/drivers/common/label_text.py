@@ -16,10 +16,9 @@ __all__ = ["GOOGLE", "HETZNER", "LabelText", "from_pairs", "from_words", "pairs"
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------
-# Marks must come back as they were (D9), and a group may have any id. What a label can hold is kept as it is.
-# Everything else is written with a marker in front: ``x--`` with single bytes as ``_2f``, which a person can still
-# read, or ``b--`` in base32, which is shorter for other scripts. What fits in neither way is refused; nothing is ever
-# cut.
+# Marks must come back unchanged (D9), and a group may have any id. A valid label is kept as it is. Any other text is
+# written with a prefix: ``x--`` with single bytes as ``_2f``, which a person can still read, or ``b--`` in base32,
+# which is shorter for other scripts. A text that fits in neither form is refused; nothing is ever cut.
 
 _ESCAPED: Final = "x--"
 _BASE32: Final = "b--"
@@ -28,14 +27,14 @@ _ESCAPE: Final = re.compile(rb"_([0-9a-f]{2})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelText:
-    """How one cloud's labels are written. Each begins and ends with a letter or a digit, or is empty."""
+    """The label syntax of one cloud. Each label begins and ends with a letter or a digit, or is empty."""
 
-    letters: str  # that it takes; digits, "-" and "_" it takes in any case
-    others: str = ""  # that it takes too, but neither first nor last
+    letters: str  # that it accepts; digits, "-" and "_" are always accepted
+    others: str = ""  # that it also accepts, but neither first nor last
     longest: int = 63  # characters
 
     def encode(self, text: str, what: str) -> str:
-        """The label for a text; raises InvalidArgumentError that names ``what``, when there is none."""
+        """Returns the label for a text; raises InvalidArgumentError that names ``what`` when there is none."""
         if self._is_plain(text):
             return text
         try:
@@ -51,7 +50,7 @@ class LabelText:
         )
 
     def decode(self, label: str) -> str:
-        """The text of a label. One that :meth:`encode` has not made, such as one set by hand, comes back as it is."""
+        """Returns the text of a label. A label not made by :meth:`encode`, such as one set by hand, is unchanged."""
         text = _decoded(label)
         return label if text is None or self._again(text) != label else text
 
@@ -62,7 +61,7 @@ class LabelText:
             return None
 
     def takes(self, text: str) -> bool:
-        """Whether the cloud takes this text as a label, as it is."""
+        """Returns whether the cloud accepts this text unchanged as a label."""
         ends = self.letters + string.digits
         is_fitting = len(text) <= self.longest and set(text) <= {*ends, "-", "_", *self.others}
         return not text or (is_fitting and text[0] in ends and text[-1] in ends)
@@ -100,14 +99,14 @@ GOOGLE: Final = LabelText(letters=string.ascii_lowercase)  # labels of Google's 
 
 
 # -- tags --------------------------------------------------------------------------------------------------------------
-# Our marks, in the tags of clouds that take few characters, or lists of words instead of pairs. Some of these clouds do
-# not tell capitals from small letters: what has others is written in small ones (``LabelText``).
+# Our marks, in the tags of clouds that accept few characters, or lists of words instead of pairs. Some of these clouds
+# ignore case: text with capitals is encoded in lower case (``LabelText``).
 
 _PART: Final = re.compile(r"([a-z0-9-]+)(?:_(\d+))?:(.*)", re.DOTALL)
 
 
 def pairs(tags: Mapping[str, str], form: LabelText) -> dict[str, str]:
-    """For clouds whose tags have keys and values."""
+    """Encodes marks for clouds whose tags have keys and values."""
     return {key: form.encode(value, f"the tag {key}") for key, value in tags.items()}
 
 
@@ -117,7 +116,7 @@ def from_pairs(tags: Mapping[str, str], form: LabelText) -> dict[str, str]:
 
 
 def words(tags: Mapping[str, str], longest: int) -> list[str]:
-    """For clouds whose tags are words: ``key:value``, and in parts ``key_1:…``, ``key_2:…`` when that is too long."""
+    """Encodes marks for clouds whose tags are words: ``key:value``, or parts ``key_1:…``, ``key_2:…`` of a long one."""
     found = []
     for key, value in tags.items():
         if not re.fullmatch(r"[a-z0-9-]+", key):
@@ -134,7 +133,7 @@ def words(tags: Mapping[str, str], longest: int) -> list[str]:
 
 
 def from_words(tags: Iterable[str]) -> dict[str, str]:
-    """Back again. What others have tagged is left out, and so is what lost a part."""
+    """Decodes marks from words. Leaves out tags of others, and marks of which a part is missing."""
     parts: dict[str, dict[int, str]] = {}
     for tag in tags:
         if found := _PART.fullmatch(str(tag)):

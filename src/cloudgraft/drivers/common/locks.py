@@ -14,7 +14,7 @@ __all__ = ["NamedLocks"]
 
 
 class NamedLocks:
-    """Locks by name; one that nobody wants is forgotten."""
+    """Locks by name; an unused one is dropped."""
 
     def __init__(self, longest: timedelta) -> None:
         self._longest = longest
@@ -24,7 +24,7 @@ class NamedLocks:
 
     @contextmanager
     def take(self, name: str) -> Iterator[None]:
-        """Waits for its turn, but not for ever; nothing was done when that raises UnavailableError."""
+        """Holds the lock of a name. Raises UnavailableError when the wait takes too long; then nothing was done."""
         with self._guard:
             lock = self._locks.setdefault(name, threading.Lock())
             self._wanted[name] += 1
@@ -43,6 +43,6 @@ class NamedLocks:
                     self._guard.notify_all()
 
     def settle(self, longest: timedelta) -> None:
-        """Waits until no call is under way, but not for longer than that."""
+        """Waits until no call is in progress, but at most ``longest``."""
         with self._guard:
             self._guard.wait_for(lambda: not self._wanted, longest.total_seconds())

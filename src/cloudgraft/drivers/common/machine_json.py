@@ -1,8 +1,8 @@
 """Converts machines, shapes, prices and errors to and from JSON for scripts (`exec`) and endpoints (`http`).
 
-Keys are in camelCase; ``machineID`` and ``providerID`` are spelt as Kubernetes spells them. What comes from outside is
-checked to the last key. Nonsense is an InternalError, which leaves the outcome of a call open: a script that prints
-half an answer may well have bought a machine, and a list settles it (law 3).
+Keys are in camelCase; ``machineID`` and ``providerID`` are spelt as in Kubernetes. Every key of received JSON is
+checked. Invalid JSON is an InternalError, which leaves the outcome of a call open: a script that prints half a response
+may have created a machine, and a list settles it (law 3).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _PRICES: Final = reader(foreign(_only, one=Key(items(_PRICE), "prices")), betwee
 
 
 def spec_to_json(spec: MachineSpec) -> Json:
-    """The machine to create. It holds secrets: ``userData``."""
+    """Converts the machine to create. The result holds secrets: ``userData``."""
     return {
         "name": spec.name,
         "group": spec.group,
@@ -157,7 +157,7 @@ def machine_to_json(machine: Machine) -> Json:
 
 
 def dump_json(data: Mapping[str, object]) -> bytes:
-    """As one line of UTF-8; raises InvalidArgumentError for what JSON cannot say, such as a date of a YAML file."""
+    """Writes one line of UTF-8; raises InvalidArgumentError for values without JSON form, such as a date from YAML."""
     try:
         return json.dumps(data, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
@@ -168,7 +168,7 @@ def dump_json(data: Mapping[str, object]) -> bytes:
 
 
 def parse_json(raw: bytes, what: str) -> object:
-    """One JSON value; ``what`` says in messages where it came from. Numbers with a point are exact (Decimal)."""
+    """Parses one JSON value; ``what`` names its origin in messages. Numbers with a point are exact (Decimal)."""
     if not raw.strip():
         raise InternalError(f"{what} is empty: it must be a JSON object")
     try:
@@ -238,7 +238,7 @@ def prices_from_json(data: object, what: str = "the answer") -> list[Price]:
 
 
 def error_from_json(data: object, what: str = "the answer") -> CloudgraftError | None:
-    """The error that an answer tells, ready to be raised; None when it tells none.
+    """Reads the error of a response as an exception to raise; None when the response has no error.
 
     ``{"error": {"code": "out_of_stock", "message": "no more of m5", "retryAfter": "30s"}}``, with the slugs of
     :mod:`cloudgraft.sdk.errors` as codes.
@@ -274,7 +274,7 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _no_twins(pairs: Sequence[tuple[str, object]]) -> Json:
-    """An object. With two lists of machines, say of two pages, one would be lost, and its machines taken for gone."""
+    """Refuses duplicate keys. Of two lists of machines, one would be lost, and its machines would count as gone."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

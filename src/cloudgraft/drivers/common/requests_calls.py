@@ -20,27 +20,27 @@ __all__ = ["LimitedAdapter", "error_of_request", "limit_answers"]
 
 
 def limit_answers(session: requests.Session) -> None:
-    """From now on, a read timeout of this session is for the whole of an answer."""
+    """Makes the read timeout of this session apply to the whole response."""
     for prefix in ("https://", "http://"):
         session.mount(prefix, LimitedAdapter())
 
 
 class LimitedAdapter(HTTPAdapter):
-    """Sends requests whose read timeout is for the whole of an answer."""
+    """Sends requests whose read timeout applies to the whole response."""
 
     def init_poolmanager(self, *args: Any, **more: Any) -> None:
-        """With connections that know it."""
+        """Uses connections with that timeout."""
         super().init_poolmanager(*args, **more)
         self.poolmanager.pool_classes_by_scheme = POOLS
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
-        """With a limit on what comes out when it is unpacked: a few bytes may be packed gigabytes."""
-        read, itself = type(resp).stream, weakref.ref(resp)  # weak: its connection is to be closed with the last user
+        """Limits the decompressed size: a few bytes may expand to gigabytes."""
+        read, itself = type(resp).stream, weakref.ref(resp)  # weak: its connection must close with its last user
         resp.stream = lambda *args, **more: _unpacked(read(itself(), *args, **more))
         return super().build_response(req, resp)
 
     def proxy_manager_for(self, *args: Any, **more: Any) -> Any:
-        """Through a proxy too."""
+        """Uses such connections through a proxy too."""
         manager = super().proxy_manager_for(*args, **more)
         manager.pool_classes_by_scheme = POOLS
         return manager
@@ -62,9 +62,9 @@ _PROXY: Final = "; it went through a proxy: see HTTPS_PROXY and NO_PROXY of the 
 
 
 def error_of_request(error: requests.RequestException, what: str, *, is_change: bool) -> CloudgraftError:
-    """What to raise for a request that got no answer.
+    """Returns the exception for a request without a response.
 
-    A change whose request was sent, or may have been, has an unknown outcome; whatever else failed did nothing.
+    A change whose request was sent, or may have been, has an unknown outcome; any other failure did nothing.
     """
     cause = root_cause(error)
     hint = _TLS if isinstance(cause, ssl.SSLCertVerificationError) else ""

@@ -16,7 +16,7 @@ __all__ = ["CUT", "SecretFile", "Stamp", "cut", "error_without", "stamp", "witho
 
 
 # -- secrets in files --------------------------------------------------------------------------------------------------
-# Secrets in files: read again when the file changes, and hidden from every log and error before they are used.
+# Read again when the file changes, and hidden from every log and error before they are used.
 
 log: Final = logging.getLogger("cloudgraft.drivers")
 
@@ -24,7 +24,7 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 def stamp(*paths: Path) -> Stamp | None:
-    """Something that changes when one of the files does; None while one cannot be looked at."""
+    """Returns a value that changes when one of the files does; None while one cannot be read."""
     try:
         stats = [path.stat() for path in paths]
     except OSError:
@@ -37,16 +37,16 @@ class SecretFile:
     """One secret; white space around it is not part of it."""
 
     path: Path
-    option: str  # in which its path is given, for messages
+    option: str  # that holds its path, for messages
     shortest: int = 1  # characters
     _seen: Stamp | None = field(default=None, init=False, repr=False)
     _value: str = field(default="", init=False, repr=False)
 
     def read(self) -> str:
-        """The secret; raises PreconditionError that names the file, and nothing of what is in it.
+        """Returns the secret; raises PreconditionError that names the file, and nothing of its content.
 
-        Once it could be read, what cannot is told of in the log, and the old one stays: a file that is being replaced
-        must not stop a cloud.
+        After the first success, a file that cannot be read is only logged, and the old secret stays: a file that is
+        being replaced must not stop a cloud.
         """
         now = stamp(self.path)
         if self._value and now == self._seen:
@@ -86,26 +86,26 @@ class SecretFile:
 
 
 # -- user data in messages ---------------------------------------------------------------------------------------------
-# User data, which holds secrets, in words that come from outside: its lines are taken out of every message (law 9).
+# User data holds secrets, and clouds quote it: its lines are removed from every message (law 9).
 
 CUT: Final = "…"  # where a message was cut
-_SHORTEST: Final = 6  # characters of a line that is worth being hidden
+_SHORTEST: Final = 6  # characters of a line that is hidden
 _MASK: Final = "[user data]"
 
 
 def cut(text: str, longest: int) -> str:
-    """No more than so many characters of a text. It shows that it was cut, so that :func:`without` knows.
+    """Shortens a text to ``longest`` characters, and marks the cut for :func:`without`.
 
-    What is hidden is taken out before: half a secret would not be known for one.
+    It redacts secrets before: half a secret would not be recognized.
     """
     text = redacted(text)
     return text if len(text) <= longest else text[: longest - len(CUT)] + CUT
 
 
 def without(text: str, user_data: str) -> str:
-    """The text without lines of the user data: as they are, as JSON writes them, and as far as a cut has left them.
+    """Returns the text without lines of the user data: as they are, as JSON writes them, and cut ones.
 
-    And without all of it in base64, as many clouds are sent it.
+    It also removes the user data in base64, as many clouds receive it.
     """
     lines = {line.strip() for line in user_data.splitlines()}
     forms = lines | {json.dumps(line, ensure_ascii=ascii_)[1:-1] for line in lines for ascii_ in (True, False)}
@@ -117,7 +117,7 @@ def without(text: str, user_data: str) -> str:
 
 
 def error_without(error: CloudgraftError, user_data: str) -> CloudgraftError:
-    """The same error, without lines of the user data in its message."""
+    """Returns the same error without lines of the user data in its message."""
     message = without(error.message, user_data)
     return error if message == error.message else type(error)(message, retry_after=error.retry_after)
 

@@ -1,7 +1,7 @@
 """Reads a ``machine:`` section into a dataclass of settings, and checks it again.
 
-A group's ``machine:`` section reaches a driver as it stands in the file. It was checked when the file was read, but the
-driver may be another release by now; so it is read once more, by the same types.
+A driver gets a group's ``machine:`` section as it was in the file. It was checked when the file was read. But an order
+may come from a journal, and the driver may be a newer release; so it is checked again, with the same types.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[Any, str]] = {
 
 
 def read_section(cls: type[T], given: object, where: str = "machine") -> T:
-    """An object of ``cls``, from its keys in camelCase; raises InvalidArgumentError that names what is wrong."""
+    """Builds an object of ``cls`` from its keys in camelCase; raises InvalidArgumentError that says what is wrong."""
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(f"{where} must be a mapping")
     fields = {_camel(field.name): field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]  # it is one

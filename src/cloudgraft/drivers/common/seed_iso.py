@@ -1,7 +1,7 @@
 """Builds the seed CD of cloud-init's NoCloud source, from which a machine reads its user data at boot.
 
-It is an ISO 9660 image with the label ``cidata``, and holds ``user-data``, ``meta-data`` and, where it is given,
-``network-config``. It holds secrets, as user data does: whoever stores it lets nobody else read it.
+It is an ISO 9660 image with the label ``cidata``, and holds ``user-data``, ``meta-data`` and, if given,
+``network-config``. It holds secrets, as user data does: store it where no one else can read it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pycdlib
 
 __all__ = ["LABEL", "seed_iso"]
 
-LABEL: Final = "cidata"  # by which cloud-init finds it, on whatever device it is
+LABEL: Final = "cidata"  # by which cloud-init finds it, on any device
 _LEVEL: Final = 3  # of ISO 9660; the names that count are those of Rock Ridge and Joliet
 
 
 def seed_iso(*, name: str, user_data: str, network_config: Mapping[str, object] | None = None) -> bytes:
-    """The image for one machine, whose name is its instance id and its host name.
+    """Builds the image for one machine, whose name is its instance id and its host name.
 
-    ``network_config`` is cloud-init's, version 1 or 2; without it a machine does what its image does, mostly DHCP.
+    ``network_config`` is cloud-init's, version 1 or 2; without it the image decides, mostly DHCP.
     """
     files = {
         "user-data": user_data.encode(),
@@ -34,7 +34,7 @@ def seed_iso(*, name: str, user_data: str, network_config: Mapping[str, object] 
 
 
 def _yaml(data: Mapping[str, object]) -> bytes:
-    """JSON, which is YAML too."""
+    """Writes JSON, which is valid YAML."""
     return json.dumps(data, indent=1).encode() + b"\n"
 
 
@@ -42,7 +42,7 @@ def _image(files: Mapping[str, bytes]) -> bytes:
     iso = pycdlib.PyCdlib()
     iso.new(interchange_level=_LEVEL, vol_ident=LABEL, joliet=_LEVEL, rock_ridge="1.09")
     for name, content in files.items():
-        short = name.replace("-", "").upper()[:8]  # for those who read neither Rock Ridge nor Joliet
+        short = name.replace("-", "").upper()[:8]  # for readers without Rock Ridge and Joliet
         iso.add_fp(
             io.BytesIO(content), len(content), f"/{short}.;1", rr_name=name, joliet_path=f"/{name}", file_mode=0o100444
         )

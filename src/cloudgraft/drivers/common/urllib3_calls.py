@@ -20,19 +20,19 @@ __all__ = ["LARGEST_ANSWER", "POOLS", "LimitedResponse", "root_cause", "was_neve
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
-# Limits an answer as a whole, in time and in bytes, as urllib3 and whatever stands on it does not. Its read timeout is
-# for each piece of an answer. A server, or something on the way, that sends a byte now and then would hold a thread for
-# ever; and the driver has few of them. Here the read timeout is for all of an answer, with its headers. An answer has a
-# largest size, and counts for the list that it is read for (:mod:`cloudgraft.sdk.list_budget`).
+# urllib3 and libraries built on it do not limit a response as a whole: the read timeout applies to each piece. A server
+# or proxy that sends a byte now and then would block a thread for ever, and the driver has few of them. Here the read
+# timeout applies to the whole response with its headers. A response has a maximum size, and counts towards the budget
+# of the list that it is read for (:mod:`cloudgraft.sdk.list_budget`).
 
 LARGEST_ANSWER: Final = 32 * 1024 * 1024  # bytes: a page of a thousand machines has about ten million
 
 
 class LimitedResponse(http.client.HTTPResponse):
-    """An answer for which the socket's timeout counts as a whole; then TimeoutError is raised, as for a piece."""
+    """A response to which the socket's timeout applies as a whole; raises TimeoutError, as for a piece."""
 
     def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
-        """What has been read of it so far is nothing."""
+        """Starts the time of the whole response."""
         super().__init__(sock, *args, **more)
         seconds = sock.gettimeout()
         if seconds is not None:
@@ -88,16 +88,16 @@ POOLS = {"http": _Pool, "https": _SecurePool}  # as `pool_classes_by_scheme` of 
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
-# Failures of the library urllib3, on which those of many a cloud stand: whether anything was sent before one.
+# Failures of urllib3, which the libraries of many clouds use: whether anything was sent before the failure.
 
-# Another trouble with TLS may come at any time. So may a ProxyError: urllib3 calls every connection that broke so, when
-# it led through a proxy, even after the request was sent. What is behind it tells.
+# Other TLS errors may occur at any time. So may a ProxyError: urllib3 raises it for every broken connection through a
+# proxy, even after the request was sent. Its cause decides.
 _BEFORE: Final = (NewConnectionError, ConnectTimeoutError, ssl.SSLCertVerificationError)
-_NO_TUNNEL: Final = "Tunnel connection failed"  # how http.client begins, when a proxy refuses to CONNECT
+_NO_TUNNEL: Final = "Tunnel connection failed"  # the start of http.client's message when a proxy refuses CONNECT
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """What happened, in the place of what was wrapped around it."""
+    """Returns the innermost cause of a wrapped error."""
     cause = error
     while True:
         inner = _inner(cause)
@@ -107,7 +107,7 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def was_never_sent(cause: BaseException) -> bool:
-    """Whether it is certain that nothing of the request left this machine. ``cause`` is of :func:`root_cause`."""
+    """Returns whether certainly nothing of the request was sent. ``cause`` comes from :func:`root_cause`."""
     return isinstance(cause, _BEFORE) or (isinstance(cause, OSError) and str(cause).startswith(_NO_TUNNEL))
 
 

@@ -1,11 +1,12 @@
 """Implements the driver ``openstack``: servers of Nova. One call creates a server with its volume and its ports.
 
-- Nova takes no token, and its names are not unique: what became of a call without an answer is seen in a list.
-- Our marks are the server's metadata. Nova cannot filter by them, and is asked for no filter and no page size at all:
-  only then does it show the servers of a cell that is down, as unknown, where it else leaves them out without a word.
-  So a list is one pass over the project's servers, on pages as long as the cloud makes them (1,000 by default).
-- A server that is deleted while Nova looks for its host is shown as building for a moment more, before it goes. So what
-  Nova has agreed to delete is shown as deleting for half a minute, whatever it says.
+- A server's volume and ports are deleted with it.
+- Nova takes no token, and its names are not unique: only a list shows the outcome of a call without a response.
+- Our marks are the server's metadata. Nova cannot filter by them, and gets no filter and no page size at all: only then
+  does it show the servers of a cell that is down, as unknown; otherwise it silently leaves them out. So a list reads
+  all servers of the project, in pages as long as the cloud makes them (1,000 by default).
+- A server that is deleted while Nova looks for its host still shows as building for a moment. So a server whose
+  deletion Nova has accepted is listed as deleting for half a minute, whatever Nova says.
 - Nova accepts a server first and looks for a host later. One that finds none is listed as failed, with the reason.
 """
 
