@@ -35,7 +35,7 @@ __all__ = ["CANNOT_START", "main"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_GIVE_UP_AFTER = 10.0  # seconds of SIGKILL: what is alive then hangs in the kernel
+_GIVE_UP_AFTER = 10.0  # seconds of SIGKILL: a process that is still alive hangs in the kernel
 _KILL_AGAIN_AFTER = 0.05
 _LOOK_AGAIN_AFTER = 0.2
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -43,7 +43,7 @@ CANNOT_START = 127
 
 
 def main() -> int:
-    """Runs the command to its end, or until it is to stop; says how it went through the control socket."""
+    """Runs the command until it ends or must stop; reports how it ended through the control socket."""
     control, grace, scratch, directory, *command = sys.argv[1:]
     os.set_inheritable(int(control), False)  # the program must not hold it: its end would go unnoticed
     wake = _wake_on_signals()
@@ -79,7 +79,7 @@ class Family:
         return code if code >= 0 else 128 - code
 
     def reap(self) -> bool:
-        """Takes in whoever has ended; False once there is nobody left."""
+        """Reaps ended processes; returns False when none is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -91,7 +91,7 @@ class Family:
                 self.code = os.waitstatus_to_exitcode(status)
 
     def end(self, grace: float, wake: int) -> None:
-        """Asks everybody who is left to end, waits, and then kills."""
+        """Sends SIGTERM to the remaining processes, waits, and then kills them."""
         if not self.reap():
             return
         self._signal(signal.SIGTERM)
@@ -101,7 +101,7 @@ class Family:
             _sleep(wake, min(_LOOK_AGAIN_AFTER, deadline - time.monotonic()))
         deadline = time.monotonic() + _GIVE_UP_AFTER
         while self.reap() and time.monotonic() < deadline:
-            self._signal(signal.SIGKILL)  # again and again: somebody may have forked meanwhile
+            self._signal(signal.SIGKILL)  # repeatedly: a process may have forked in between
             _sleep(wake, _KILL_AGAIN_AFTER)
 
     def _signal(self, number: int) -> None:
@@ -112,18 +112,18 @@ class Family:
                 os.kill(pid, number)
 
     def _group_exists(self) -> bool:
-        # Where there are no subreapers, a grandchild is nobody's child that we could wait for.
+        # Without subreapers we cannot wait for a grandchild, which is not our child.
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:  # what some systems say of a zombie
+        except PermissionError:  # some systems report this for a zombie
             return True
         return True
 
 
 def _descendants() -> list[int]:
-    """Every process below this one, wherever its group and session are. Empty where there is no /proc."""
+    """Returns all descendants of this process, whatever their group and session. Empty where there is no /proc."""
     children: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for entry in os.listdir("/proc"):  # noqa: PTH208 - pathlib is slow to import
@@ -141,9 +141,9 @@ def _descendants() -> list[int]:
 def _parent(pid: str) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - likewise
-            # The name stands in brackets and may contain anything, brackets too.
+            # The name is in brackets and may contain anything, even brackets.
             return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):  # it ended meanwhile
+    except (OSError, ValueError, IndexError):  # it has ended
         return 0
 
 
@@ -177,7 +177,7 @@ def _become(command: list[str], directory: str, guard: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     if directory:
         os.chdir(directory)
-    os.execvp(command[0], command)  # noqa: S606 - to run it is what this is for
+    os.execvp(command[0], command)  # noqa: S606 - running it is the purpose
 
 
 def _prctl(option: int, value: int) -> None:
@@ -187,7 +187,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _wake_on_signals() -> int:
-    """A descriptor that becomes readable whenever a signal comes in: a child ended, or we are to stop."""
+    """Returns a descriptor that becomes readable at every signal: a child ended, or we must stop."""
     read, write = os.pipe()
     for end in (read, write):
         os.set_blocking(end, False)
@@ -218,12 +218,12 @@ def _sleep(wake: int, seconds: float) -> None:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 4096)
-    except OSError:  # nothing to read, or the other end was torn down
+    except OSError:  # nothing to read, or the other end is gone
         return b""
 
 
 def _tell(control: int, line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # cloudgraft has closed its end
         os.write(control, line.replace("\n", " ").encode(errors="replace") + b"\n")
 
 

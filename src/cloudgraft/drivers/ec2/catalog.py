@@ -20,13 +20,13 @@ __all__ = ["Places", "read_shapes", "read_spot_prices"]
 # -- instance types and prices -----------------------------------------------------------------------------------------
 
 _ASKED: Final = 100  # instance types that one request may name
-_ARCHITECTURES: Final[Mapping[str, str]] = {"x86_64": "amd64", "arm64": "arm64", "i386": "386"}  # as Kubernetes says
+_ARCHITECTURES: Final[Mapping[str, str]] = {"x86_64": "amd64", "arm64": "arm64", "i386": "386"}  # Kubernetes' names
 _GPUS: Final[Mapping[str, str]] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 _SYSTEM: Final = "Linux/UNIX"
 
 
 def read_shapes(client: Client, names: Sequence[str], region: str) -> list[Shape]:
-    """The types of these names, or all of the current generation."""
+    """Returns the types of these names, or all of the current generation."""
     if names:
         asked: list[dict[str, Any]] = [{"InstanceTypes": part} for part in _parts(names)]
     else:
@@ -37,7 +37,7 @@ def read_shapes(client: Client, names: Sequence[str], region: str) -> list[Shape
 
 
 def _shape(kind: Mapping[str, Any], region: str) -> Shape:
-    """Without `ephemeral-storage`: that is the root volume, whose size is the group's, and not the type's own disks."""
+    """Builds a shape without `ephemeral-storage`: that is the root volume, whose size depends on the group."""
     capacity = {
         "cpu": Quantity(int(kind["VCpuInfo"]["DefaultVCpus"])),
         "memory": Quantity(f"{int(kind['MemoryInfo']['SizeInMiB'])}Mi"),
@@ -56,7 +56,7 @@ def _shape(kind: Mapping[str, Any], region: str) -> Shape:
 
 
 def read_spot_prices(client: Client, names: Sequence[str]) -> dict[str, Price]:
-    """What spot instances of these types cost now: in the dearest zone, since a group's zone is not known here."""
+    """Returns current spot prices in the most expensive zone, since a group's zone is not known here."""
     asked = {"InstanceTypes": list(names), "ProductDescriptions": [_SYSTEM], "StartTime": datetime.now(UTC)}
     highest: dict[str, Decimal] = {}
     for entry in (
@@ -73,7 +73,7 @@ def _parts(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 # -- subnets and images ------------------------------------------------------------------------------------------------
-# What must be known of subnets and images before an instance can be ordered; asked once, and remembered.
+# The properties of subnets and images that an order needs; asked once, and cached.
 
 
 class Places:
@@ -86,9 +86,9 @@ class Places:
         self._devices: dict[str, str] = {}
 
     def subnets(self, settings: MachineSettings) -> Sequence[str]:
-        """Those of the group's zone, to be tried in this order; [""] when EC2 is to choose.
+        """Returns the subnets of the group's zone in the order to try them; [""] when EC2 chooses.
 
-        In another zone the same client token would make a second instance: so they must all be in one.
+        They must all be in one zone: in another zone the same client token would create a second instance.
         """
         given = list(dict.fromkeys(settings.subnets))
         if len(given) < 2:
@@ -106,7 +106,7 @@ class Places:
         return given
 
     def root_device(self, settings: MachineSettings) -> str:
-        """What the image calls its root volume; empty when that is not needed."""
+        """Returns the device name of the image's root volume; empty when it is not needed."""
         volume, image = settings.root_volume, settings.image
         if volume is None or volume.device:
             return ""

@@ -1,8 +1,8 @@
 """Implements the driver ``ec2``: one instance for each machine.
 
-An instance, its volumes and its marks come from one request, and go with one. There is nothing to clean up when the
-program is killed between two steps: there are no two. The machine's name is the client token, by which EC2 answers a
-repeated request with the instance of the first one.
+One request creates an instance with its volumes and its marks, and one deletes them. So a crash between two steps
+cannot leave anything to clean up. The machine's name is the client token: EC2 answers a repeated request with the
+instance of the first one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cloudgraft.sdk.list_budget import bounded
 __all__ = ["Ec2Driver"]
 
 _LIST_TIME: Final = 55.0  # seconds for all pages: less than the engine waits
-_MOST_REMEMBERED: Final = 10_000  # failed launches that were deleted; EC2 shows them for an hour
+_MOST_REMEMBERED: Final = 10_000  # deleted failed launches; EC2 lists them for an hour
 
 
 class Ec2Driver(BlockingDriver):
@@ -49,19 +49,19 @@ class Ec2Driver(BlockingDriver):
     MachineSettings = MachineSettings
 
     def __init__(self, options: Ec2Options) -> None:
-        """No call is made, and no file is read, before they are needed."""
+        """Makes no call and reads no file yet."""
         self._options = options
         self.traits = options.traits()
         self._clients = Clients(options)
         self._places = Places(self._clients)
-        # Seconds after which no instance is ordered any more, for the engine may soon give up: what it gave up must not
-        # be sent later. As long as two requests may take.
+        # Seconds after which no instance is ordered any more: the engine may soon give up, and a request must not be
+        # sent after that. As long as two requests may take.
         self._preparation = 2 * (options.connect_timeout + options.timeout).total_seconds()
-        self._failed: frozenset[str] = frozenset()  # launches that failed, by the last list
-        self._deleted: dict[str, None] = {}  # those of them that were deleted, in their order
+        self._failed: frozenset[str] = frozenset()  # failed launches of the last list
+        self._deleted: dict[str, None] = {}  # those of them that were deleted, in order
 
     def start(self) -> None:
-        """Looks for the credentials; a cloud that is not there is met by the first call."""
+        """Looks for the credentials. Only the first call finds out whether the cloud is reachable."""
         with told("start"):
             self._clients.open()
 
@@ -72,7 +72,7 @@ class Ec2Driver(BlockingDriver):
     # -- create --------------------------------------------------------------------------------------------------------
 
     def create(self, spec: MachineSpec) -> Machine:
-        """Runs one instance; a second call of that name is answered with the first one's."""
+        """Runs one instance. A second call with that name returns the instance of the first."""
         try:
             return self._create(spec)
         except CloudgraftError as error:
@@ -83,10 +83,10 @@ class Ec2Driver(BlockingDriver):
         check_spec(spec, settings)
         what = f"create of {spec.name}"
         until = time.monotonic() + self._preparation
-        with told(what):  # nothing is changed yet
+        with told(what):  # no change so far
             device = self._places.root_device(settings)
             subnets = self._places.subnets(settings)
-            self._clients.client()  # made now: what is wrong with the credentials' files is no unknown outcome
+            self._clients.client()  # now: an error in the credential files is not an unknown outcome
         requests = [launch_request(spec, settings, subnet=subnet, device=device) for subnet in subnets]
         if time.monotonic() > until:
             raise UnavailableError(f"{what}: AWS takes too long to tell of its subnets and image. Nothing was done")
@@ -104,7 +104,7 @@ class Ec2Driver(BlockingDriver):
         return machine
 
     def _run(self, spec: MachineSpec, requests: Sequence[Request], until: float) -> Mapping[str, Any]:
-        """In the first subnet that has an address left. All are in one zone, within which a token holds."""
+        """Runs it in the first subnet with a free address. All are in one zone, where the client token is valid."""
         for request in requests[:-1]:
             try:
                 return self._sent(spec, request)
@@ -122,16 +122,16 @@ class Ec2Driver(BlockingDriver):
         return found
 
     def _made_before(self, spec: MachineSpec, error: AlreadyExistsError) -> Mapping[str, Any]:
-        """The instance of this name, for which other words were used then: other user data, or another subnet.
+        """Finds the instance of this name whose request differed: other user data, or another subnet.
 
-        While it cannot be seen yet, the error says so, and a later list will show it.
+        While EC2 does not show it yet, the error says so, and a later list will show it.
         """
         mine = [{"Name": f"tag:{MACHINE_TAG}", "Values": [spec.name]}, *LIVING]
         try:
             with told(f"create of {spec.name}"):
                 found = list(self._described(mine, time.monotonic() + self._options.timeout.total_seconds()))
         except CloudgraftError:
-            raise error from None  # that it cannot be seen now does not say that it is not there
+            raise error from None  # it may exist although it is not visible yet
         same = [i for i in found if spec.tags.items() <= machine_of(i).tags.items()]
         if len(same) != 1:
             raise error
@@ -140,9 +140,9 @@ class Ec2Driver(BlockingDriver):
     # -- delete --------------------------------------------------------------------------------------------------------
 
     def delete(self, machine: Machine) -> None:
-        """Terminates the instance; its volumes go with it. One that is gone is not an error: ids are never used again.
+        """Terminates the instance with its volumes. A missing one is not an error: ids are never reused.
 
-        One that is so new that EC2 says it was not there is seen in a list later, and is deleted then.
+        EC2 may not find a very new instance yet. A later list shows it, and it is deleted then.
         """
         if not machine.machine_id:
             raise PreconditionError(f"the machine {machine.name!r} has no id: it cannot be deleted")
@@ -155,7 +155,7 @@ class Ec2Driver(BlockingDriver):
             self._forget(machine.machine_id)
 
     def _forget(self, machine_id: str) -> None:
-        """A failed launch is terminated already, and stays on EC2's list for a while: not on ours."""
+        """Hides a deleted failed launch from our list: it is terminated already, but EC2 lists it for a while."""
         self._deleted[machine_id] = None
         while len(self._deleted) > _MOST_REMEMBERED:
             self._deleted.pop(next(iter(self._deleted)), None)
@@ -163,7 +163,7 @@ class Ec2Driver(BlockingDriver):
     # -- mark ----------------------------------------------------------------------------------------------------------
 
     def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """Puts our marks on an instance, or takes them off. One without any of cloudgraft's marks is not listed."""
+        """Sets or removes our marks on an instance. One without any mark of cloudgraft is not listed."""
         given = {key: value for key, value in tags.items() if value is not None}
         check_tags(given)
         with told(f"mark of {machine.name or machine.machine_id}", is_change=True):
@@ -176,11 +176,11 @@ class Ec2Driver(BlockingDriver):
     # -- list ----------------------------------------------------------------------------------------------------------
 
     def list(self) -> Sequence[Machine]:
-        """Every instance with a mark of cloudgraft's that is not gone, and those that failed to start."""
+        """Returns every existing instance with a mark of cloudgraft, and those that failed to start."""
         until = time.monotonic() + _LIST_TIME
         with told("list"):
             instances = [*bounded(self._described(LIVING, until)), *bounded(self._described(FAILED_LAUNCHES, until))]
-        # An instance may have failed between the two; what was read last is true.
+        # An instance may have failed between the two reads; the last one is true.
         found = {machine.machine_id: machine for machine in map(machine_of, instances)}
         self._failed = frozenset(one.machine_id for one in found.values() if one.state is MachineState.FAILED)
         return [machine for machine in found.values() if machine.machine_id not in self._deleted]
@@ -198,12 +198,12 @@ class Ec2Driver(BlockingDriver):
     # -- offers --------------------------------------------------------------------------------------------------------
 
     def shapes(self) -> Sequence[Shape]:
-        """The instance types of the options, or all of the current generation."""
+        """Returns the instance types of the options, or all of the current generation."""
         with told("shapes"):
             return read_shapes(self._clients.client(), self._options.shapes, self._options.region)
 
     def prices(self) -> Sequence[Price]:
-        """As the options say, and as the spot market says if that is wanted; AWS's price list is not read."""
+        """Returns the prices of the options, and spot prices if enabled; does not read AWS's price list."""
         known = {
             name: Price(shape=name, hourly=hourly, currency=self._options.currency)
             for name, hourly in self._options.prices.items()

@@ -54,7 +54,7 @@ log: Final = logging.getLogger("cloudgraft.drivers")
 
 NO_ADDRESS: Final = "InsufficientFreeAddressesInSubnet"
 _ENCODED: Final = "Encoded authorization failure message:"
-_LONGEST: Final = 600  # characters of what AWS says
+_LONGEST: Final = 600  # characters of AWS's message
 _WHO: Final = (
     NoCredentialsError,
     PartialCredentialsError,
@@ -72,7 +72,7 @@ _CLOCK: Final = "is the clock of this machine right? Signatures are only good fo
 _KEY: Final = "look at the access key: is it of this account, and active? See accessKeyIdFile, profile and assumeRole"
 _POLICY: Final = "see the rights that are needed in docs/how-to/use-ec2.md"
 _RATE: Final = "see `engine: {callsPerSecond: …}` of the cloud; others in the account count too"
-# What goes wrong before the request is sent; what it means; and what else to say.
+# Errors before the request is sent, with our error and advice.
 _UNSENT: Final[Sequence[tuple[tuple[type[Exception], ...], type[CloudgraftError], str]]] = (
     ((ParamValidationError,), InvalidArgumentError, ""),
     (_WHO, AuthenticationError, f"; {_KEY}"),
@@ -193,7 +193,7 @@ ERRORS: Final = ErrorTable(
 
 @contextmanager
 def told(what: str, *, is_change: bool = False) -> Iterator[None]:
-    """Raises what the calls within raise as one of our errors. ``what`` was done, for the message."""
+    """Converts exceptions of the calls within to our errors. ``what`` names the action in the message."""
     try:
         yield
     except (ClientError, BotoCoreError, ResponseParserError) as error:
@@ -201,12 +201,12 @@ def told(what: str, *, is_change: bool = False) -> Iterator[None]:
 
 
 def code_of(error: ClientError) -> str:
-    """AWS's own word for it."""
+    """Returns AWS's error code."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def error_of(error: Exception, what: str, *, is_change: bool) -> CloudgraftError:
-    """What to raise for an exception of botocore."""
+    """Returns our error for an exception of botocore."""
     if isinstance(error, ClientError):
         return _refusal(error, what, is_change=is_change)
     why = f"{what}: {type(error).__name__}: {cut(' '.join(str(error).split()), _LONGEST)}"
@@ -240,10 +240,10 @@ def _refusal(error: ClientError, what: str, *, is_change: bool) -> CloudgraftErr
 
 
 def _said(error: ClientError, code: str) -> str:
-    """AWS's words, without what is of no use to a reader, or not for every reader."""
+    """Returns AWS's message without parts that are useless, or not for every reader."""
     text = str(error.response.get("Error", {}).get("Message", ""))
     if code == "SignatureDoesNotMatch":
-        return "the signature is wrong"  # its text repeats the request, with the token of a lent key
+        return "the signature is wrong"  # its text repeats the request, with the session token
     text, _, encoded = text.partition(_ENCODED)
     if encoded:
         log.warning(

@@ -24,10 +24,10 @@ __all__ = [
 
 
 # -- tags --------------------------------------------------------------------------------------------------------------
-# The tags by which instances are found again, and what EC2 allows as a tag.
+# The tags that identify instances, and EC2's rules for tags.
 
-NAME_TAG: Final = "Name"  # what AWS's console shows; a person may change it, so nothing hangs on it
-CLUSTER_ID_TAG: Final = "cloudgraft-cluster-id"  # every machine that cloudgraft makes has it
+NAME_TAG: Final = "Name"  # shown by AWS's console; a person may change it, so nothing depends on it
+CLUSTER_ID_TAG: Final = "cloudgraft-cluster-id"  # on every machine that cloudgraft creates
 MACHINE_TAG: Final = "cloudgraft-name"
 _OURS: Final = "cloudgraft-"
 _THEIRS: Final = "aws:"
@@ -35,12 +35,12 @@ _LONGEST_KEY, _LONGEST_VALUE, _MOST = 128, 256, 50
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a configuration may not set this tag."""
+    """Returns whether a configuration must not set this tag."""
     return key == NAME_TAG or key.lower().startswith((_OURS, _THEIRS))
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Raises InvalidArgumentError for what EC2 would refuse: nothing is cut."""
+    """Raises InvalidArgumentError for tags that EC2 would refuse; nothing is cut."""
     flaws = Flaws()
     flaws.expect(len(tags) <= _MOST, (), f"{len(tags)} tags are too many: EC2 keeps {_MOST} at most")
     for key, value in tags.items():
@@ -53,7 +53,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 # -- instances ---------------------------------------------------------------------------------------------------------
 
-# What is read of an instance, here and elsewhere. Nothing else is there: see session.py.
+# The fields of an instance that are read anywhere. The parser drops all others: see session.py.
 FIELDS: Final = frozenset(
     {
         "InstanceId",
@@ -72,21 +72,21 @@ _STATES: Final[Mapping[str, MachineState]] = {
     "stopping": MachineState.STOPPED,
     "stopped": MachineState.STOPPED,
     "shutting-down": MachineState.DELETING,
-    "terminated": MachineState.FAILED,  # only asked for when its launch failed
+    "terminated": MachineState.FAILED,  # only requested for failed launches
 }
-# Why an instance that EC2 had accepted ended before it ran, and the error that says it best.
+# Why an accepted instance ended before it ran, with the error that fits best.
 _FAILURES: Final[Mapping[str, str]] = {
     "Server.InsufficientInstanceCapacity": OutOfStockError.slug,
     "Server.InternalError": "",
-    "Client.InternalError": "",  # often a key of KMS that may not be used
+    "Client.InternalError": "",  # often a KMS key without permission
     "Client.InvalidSnapshot.NotFound": "",
     "Client.VolumeLimitExceeded": QuotaExceededError.slug,
 }
 
 _MARKED: Final = {"Name": "tag-key", "Values": [CLUSTER_ID_TAG]}
-# The instances that cost something, of every cluster of cloudgraft's.
+# The instances that cost money, of every cluster that uses cloudgraft.
 LIVING: Final = [_MARKED, {"Name": "instance-state-name", "Values": [s for s in _STATES if s != "terminated"]}]
-# Those that EC2 accepted and could not start. It shows them for about an hour.
+# Instances that EC2 accepted and could not start. It lists them for about an hour.
 FAILED_LAUNCHES: Final = [
     _MARKED,
     {"Name": "instance-state-name", "Values": ["terminated"]},
@@ -95,7 +95,7 @@ FAILED_LAUNCHES: Final = [
 
 
 def machine_of(instance: Mapping[str, Any]) -> Machine:
-    """A machine, by what is known of the instance: while it is new, that may be little."""
+    """Converts an instance to a machine. A new instance may lack fields."""
     tags = {str(tag["Key"]): str(tag.get("Value", "")) for tag in instance.get("Tags", ())}
     machine_id = str(instance["InstanceId"])
     zone = instance.get("Placement", {}).get("AvailabilityZone")

@@ -17,7 +17,7 @@ _LONGEST_TOKEN: Final = 64  # characters of ASCII
 
 
 def check_spec(spec: MachineSpec, settings: MachineSettings) -> None:
-    """Raises InvalidArgumentError for what EC2 would refuse, or cut."""
+    """Raises InvalidArgumentError for values that EC2 would refuse or cut."""
     if not spec.name or len(spec.name) > _LONGEST_TOKEN or not spec.name.isascii():
         raise InvalidArgumentError(
             f"the name {spec.name[:80]!r} cannot be a client token: 1 to {_LONGEST_TOKEN} ASCII characters"
@@ -29,9 +29,9 @@ def check_spec(spec: MachineSpec, settings: MachineSettings) -> None:
 
 
 def launch_request(spec: MachineSpec, settings: MachineSettings, *, subnet: str, device: str) -> Request:
-    """One instance, with its marks from its first moment. What is empty is left to the launch template, or to EC2.
+    """Builds the request for one instance with its marks. The launch template or EC2 decides empty values.
 
-    The same spec and settings give the same request: with the same token, another one would be refused.
+    The same spec and settings give the same request: EC2 refuses a different one with the same token.
     """
     request: Request = {"MinCount": 1, "MaxCount": 1, "ClientToken": spec.name}
     request["TagSpecifications"] = _tag_specifications(spec, settings)
@@ -90,7 +90,7 @@ def _volumes(settings: MachineSettings, device: str) -> list[Request] | None:
 
 
 def _market(settings: MachineSettings) -> Request | None:
-    """Once, and gone when it is interrupted: a new machine is the autoscaler's to ask for."""
+    """Requests a one-time spot instance that ends when interrupted: the autoscaler asks for replacements."""
     if not settings.spot:
         return None
     spot: Request = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
@@ -112,7 +112,7 @@ def _metadata(settings: MachineSettings) -> Request | None:
 
 
 def _network(settings: MachineSettings, subnet: str) -> Request:
-    """EC2 wants all of it on the interface as soon as anything is said of the interface."""
+    """Builds the network part. EC2 requires all of it on the interface as soon as one value is set there."""
     groups = list(settings.security_groups)
     if settings.public_ip is None:
         return {"SubnetId": subnet, "SecurityGroupIds": groups}

@@ -21,26 +21,26 @@ __all__ = ["USER_DATA_LIMIT", "AccountOptions", "AssumeRole", "Ec2Options", "Mac
 
 
 # -- the account -------------------------------------------------------------------------------------------------------
-# Who calls, and where: the options that everything which calls AWS has in common.
+# Credentials and region: the options of everything that calls AWS.
 
 _REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ARN: Final = re.compile(r"arn:[a-z0-9-]+:iam::\d{12}:role/\S+")
 _FORM: Final = "write it like https://ec2.example:8773/"
-_SHORTEST_LOAN, _LONGEST_LOAN = timedelta(minutes=15), timedelta(hours=12)  # what STS takes
+_SHORTEST_LOAN, _LONGEST_LOAN = timedelta(minutes=15), timedelta(hours=12)  # STS's limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssumeRole:
-    """A role that is taken on with the credentials at hand, and taken on anew before it ends."""
+    """A role that is assumed with the base credentials, and assumed again before it expires."""
 
     role_arn: str  # such as arn:aws:iam::123456789012:role/nodes
-    session_name: str = "cloudgraft"  # by which AWS's logs tell who it was
-    external_id: str = ""  # what the role's owner asks for, if anything
-    duration: timedelta = timedelta(hours=1)  # for how long it is taken on at a time
+    session_name: str = "cloudgraft"  # the session's name in AWS's logs
+    external_id: str = ""  # if the role's owner requires one
+    duration: timedelta = timedelta(hours=1)  # of one session
     endpoint_url: str = ""  # the address of STS; empty: AWS's own in the region
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid options."""
         flaws = Flaws()
         is_arn = _ARN.fullmatch(self.role_arn)
         flaws.expect(is_arn, "roleArn", "must be the ARN of a role, like arn:aws:iam::123456789012:role/nodes")
@@ -58,20 +58,20 @@ class AccountOptions:
     profile: str = ""  # a profile of ~/.aws/config or ~/.aws/credentials; empty: the usual chain
     access_key_id_file: Path | None = None  # with the id of a key; read again when it changes
     secret_access_key_file: Path | None = None  # with the secret of that key; read again when it changes
-    session_token_file: Path | None = None  # with its token; only for a key that is lent
-    assume_role: AssumeRole | None = None  # a role that is taken on with whatever credentials there are
-    endpoint_url: str = ""  # the address of another cloud that speaks EC2; empty: AWS's own
-    ca_file: Path | None = None  # with the certificate of who signed its own; without it, a public authority
-    insecure: bool = False  # yes: http to another host is fine, though everybody on the way can read it
-    connect_timeout: timedelta = timedelta(seconds=5)  # until AWS answers at all
-    timeout: timedelta = timedelta(seconds=25)  # for the answer to one request
+    session_token_file: Path | None = None  # with its session token; only for temporary keys
+    assume_role: AssumeRole | None = None  # a role to assume with these credentials
+    endpoint_url: str = ""  # the address of another cloud with EC2's API; empty: AWS's own
+    ca_file: Path | None = None  # the CA of its certificate; without it, the public ones
+    insecure: bool = False  # true: allows http to another host; anyone on the network can read it
+    connect_timeout: timedelta = timedelta(seconds=5)  # to open a connection
+    timeout: timedelta = timedelta(seconds=25)  # for the response to one request
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
         self.flaws().raise_any()
 
     def flaws(self) -> Flaws:
-        """What can never work; who has more options adds to it."""
+        """Returns the validation errors; subclasses add theirs."""
         flaws = Flaws()
         flaws.expect(_REGION.fullmatch(self.region), "region", "must be the name of a region, such as eu-central-1")
         has_key, has_secret = self.access_key_id_file is not None, self.secret_access_key_file is not None
@@ -89,7 +89,7 @@ class AccountOptions:
 
 
 def _check_url(url: str, *, insecure: bool) -> None:
-    """Without repeating it: somebody may have put a password into it."""
+    """Checks a URL without repeating it in messages: it may contain a password."""
     if not url:
         return
     try:
@@ -111,26 +111,27 @@ def _check_url(url: str, *, insecure: bool) -> None:
 # -- the cloud ---------------------------------------------------------------------------------------------------------
 
 USER_DATA_LIMIT: Final = 16 * 1024  # bytes, before they are encoded
-_PAGE_SIZES: Final = range(5, 1001)  # what DescribeInstances takes
+_PAGE_SIZES: Final = range(5, 1001)  # the range of DescribeInstances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ec2Options(AccountOptions):
     """The instances of an account in a region."""
 
-    # How late the list may be. AWS names no limit; seconds are usual. Until then, what is absent is not taken as gone.
+    # How long a new instance may be missing from the list. AWS names no limit; seconds are usual. Until then an absent
+    # instance does not count as gone.
     list_delay: timedelta = timedelta(seconds=30)
     page_size: int = 1000  # instances per page of the list
-    shapes: Sequence[str] = ()  # the instance types to tell of; empty: all of the current generation
-    prices: Mapping[str, Decimal] = field(default_factory=dict)  # what an hour costs, by instance type
-    spot_prices: bool = False  # ask for the spot price of `shapes`, which then counts instead of `prices`
-    currency: str = "USD"  # that `prices` are in
+    shapes: Sequence[str] = ()  # the instance types to offer; empty: all of the current generation
+    prices: Mapping[str, Decimal] = field(default_factory=dict)  # per hour, by instance type
+    spot_prices: bool = False  # use the spot prices of `shapes` instead of `prices`
+    currency: str = "USD"  # of `prices`
     # Who writes aws:///ZONE/ID on the node. AWS's own cloud controller writes the same, where there is one.
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def flaws(self) -> Flaws:
-        """What can never work."""
-        flaws = AccountOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        """Returns the validation errors."""
+        flaws = AccountOptions.flaws(self)  # super() does not work: a dataclass with slots is a new class
         flaws.expect_not_negative(listDelay=self.list_delay)
         is_size = self.page_size in _PAGE_SIZES
         flaws.expect(is_size, "pageSize", f"must be between {_PAGE_SIZES[0]} and {_PAGE_SIZES[-1]}")
@@ -145,7 +146,7 @@ class Ec2Options(AccountOptions):
         return flaws
 
     def traits(self) -> DriverTraits:
-        """As EC2 is."""
+        """Returns the traits of EC2."""
         return DriverTraits(
             ownership=Ownership.TAGS,
             idempotency=Idempotency.TOKEN,

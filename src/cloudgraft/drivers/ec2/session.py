@@ -40,7 +40,7 @@ __all__ = ["Client", "Clients", "HiddenLoans", "LeanLoader", "LeanParsers", "lim
 
 
 # -- timeouts ----------------------------------------------------------------------------------------------------------
-# Clients of AWS's APIs whose timeout is for all of an answer: see :mod:`cloudgraft.drivers.common.urllib3_calls`.
+# Makes the timeout apply to the whole response: see :mod:`cloudgraft.drivers.common.urllib3_calls`.
 
 
 class _Connection(AWSHTTPConnection):  # type: ignore[misc]  # botocore has no types
@@ -60,27 +60,26 @@ class _SecurePool(AWSHTTPSConnectionPool):  # type: ignore[misc]  # likewise
 
 
 def limited(client: Any) -> Any:
-    """The client, which has made no call yet; its read timeout is for the whole of an answer from now on."""
-    session = client._endpoint.http_session  # noqa: SLF001 - there is no public way to its connections
-    pools = getattr(session, "_pool_classes_by_scheme", None)  # its managers share it, also those of proxies
+    """Makes the read timeout of a new client apply to the whole response; returns the client."""
+    session = client._endpoint.http_session  # noqa: SLF001 - its connections have no public access
+    pools = getattr(session, "_pool_classes_by_scheme", None)  # all its managers share it, also those of proxies
     if not isinstance(pools, dict):
         raise PreconditionError("this release of botocore is not known: its answers cannot be given a limit")
     pools.update({"http": _Pool, "https": _SecurePool})
     return client
 
 
-# -- what botocore need not do -----------------------------------------------------------------------------------------
-# botocore without the work that nobody here needs: it is most of the time that a list of thousands takes. By itself it
-# turns each of some forty fields of an instance into objects, with all that is in them, of which few are read here; and
-# it reads each time with a parser that takes times in any form. It also reads all the XML of an answer in one go, which
-# lets no other thread run meanwhile: for a thousand instances that is more than a tenth of a second.
+# -- faster parsing ----------------------------------------------------------------------------------------------------
+# Saves work in botocore that takes most of the time of a list of thousands. botocore converts each of some forty fields
+# of an instance, of which few are read here, and parses each time with a parser for any format. It also parses all the
+# XML of a response at once, and no other thread runs meanwhile: for a thousand instances more than a tenth of a second.
 
 _EC2: Final = ("ec2", "service-2")
 _PIECE: Final = 1 << 15  # bytes of XML, which take about a millisecond
 
 
 class LeanLoader:
-    """In the place of botocore's loader of descriptions of APIs: in EC2's, these shapes have these members only."""
+    """Replaces botocore's loader of API descriptions: in EC2's, these shapes have only these members."""
 
     def __init__(self, loader: Any, members: Mapping[str, Collection[str]]) -> None:
         self._loader = loader
@@ -90,11 +89,11 @@ class LeanLoader:
         return getattr(self._loader, name)
 
     def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
-        """The description of one API."""
+        """Returns the description of one API."""
         model = self._loader.load_service_model(service_name, type_name, api_version)
         if (service_name, type_name) != _EC2:
             return model
-        shapes = dict(model["shapes"])  # the loader keeps what it has read, and gives it to others too
+        shapes = dict(model["shapes"])  # the loader caches it for others too
         for name, kept in self._members.items():
             members = {key: value for key, value in shapes[name]["members"].items() if key in kept}
             shapes[name] = {**shapes[name], "members": members}
@@ -102,58 +101,57 @@ class LeanLoader:
 
 
 class LeanParsers(ResponseParserFactory):  # type: ignore[misc]  # botocore has no types
-    """In the place of botocore's own."""
+    """Replaces botocore's parsers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.set_parser_defaults(timestamp_parser=_read_time)
 
     def create_parser(self, protocol_name: str) -> Any:
-        """For the answers of one kind of API."""
+        """Creates the parser of one protocol."""
         return (
             _InPieces(timestamp_parser=_read_time) if protocol_name == "ec2" else super().create_parser(protocol_name)
         )
 
 
 class _InPieces(EC2QueryParser):  # type: ignore[misc]  # likewise
-    """Lets other threads have their turn between two pieces of the XML."""
+    """Lets other threads run between two pieces of the XML."""
 
     def _parse_xml_string_to_dom(self, xml_string: bytes) -> Any:
-        parser = ET.XMLParser(encoding=self.DEFAULT_ENCODING)  # noqa: S314 - as botocore reads what AWS answers
+        parser = ET.XMLParser(encoding=self.DEFAULT_ENCODING)  # noqa: S314 - as botocore itself does
         try:
             for start in range(0, len(xml_string), _PIECE):
                 parser.feed(xml_string[start : start + _PIECE])
             return parser.close()
         except ET.ParseError:
-            return super()._parse_xml_string_to_dom(xml_string)  # which raises what it raises
+            return super()._parse_xml_string_to_dom(xml_string)  # which raises botocore's own error
 
 
 def _read_time(value: Any) -> datetime:
-    """A time: as AWS writes it, or in any other form that botocore knows."""
+    """Parses a time as AWS writes it, or in any other format that botocore knows."""
     if isinstance(value, str) and value.endswith("Z") and "T" in value:
         try:
             return datetime.fromisoformat(value)
         except ValueError:
-            pass  # then botocore says what is wrong with it
+            pass  # then botocore reports the error
     found: datetime = parse_timestamp(value)
     return found
 
 
 # -- clients -----------------------------------------------------------------------------------------------------------
-# A client may be used by several threads at once. It sends each request once: were a first one carried out and its
-# answer lost, then the refusal of a second one would be taken for the truth about both. What only reads goes through
-# :func:`read`, which asks a second time.
+# Several threads may use a client at once. It sends each request once: if the first were carried out and its response
+# lost, the refusal of a second would count for both. Reads go through :func:`read`, which retries once.
 
-Client = Any  # botocore makes their classes while the program runs
+Client = Any  # botocore creates their classes at run time
 _PAUSE: Final = (0.2, 1.0)  # seconds before a second request
 _WHERE: Final = "set accessKeyIdFile and secretAccessKeyFile, or profile, or give this machine a role"
 _SERVER_ERROR: Final = 500  # EC2 throttles with 503
-_LOANS: Final = 2  # the one that is used, and the one before, with which a request may be under way
+_LOANS: Final = 2  # the current one, and the one before, which a request in flight may use
 _CONNECTIONS: Final = 16  # more than the threads of a driver
 
 
 class Clients:
-    """The clients of one account, made when they are first asked for."""
+    """The clients of one account, created at first use."""
 
     def __init__(self, options: AccountOptions) -> None:
         self._options = options
@@ -163,8 +161,8 @@ class Clients:
         self._is_closed = False
 
     def client(self, service: str = "ec2") -> Client:
-        """For one of AWS's APIs."""
-        with self._lock:  # a session is not for several threads
+        """Returns the client of one of AWS's APIs."""
+        with self._lock:  # a session is not thread-safe
             if self._is_closed:
                 raise PreconditionError("the driver is closed")
             if service not in self._made:
@@ -172,13 +170,13 @@ class Clients:
             return self._made[service]
 
     def open(self) -> None:
-        """Looks for the profile and the files; no call is made."""
+        """Looks for the profile and the files; makes no call."""
         with self._lock:
             self._is_closed = False
             self._opened()
 
     def close(self) -> None:
-        """Closes the connections. Calls that are under way end by themselves."""
+        """Closes the connections. Calls in flight end by themselves."""
         with self._lock:
             made, self._made, self._session = self._made, {}, None
             self._is_closed = True
@@ -212,7 +210,7 @@ class Clients:
 
 
 def read(call: Callable[..., Any], **parameters: Any) -> Any:
-    """The answer to a request that changes nothing; asked again once, where that may help soon."""
+    """Sends a request that changes nothing; retries it once where that may help soon."""
     try:
         return call(**parameters)
     except ClientError as error:
@@ -225,7 +223,7 @@ def read(call: Callable[..., Any], **parameters: Any) -> Any:
 
 
 def pages(call: Callable[..., Any], parameters: Mapping[str, Any]) -> Iterator[Any]:
-    """Every page of an answer."""
+    """Yields every page of a response."""
     seen = {""}
     token: str | None = None
     while token is None or token:
@@ -239,7 +237,7 @@ def pages(call: Callable[..., Any], parameters: Mapping[str, Any]) -> Iterator[A
 
 @functools.cache
 def _loader(data_path: str | None) -> Any:
-    """The descriptions of AWS's APIs, which are large: read once, whatever the number of sessions."""
+    """Returns the loader of AWS's API descriptions, which are large: all sessions share one."""
     return LeanLoader(create_loader(data_path), {"Instance": FIELDS})
 
 
@@ -254,7 +252,7 @@ def _config(options: AccountOptions) -> Config:
 
 
 class _Given(CredentialProvider):  # type: ignore[misc]  # botocore has no types
-    """The credentials that were found already: they are looked for once."""
+    """Provides the credentials that were found already, so that botocore does not search again."""
 
     METHOD = "cloudgraft"
 
@@ -279,7 +277,7 @@ class _FileCredentials(Credentials):  # type: ignore[misc]  # botocore has no ty
         super().__init__(*self._read(), method="cloudgraft-files")
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """As they are in the files now; botocore asks for every request."""
+        """Returns the current content of the files; botocore asks for every request."""
         key, secret, token = self._read()
         return ReadOnlyCredentials(key, secret, token, None)
 
@@ -289,7 +287,7 @@ class _FileCredentials(Credentials):  # type: ignore[misc]  # botocore has no ty
 
 
 def _borrowed(core: botocore.session.Session, source: Any, options: AccountOptions) -> Any:
-    """Credentials of a role; botocore takes it on again before they end."""
+    """Returns credentials of a role; botocore renews them before they expire."""
     role = options.assume_role
     if source is None or role is None:
         raise AuthenticationError(f"assumeRole needs credentials to begin with, and none were found: {_WHERE}")
@@ -315,14 +313,14 @@ def _borrowed(core: botocore.session.Session, source: Any, options: AccountOptio
 
 
 class HiddenLoans:
-    """Credentials that are lent, hidden from logs and errors; those before the last ones are over, and are let go."""
+    """Hides temporary credentials from logs and errors, and unhides expired ones."""
 
     def __init__(self, fetch: Callable[[], dict[str, Any]]) -> None:
         self._fetch = fetch
         self._hidden: deque[tuple[str, ...]] = deque()
 
     def __call__(self) -> dict[str, Any]:
-        """New ones; botocore asks for them one call at a time."""
+        """Fetches new credentials; botocore makes one such call at a time."""
         credentials = self._fetch()
         secrets = tuple(str(credentials[key]) for key in ("secret_key", "token") if credentials.get(key))
         hide(*secrets)

@@ -13,12 +13,12 @@ from cloudgraft.sdk.flaws import Flaws
 __all__ = ["LaunchTemplate", "MachineSettings", "MetadataService", "RootVolume"]
 
 _TOKENS: Final = ("required", "optional")
-SSM: Final = "resolve:ssm:"  # before the path of a parameter that holds the id of an image; EC2 looks it up
+SSM: Final = "resolve:ssm:"  # prefix of the path of a parameter with an image id, which EC2 looks up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchTemplate:
-    """A launch template. What the group says itself counts instead of what the template says."""
+    """A launch template. Settings of the group override those of the template."""
 
     id: str = ""  # its id, lt-…; this or the name
     name: str = ""  # its name; this or the id
@@ -35,7 +35,7 @@ class LaunchTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootVolume:
-    """The disk that the instance boots from; it goes with the instance."""
+    """The boot disk; it is deleted with the instance."""
 
     size: int | None = None  # GiB; without it, as the image says
     type: str = ""  # such as gp3; empty: as the image says
@@ -53,10 +53,10 @@ class RootVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataService:
-    """How the metadata service answers to the instance; user data can be read there."""
+    """The options of the instance metadata service, which also serves user data."""
 
     tokens: str = "required"  # `required`: IMDSv2 only; `optional`: version 1 too
-    hop_limit: int | None = None  # 2 lets pods without the host's network reach it; without it, as the account says
+    hop_limit: int | None = None  # 2 lets pods without the host's network reach it; without it, the account's default
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""

@@ -31,10 +31,10 @@ __all__ = ["ExecDriver"]
 
 log = logging.getLogger("cloudgraft.drivers")
 
-_VERSION: Final = 1  # of what is on stdin
+_VERSION: Final = 1  # of the JSON on stdin
 _CHANGES: Final = ("create", "delete")
 _PRINTED: Final = {verb: f"what {verb} printed" for verb in ("create", "list", "shapes", "prices")}
-_LONG: Final = 1 << 16  # bytes of an answer that is understood in a thread
+_LONG: Final = 1 << 16  # bytes; a longer response is parsed in a thread
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -52,17 +52,17 @@ class ExecDriver(Driver):
         self.traits = options.traits()
 
     async def start(self) -> None:
-        """Looks whether all commands are there; runs none of them."""
+        """Checks that all commands exist; runs none of them."""
         for key, command in self._commands.items():
             self._runner.check(key, command)
         self._runner.open()
 
     async def close(self) -> None:
-        """Ends the commands that run."""
+        """Ends the running commands."""
         await self._runner.close()
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """Runs the command; its machine must have the name that was asked for."""
+        """Runs the command; its machine must have the requested name."""
         variables = {
             "CLOUDGRAFT_NAME": spec.name,
             "CLOUDGRAFT_GROUP": spec.group,
@@ -73,11 +73,11 @@ class ExecDriver(Driver):
         stdout = await self._run("create", {"machine": spec_to_json(spec)}, variables, files)
         try:
             return created_from_json(parse_json(stdout, _PRINTED["create"]), spec.name, _PRINTED["create"])
-        except CloudgraftError as error:  # it quotes what was printed
+        except CloudgraftError as error:  # it quotes the output
             raise error_without(error, spec.user_data) from None
 
     async def delete(self, machine: Machine) -> None:
-        """Runs the command; what it prints does not matter, unless it is an error."""
+        """Runs the command; its output does not matter, unless it is an error."""
         variables = {
             "CLOUDGRAFT_NAME": machine.name,
             "CLOUDGRAFT_MACHINE_ID": machine.machine_id,
@@ -87,7 +87,7 @@ class ExecDriver(Driver):
         await self._run("delete", {"machine": machine_to_json(machine)}, variables)
 
     async def list(self) -> Sequence[Machine]:
-        """Runs the command; every machine that may be ours must be in its answer."""
+        """Runs the command; its response must hold every machine that may be ours."""
         stdout = await self._run("list")
         if len(stdout) > _LONG:
             return await asyncio.to_thread(_machines, stdout)
@@ -108,7 +108,7 @@ class ExecDriver(Driver):
         variables: Mapping[str, str] | None = None,
         files: Mapping[str, str] | None = None,
     ) -> bytes:
-        """What the command printed, when it went well; raises the error that it tells otherwise."""
+        """Returns the output of the command when it succeeds; raises the error that it reports otherwise."""
         if verb not in self._commands:
             raise UnsupportedError(f"no command is configured for {verb}")
         call = Call(
@@ -127,7 +127,7 @@ class ExecDriver(Driver):
         check_success(finished, verb, secret)
         words = without(printable(finished.stderr), secret)
         if words:
-            level = logging.INFO if call.changes else logging.DEBUG  # a list is made again and again
+            level = logging.INFO if call.changes else logging.DEBUG  # lists are frequent
             log.log(level, "%s", words, extra={"operation": verb, "stream": "stderr"})
         return finished.stdout
 
@@ -137,7 +137,7 @@ def _machines(stdout: bytes) -> Sequence[Machine]:
 
 
 def _settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """What a group says of its machines, as far as a variable can hold it: ``diskSize`` is in ..._SETTING_DISK_SIZE."""
+    """Returns the machine settings that fit into variables: ``diskSize`` becomes ..._SETTING_DISK_SIZE."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, str | int | float) and _SETTING.fullmatch(key):

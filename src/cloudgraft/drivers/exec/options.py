@@ -17,7 +17,7 @@ from cloudgraft.sdk.flaws import Flaws
 __all__ = ["Command", "CommandOptions", "ExecOptions", "Timeouts", "words"]
 
 Command = str | Sequence[str]
-"""A program and its arguments. A text is split as a shell splits it; no shell is involved."""
+"""A program and its arguments. A text is split as a shell would; no shell is involved."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS: Final = "CLOUDGRAFT_"
@@ -25,11 +25,11 @@ _FOR_A_SHELL: Final = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&
 
 
 def words(command: Command) -> tuple[str, ...]:
-    """The program and its arguments; raises InvalidArgumentError for what is no command."""
+    """Returns the program and its arguments; raises InvalidArgumentError for an invalid command."""
     example = "write it like [./lab.sh, --verbose], the program first"
     try:
         split = tuple(shlex.split(command) if isinstance(command, str) else command)
-    except ValueError as error:  # a quotation mark without its other half
+    except ValueError as error:  # an unclosed quotation mark
         raise InvalidArgumentError(f"cannot be split into words: {error}; {example}") from None
     if not split or not split[0]:
         raise InvalidArgumentError(f"is empty; {example}")
@@ -45,20 +45,20 @@ def words(command: Command) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOptions:
-    """How commands are run, whatever they are for."""
+    """The options for running any command."""
 
-    working_directory: Path | None = None  # where they run, and where a relative path of theirs starts
+    working_directory: Path | None = None  # where they run; their relative paths start there
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # added to our own environment
-    env_files: Mapping[str, Path] = field(default_factory=dict)  # the same from files: for secrets; read for every call
-    concurrency: int = 8  # commands that change something, at a time; as many again may look
-    grace: timedelta = timedelta(seconds=2)  # from SIGTERM to SIGKILL, for a command that has to end
+    env_files: Mapping[str, Path] = field(default_factory=dict)  # the same from files, for secrets; read for every call
+    concurrency: int = 8  # commands that change something, at a time; as many again may only read
+    grace: timedelta = timedelta(seconds=2)  # from SIGTERM to SIGKILL, for a command that must end
 
     def __post_init__(self) -> None:
         """Refuses what can never work."""
         self.flaws().raise_any()
 
     def flaws(self) -> Flaws:
-        """What can never work; who has more options adds to it."""
+        """Returns the validation errors; subclasses add theirs."""
         flaws = Flaws()
         for key, names in {"env": self.env, "envFiles": self.env_files}.items():
             for name in names:
@@ -79,17 +79,17 @@ class CommandOptions:
         return flaws
 
     def given(self) -> Mapping[str, Command]:
-        """The commands by their keys, as they are in the file; who has some says which."""
+        """Returns the commands by their keys, as in the file; subclasses define them."""
         return {}
 
     def commands(self) -> dict[str, tuple[str, ...]]:
-        """The commands by their keys, split into words."""
+        """Returns the commands by their keys, split into words."""
         return {key: words(command) for key, command in self.given().items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long each command may take. Below those of the engine, so that what a script said last is not lost."""
+    """The timeout of each command. Shorter than the engine's, so that the last output of a script is not lost."""
 
     create: timedelta = timedelta(seconds=110)
     delete: timedelta = timedelta(seconds=110)
@@ -98,7 +98,7 @@ class Timeouts:
     prices: timedelta = timedelta(seconds=50)
 
     def __post_init__(self) -> None:
-        """Refuses times in which nothing can be done."""
+        """Refuses timeouts of zero or less."""
         flaws = Flaws()
         flaws.expect_positive(
             create=self.create, delete=self.delete, list=self.list, shapes=self.shapes, prices=self.prices
@@ -108,7 +108,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecOptions(CommandOptions):
-    """A cloud that is three commands, or five; and what its author knows about it."""
+    """A cloud behind three commands, or five, with the traits that its author declares."""
 
     create: Command
     delete: Command
@@ -122,23 +122,23 @@ class ExecOptions(CommandOptions):
     complete_list: bool = True  # false: absence from the list proves nothing
     providerID: str = ""  # noqa: N815 - spelt as Kubernetes spells it. Such as "lab://{name}", if known beforehand
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - likewise
-    user_data_limit: int | None = None  # bytes that the cloud takes at most
+    user_data_limit: int | None = None  # the most bytes that the cloud accepts
 
     def flaws(self) -> Flaws:
-        """What can never work."""
-        flaws = CommandOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        """Returns the validation errors."""
+        flaws = CommandOptions.flaws(self)  # super() does not work: a dataclass with slots is a new class
         flaws.expect_not_negative(listDelay=self.list_delay, userDataLimit=self.user_data_limit)
         with flaws.at("providerID"):
             check_provider_id(self.providerID)
         return flaws
 
     def given(self) -> Mapping[str, Command]:
-        """By what they are for."""
+        """Returns the commands by verb."""
         more = {key: value for key, value in (("shapes", self.shapes), ("prices", self.prices)) if value is not None}
         return {"create": self.create, "delete": self.delete, "list": self.list, **more}
 
     def traits(self) -> DriverTraits:
-        """What the author declares about the cloud."""
+        """Returns the traits that the author declares."""
         return DriverTraits(
             ownership=self.ownership,
             idempotency=self.idempotency,

@@ -31,10 +31,10 @@ __all__ = ["EXIT_CODES", "check_success", "error_of", "failure_of", "printable"]
 
 
 # -- exit codes --------------------------------------------------------------------------------------------------------
-# What a script says by its exit code. The one table; docs/reference/exec-driver.md shows it, and a test compares. The
-# numbers are large on purpose: a script that ends because a program in it failed (``set -e``) hands on that program's
-# code, and those of curl, ssh, apt, Perl and all the others are below 128 or above 250. Were 6 "the quota is reached,
-# and nothing was done", then a curl that does not find its host would say so.
+# The meaning of exit codes, in one table; docs/reference/exec-driver.md shows it, and a test compares. The numbers are
+# large on purpose: a script that ends because a program in it failed (``set -e``) exits with that program's code, and
+# the codes of curl, ssh, apt, Perl and all the others are below 128 or above 250. If 6 meant "the quota is reached, and
+# nothing was done", a curl that does not find its host would report that.
 
 EXIT_CODES: Final[dict[int, type[CloudgraftError]]] = {
     200: InvalidArgumentError,
@@ -53,23 +53,23 @@ EXIT_CODES: Final[dict[int, type[CloudgraftError]]] = {
 
 
 def error_of(code: int | None, *, changes: bool) -> type[CloudgraftError]:
-    """The class of an exit code; of any other end when it is None.
+    """Returns the error class of an exit code; None means any other end.
 
-    Where the script ``changes`` something, what the table does not know leaves the outcome open, and a list settles it
-    (law 3). A script that only looks has done nothing, however it ended.
+    When the script ``changes`` something, a code that is not in the table leaves the outcome open, and a list settles
+    it (law 3). A script that only reads has done nothing, however it ended.
     """
     unknown = DeadlineError if changes else UnavailableError
     return unknown if code is None else EXIT_CODES.get(code, unknown)
 
 
 # -- ended runs --------------------------------------------------------------------------------------------------------
-# What an ended run means: an answer, or an error with the class and the words that the script chose.
+# An ended run is a response, or an error with the class and the text that the script chose.
 
-_QUOTED: Final = 1000  # characters of stderr in a message: it ends up in an event
+_QUOTED: Final = 1000  # characters of stderr in a message: it becomes part of an event
 
 
 def failure_of(finished: Finished, what: str, *, changes: bool, secret: str = "") -> CloudgraftError | None:
-    """The error that a run ended with; None when it went well. ``secret`` is text of which no line may be shown."""
+    """Returns the error of a run; None when it succeeded. No line of ``secret`` may be shown."""
     if finished.cannot_start:
         return UnavailableError(f"{what} cannot be run: {finished.cannot_start}. Nothing was done")
     if finished.code == 0:
@@ -87,7 +87,7 @@ def failure_of(finished: Finished, what: str, *, changes: bool, secret: str = ""
 
 
 def check_success(finished: Finished, what: str, secret: str = "") -> None:
-    """Refuses exit code 0 with an error on stdout: one of them is a mistake, and nobody knows which."""
+    """Refuses exit code 0 with an error on stdout: one of them is wrong, and it is unclear which."""
     error = _stated(finished)
     if error is not None:
         raise InternalError(
@@ -97,7 +97,7 @@ def check_success(finished: Finished, what: str, secret: str = "") -> None:
 
 
 def _stated(finished: Finished) -> CloudgraftError | None:
-    """The error object on stdout, if there is one: it says more than a number."""
+    """Returns the error object on stdout, if there is one: it says more than a number."""
     if not finished.stdout.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return None
     try:
@@ -115,7 +115,7 @@ def _advice(finished: Finished) -> str:
 
 
 def printable(raw: bytes) -> str:
-    """The end of what was written, on one line. Without secrets before it is cut: half of one is not known as such."""
+    """Returns the end of the output on one line. Redacts before it cuts: half a secret would not be recognized."""
     text = redacted(raw.decode("utf-8", "replace"))
     lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
     joined = " / ".join(line for line in lines if line)

@@ -30,16 +30,16 @@ __all__ = ["STDERR_KEPT", "Call", "Finished", "Job", "Process", "Runner", "Stop"
 
 
 # -- one run -----------------------------------------------------------------------------------------------------------
-# One run of a command: JSON in, bytes out, an end in time, and nothing of it left behind.
+# One run of a command: JSON in, bytes out, within a time limit, and with no process left behind.
 
 _OUTPUT_LIMIT: Final = 16 * 1024 * 1024  # bytes of stdout, and as many of stderr
 STDERR_KEPT: Final = 4 * 1024  # bytes, the last ones
-_KEEPER_MARGIN: Final = 12.0  # seconds beyond the grace: it kills for ten, then gives up
+_KEEPER_MARGIN: Final = 12.0  # seconds beyond the grace period: it kills for ten, then gives up
 _MOMENT: Final = 1.0  # between the end of a process and the end of its pipes
 
 
 class Stop(enum.Enum):
-    """Why a run was made to end before it did so by itself."""
+    """Why a run was stopped before it ended by itself."""
 
     TIMEOUT = "it did not end in time"
     TOO_MUCH = "it printed too much"
@@ -62,17 +62,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a run ended. Exactly one of ``code``, ``stop`` and ``cannot_start`` is told; none when nobody knows."""
+    """How a run ended. Exactly one of ``code``, ``stop`` and ``cannot_start`` is set; none when it is unknown."""
 
     code: int | None = None  # it ended by itself; negative for a signal
-    stop: Stop | None = None  # it was made to end
+    stop: Stop | None = None  # it was stopped
     cannot_start: str = ""  # nothing was run
     stdout: bytes = field(default=b"", repr=False)
     stderr: bytes = field(default=b"", repr=False)  # the last few KiB
 
     @property
     def how(self) -> str:
-        """For a message: ``exited with 3``."""
+        """Describes the end for a message: ``exited with 3``."""
         if self.stop is not None:
             return f"was stopped: {self.stop.value}"
         if self.code is None:
@@ -89,12 +89,12 @@ class Process:
         self._output = _Output(limit, lambda: self.stop(Stop.TOO_MUCH))
 
     def stop(self, why: Stop) -> None:
-        """Makes it end: SIGTERM to everything that came from it, and SIGKILL after the grace."""
+        """Stops it: SIGTERM to the command and all its descendants, and SIGKILL after the grace period."""
         if not self._stopped.done():
             self._stopped.set_result(why)
 
     async def run(self) -> Finished:
-        """From the start to the end. Never cancel it: call :meth:`stop`, and it ends soon."""
+        """Runs from start to end. Never cancel it: call :meth:`stop`, and it ends soon."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:  # too many open files
@@ -120,15 +120,15 @@ class Process:
             *(str(control), str(job.grace), str(job.scratch or ""), str(job.directory or ""), *job.command),
             env=dict(job.env),
             pass_fds=(control,),
-            start_new_session=True,  # Ctrl-C in a terminal is for cloudgraft, which then ends its calls in order
+            start_new_session=True,  # Ctrl-C in a terminal is for cloudgraft, which then ends its calls itself
         )
         return transport
 
     async def _until_end(self, transport: asyncio.SubprocessTransport, control: socket.socket) -> None:
         stdin = transport.get_pipe_transport(0)
-        assert isinstance(stdin, asyncio.WriteTransport)  # noqa: S101 - it was asked for
+        assert isinstance(stdin, asyncio.WriteTransport)  # noqa: S101 - stdin is a pipe
         stdin.write(self._job.stdin)
-        stdin.close()  # once all of it is written; a script that does not read it does no harm
+        stdin.close()  # once all of it is written; a script need not read it
         timer = asyncio.get_running_loop().call_later(self._job.seconds, self.stop, Stop.TIMEOUT)
         exited = self._output.exited
         first: set[asyncio.Future[Any]] = {exited, self._stopped}
@@ -136,7 +136,7 @@ class Process:
         timer.cancel()
         if not exited.done():
             with contextlib.suppress(OSError):
-                control.shutdown(socket.SHUT_WR)  # the other direction stays open: the keeper has something to tell
+                control.shutdown(socket.SHUT_WR)  # the other direction stays open: the keeper will report the end
             await asyncio.wait({exited}, timeout=self._job.grace + _KEEPER_MARGIN)
         await asyncio.wait({self._output.closed}, timeout=_MOMENT)
 
@@ -172,7 +172,7 @@ class Process:
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """Takes in what a process prints, to its end, so that it never blocks on a full pipe; keeps a bounded part."""
+    """Reads the output of a process to its end, so that it never blocks on a full pipe; keeps a bounded part."""
 
     def __init__(self, limit: int, on_too_much: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -224,7 +224,7 @@ def _signal_name(number: int) -> str:
 
 
 # -- all runs ----------------------------------------------------------------------------------------------------------
-# Runs the commands of one cloud: so many at a time, with their secrets, and none after the end.
+# Runs the commands of one cloud with limited concurrency and with their secrets, and none after close().
 
 _LARGEST_SECRET: Final = 64 * 1024  # bytes; more than an environment variable holds anyway
 _OURS: Final = "CLOUDGRAFT_"
@@ -234,34 +234,34 @@ _OLD: Final = 24 * 3600.0  # seconds: no command runs that long
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A command to run, and what it is told."""
+    """A command to run, and its input."""
 
     command: Sequence[str]
     timeout: timedelta
-    changes: bool  # whether it does something, or only looks
+    changes: bool  # False: it only reads
     stdin: bytes = field(default=b"", repr=False)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> content of the file that it names
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> content of the file it names
     secret_files: Mapping[str, Path] = field(default_factory=dict)  # variable -> file with its value
 
 
 class Runner:
-    """Runs commands. What it runs ends with it."""
+    """Runs commands, and ends them when it closes."""
 
     def __init__(self, options: CommandOptions) -> None:
         self._options = options
         self._changing = asyncio.Semaphore(options.concurrency)
-        self._looking = asyncio.Semaphore(options.concurrency)  # apart: a list never waits for slow creates
+        self._looking = asyncio.Semaphore(options.concurrency)  # separate: a list never waits for slow creates
         self._running: dict[asyncio.Task[Finished], Process] = {}
         self._is_closed = False
 
     def open(self) -> None:
-        """Makes it run commands, also again after :meth:`close`."""
+        """Accepts commands, also again after :meth:`close`."""
         self._is_closed = False
         _sweep()
 
     async def close(self) -> None:
-        """Ends what runs, and waits for it."""
+        """Ends the running commands, and waits for them."""
         self._is_closed = True
         for process in self._running.values():
             process.stop(Stop.CLOSED)
@@ -269,7 +269,7 @@ class Runner:
             await asyncio.wait(list(self._running), timeout=self._options.grace.total_seconds() + 15)
 
     def check(self, key: str, command: Sequence[str]) -> None:
-        """Raises PreconditionError when there is no such program; a look only, nothing is run."""
+        """Raises PreconditionError when the program does not exist; runs nothing."""
         program = command[0]
         place = (self._options.working_directory or Path()).absolute()
         if not is_directory(place):
@@ -288,11 +288,11 @@ class Runner:
             raise PreconditionError(f"{key}: {file} cannot be executed; make it executable: chmod +x {file}")
 
     async def run(self, call: Call) -> Finished:
-        """How the command ended. Cancelling ends it and everything that came from it, and then raises."""
+        """Runs the command and returns how it ended. Cancelling ends it with all its descendants, and then raises."""
         async with self._changing if call.changes else self._looking:
             if self._is_closed:
                 raise UnavailableError("the driver is closed; nothing was done")
-            env = self._environment(call)  # may refuse: before there is anything to clean up
+            env = self._environment(call)  # may raise: do it before there is anything to clean up
             files = {name: content for name, content in call.files.items() if content}
             scratch = _write(files) if files else None
             try:
@@ -308,7 +308,7 @@ class Runner:
                 return await self._finished(Process(job))
             finally:
                 if scratch is not None:
-                    shutil.rmtree(scratch, ignore_errors=True)  # the keeper did it already, unless it was killed
+                    shutil.rmtree(scratch, ignore_errors=True)  # the keeper has removed it, unless it was killed
 
     async def _finished(self, process: Process) -> Finished:
         task = asyncio.create_task(process.run())
@@ -318,7 +318,7 @@ class Runner:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             process.stop(Stop.CANCELLED)
-            await asyncio.wait({task})  # it ends within the grace and a margin; a second cancellation need not wait
+            await asyncio.wait({task})  # ends within the grace period and a margin; a second cancellation need not wait
             raise
 
     def _environment(self, call: Call) -> dict[str, str]:
@@ -332,9 +332,9 @@ class Runner:
 
 
 def read_secret(file: Path, name: str) -> str:
-    """The first lines of a file without the last line's end; hidden from now on (law 9)."""
+    """Returns the content of a file without the last newline; hidden from now on (law 9)."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe must not hold us up
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe must not block us
         try:
             is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
             raw = os.read(descriptor, _LARGEST_SECRET + 1) if is_file else b"\0"
@@ -354,7 +354,7 @@ def read_secret(file: Path, name: str) -> str:
 
 
 def _sweep() -> None:
-    """Removes the user data of commands that were killed together with their keepers and with us, long ago."""
+    """Removes old user data of commands that were killed together with their keepers and with cloudgraft."""
     with contextlib.suppress(OSError):
         for place in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
             found = place.lstat()
@@ -363,7 +363,7 @@ def _sweep() -> None:
 
 
 def _write(files: Mapping[str, str]) -> Path:
-    """A directory that only we can enter, with these files in it."""
+    """Creates a directory that only we can enter, with these files."""
     try:
         directory = Path(tempfile.mkdtemp(prefix=_SCRATCH))
     except OSError as error:

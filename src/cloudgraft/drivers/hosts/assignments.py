@@ -1,7 +1,7 @@
 """Stores which machine serves which name, in a small file that is on disk before anything is switched.
 
-Every change is made under a lock on a file beside it, from what the file says at that moment: an old driver that is
-still closing, and one that was made anew, never give one machine to two.
+Every change happens under a lock on a second file, from the content at that moment: an old driver that is still closing
+and its replacement never assign one machine twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A machine that serves a name. What is needed to show it is here too: it may leave the inventory."""
+    """A machine that serves a name. Holds all that a list shows, because the machine may leave the inventory."""
 
     host: str
     name: str
@@ -36,18 +36,18 @@ class Assignment:
     since: datetime
     addresses: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
-    is_confirmed: bool = True  # the switch said that it is on; False: it was not asked yet, or nobody knows
-    stopping_since: datetime | None = None  # when it was last told to switch off: it is waited for
-    notes: Mapping[str, str] = field(default_factory=dict)  # of the switch's own, for the end of it
+    is_confirmed: bool = True  # the switch reported it on; False: not switched yet, or unknown
+    stopping_since: datetime | None = None  # when it was last ordered to power off, until it is off
+    notes: Mapping[str, str] = field(default_factory=dict)  # of the switch, needed when the machine is released
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to switch off."""
+        """Whether it was ordered to power off."""
         return self.stopping_since is not None
 
     @staticmethod
     def of(host: Host, name: str, tags: Mapping[str, str], notes: Mapping[str, str]) -> Assignment:
-        """A new one, from now on."""
+        """Creates an assignment that starts now."""
         return Assignment(
             host=host.id,
             name=name,
@@ -70,7 +70,7 @@ class Assignments:
         self.file = file
 
     def read(self) -> Taken:
-        """All machines that are taken; raises UnavailableError when nobody can tell."""
+        """Returns all assigned machines; raises UnavailableError when the file cannot be read."""
         try:
             raw = self.file.read_bytes()
         except FileNotFoundError:
@@ -87,16 +87,16 @@ class Assignments:
             ) from None
 
     def check(self) -> None:
-        """Raises UnavailableError when the account cannot be read or kept: better at the start than at night."""
+        """Raises UnavailableError when the file cannot be read or written: better at the start than later."""
         with self._locked():
             self.read()
 
     def take(
         self, host: Host, name: str, tags: Mapping[str, str], notes: Mapping[str, str] | None = None
     ) -> tuple[Assignment, bool] | None:
-        """The machine is this name's from now on, and True; what the name has already, and False.
+        """Assigns the machine to this name and returns it with True; returns the name's existing one with False.
 
-        None when another has taken the machine meanwhile.
+        Returns None when another name has taken the machine meanwhile.
         """
         with self._locked():
             taken = self.read()
@@ -110,11 +110,11 @@ class Assignments:
             return new, True
 
     def confirm(self, host: str, name: str) -> None:
-        """The machine was switched on."""
+        """Records that the machine was powered on."""
         self._change(host, name, is_confirmed=True)
 
     def release(self, host: str, name: str) -> None:
-        """The machine is free again, if this name has it."""
+        """Frees the machine if this name has it."""
         with self._locked():
             taken = self.read()
             if host in taken and taken[host].name == name:
@@ -122,7 +122,7 @@ class Assignments:
                 self._write(taken)
 
     def stopping(self, host: str, name: str) -> None:
-        """The machine was told to switch off, and is not free before it is."""
+        """Records that the machine was ordered to power off. It is not free until it is off."""
         self._change(host, name, stopping_since=datetime.now(UTC))
 
     def _change(self, host: str, name: str, **changes: Any) -> None:
@@ -142,7 +142,7 @@ class Assignments:
                 "needs a place that can be written: see stateFile"
             ) from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for a write only, by us or by nobody
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held only during a write, and only by this driver
             yield
         finally:
             os.close(descriptor)

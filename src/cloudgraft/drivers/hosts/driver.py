@@ -1,7 +1,7 @@
 """Implements a driver for a fixed list of machines: create powers a free one on, delete powers it off.
 
-Who has which machine is written down before anything is switched (law 2), and is the proof of ownership. A machine is
-free again when it is off, and when what was put in for it is taken away.
+The driver stores which name has which machine before it switches anything (law 2); this is the proof of ownership. A
+machine is free again when it is off and its media are removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("cloudgraft.drivers")
 
 
 class HostsDriver(Driver, Generic[HostType]):
-    """Machines that are there anyway, with a switch for them."""
+    """A fixed list of machines with a power switch."""
 
     def __init__(self, inventory: Inventory[HostType], account: Path, switch: Switch[HostType], times: Times) -> None:
         self._inventory = inventory
@@ -42,25 +42,25 @@ class HostsDriver(Driver, Generic[HostType]):
         self._times = times
         self._assignments = Assignments(account)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one call at a time switches a machine
-        self._failed: dict[str, float] = {}  # when a machine last could not be had: others are tried first
+        self._failed: dict[str, float] = {}  # when a machine last failed: others are tried first
         self._why: dict[str, str] = {}  # what its switch said then
         self._tried: dict[str, str] = {}  # by machine: the name for which a call has begun to switch it on
         self._risen: dict[str, str] = {}  # by machine: the name for which it was seen on
         self._told: frozenset[str] = frozenset()
 
     async def start(self) -> None:
-        """Looks whether the switch is there, and whether the account can be read and kept."""
+        """Checks that the switch works, and that the assignments can be read and written."""
         self._switch.start()
         await asyncio.to_thread(self._assignments.check)
 
     async def close(self) -> None:
-        """Ends what the switch is doing."""
+        """Ends the operations of the switch."""
         await self._switch.close()
 
     # -- create --------------------------------------------------------------------------------------------------------
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """Takes a free machine, writes that down, and switches it on."""
+        """Assigns a free machine, stores that, and powers it on."""
         assignment, is_new = await self._taken(spec)
         host = self._known(assignment)
         async with self._locks[host.id]:
@@ -94,7 +94,7 @@ class HostsDriver(Driver, Generic[HostType]):
             raise DeadlineError(f"{assignment.host} was switched on, but that was not written down: {error}") from None
 
     async def _taken(self, spec: MachineSpec) -> tuple[Assignment, bool]:
-        """The machine that this name has, or has from now on; and whether that is new."""
+        """Returns the machine that this name has or now gets, and whether it is new."""
         refused: dict[str, Refusal] = {}
         while True:
             taken = await self._look()
@@ -116,7 +116,7 @@ class HostsDriver(Driver, Generic[HostType]):
                 return found
 
     async def _refusal(self, host: HostType) -> Refusal | None:
-        """One that is free by our account, but on, is somebody's; or our account was lost."""
+        """Refuses a machine that is not assigned, but on: it is in use, or our assignments were lost."""
         if not self._switch.can_tell:
             return None
         try:
@@ -141,19 +141,19 @@ class HostsDriver(Driver, Generic[HostType]):
         return fitting
 
     def _select(self, spec: MachineSpec) -> Mapping[str, str]:
-        """The labels that a machine must have."""
+        """Returns the labels that a machine must have."""
         select = spec.settings.get("select") or {}
         if not isinstance(select, Mapping):
             raise InvalidArgumentError("machine.select must be a mapping of labels")
         return select
 
     def _is_fit(self, host: HostType, spec: MachineSpec) -> bool:
-        """Whether it is what the group wants, in whatever else there is to want."""
+        """Returns whether it meets the group's other requirements."""
         del host, spec
         return True
 
     async def _expect_still(self, assignment: Assignment) -> Assignment:
-        """As it is now. It may have been given back while another call about it ran."""
+        """Returns the current assignment. Another call may have released the machine meanwhile."""
         now = (await asyncio.to_thread(self._assignments.read)).get(assignment.host)
         if now is None or now.name != assignment.name or now.is_stopping:
             raise ConflictError(f"{assignment.host} is being switched off, and no longer serves {assignment.name}")
@@ -162,8 +162,8 @@ class HostsDriver(Driver, Generic[HostType]):
     # -- delete --------------------------------------------------------------------------------------------------------
 
     async def delete(self, machine: Machine) -> None:
-        """Switches it off; it is free again when it is off. One that serves another name by now is not touched."""
-        async with self._locks[machine.machine_id]:  # a machine that is being switched on is switched off after that
+        """Powers it off; it is free again once it is off. A machine that serves another name by now is left alone."""
+        async with self._locks[machine.machine_id]:  # waits for a power-on in progress
             taken = await self._look()
             assignment = taken.get(machine.machine_id)
             if assignment is None or assignment.name != machine.name:
@@ -176,10 +176,10 @@ class HostsDriver(Driver, Generic[HostType]):
                 await asyncio.to_thread(self._assignments.stopping, host.id, machine.name)
 
     async def _switched_off(self, host: HostType, assignment: Assignment) -> tuple[bool, bool]:
-        """Whether it was told now to switch off, and whether it is off; raises when nobody knows.
+        """Returns whether it was ordered off now, and whether it is off; raises when that is unknown.
 
-        Many a switch refuses what is off: a soft shutdown, ssh. So one that fails is no failure when the machine is
-        off; unless it was switched on just now, and only looks so.
+        Many switches, such as a soft shutdown or ssh, fail for a machine that is off. So a failure does not count when
+        the machine is off, unless it was powered on just now and only seems off.
         """
         if self._times.rise:
             await self._state(host, assignment)
@@ -217,7 +217,7 @@ class HostsDriver(Driver, Generic[HostType]):
     # -- list ----------------------------------------------------------------------------------------------------------
 
     async def list(self) -> Sequence[Machine]:
-        """The machines that are taken, each with what its controller says."""
+        """Returns the assigned machines, each with the state that its controller reports."""
         taken = await self._look()
         self._tell_lost(taken)
         seen = await asyncio.gather(*(self._seen(assignment) for assignment in taken.values()))
@@ -240,7 +240,7 @@ class HostsDriver(Driver, Generic[HostType]):
         )
 
     async def _ended(self, host: HostType, assignment: Assignment) -> Machine | None:
-        """Gives back what has gone off; by one call at a time, since another may have given it away again."""
+        """Releases a machine that is off. One call at a time, since another may have assigned it again."""
         going = machine_of(assignment, MachineState.DELETING, "it is off, and is being given back")
         lock = self._locks[host.id]
         if lock.locked():
@@ -256,12 +256,12 @@ class HostsDriver(Driver, Generic[HostType]):
         return None
 
     async def _look(self) -> Taken:
-        """Who has which machine, and which there are, at this moment."""
+        """Reads the current assignments and the inventory."""
         self._hosts = await asyncio.to_thread(self._inventory.current)
         return await asyncio.to_thread(self._assignments.read)
 
     async def _state(self, host: HostType, assignment: Assignment) -> PowerState | str:
-        """The state, or why nobody knows: one dead controller must not hide all the other machines (law 6)."""
+        """Returns the state, or why it is unknown: one dead controller must not hide the other machines (law 6)."""
         try:
             state = await self._switch.state(host)
         except CloudgraftError as error:
@@ -280,5 +280,5 @@ class HostsDriver(Driver, Generic[HostType]):
 
 
 def _believed(assignment: Assignment) -> PowerState:
-    """Where nobody can tell: what the switch said last."""
+    """Returns what the switch reported last, where the state cannot be asked for."""
     return PowerState.ON if assignment.is_confirmed else PowerState.OFF

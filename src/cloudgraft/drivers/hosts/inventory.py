@@ -26,19 +26,19 @@ class Host(Protocol):
 
     @property
     def id(self) -> str:
-        """Its own in the list."""
+        """Its id in the list."""
 
     @property
     def provider_id(self) -> str:
-        """What its node carries."""
+        """The providerID of its node."""
 
     @property
     def addresses(self) -> Sequence[str]:
-        """Under which its node may be known."""
+        """The addresses by which its node may be known."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """By which a group selects."""
+        """The labels by which a group selects it."""
 
     @property
     def group(self) -> str:
@@ -49,13 +49,13 @@ HostType = TypeVar("HostType", bound=Host)
 
 
 def refuse_bad_id(ident: str) -> None:
-    """One that cannot be shown in a message, or written into an account."""
+    """Refuses an id that cannot be shown in a message or written into the assignments."""
     if not ident or not ident.isprintable():
         raise InvalidArgumentError("a machine needs an id, which is printable text")
 
 
 def refuse_twins(hosts: Sequence[Host]) -> None:
-    """Two entries for one machine, or two machines that would be one node."""
+    """Refuses two entries for one machine, and two machines that would be one node."""
     flaws = Flaws()
     for what, values in (("id", [h.id for h in hosts]), ("providerID", [h.provider_id for h in hosts])):
         for value in (value for value, count in Counter(values).items() if count > 1):
@@ -70,7 +70,7 @@ log = logging.getLogger("cloudgraft.drivers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source(Generic[HostType]):
-    """Where the machines are listed."""
+    """The places where machines are listed."""
 
     given: Sequence[HostType]  # in the configuration
     file: Path | None
@@ -80,16 +80,16 @@ class Source(Generic[HostType]):
 
 
 class Inventory(Generic[HostType]):
-    """The machines as the file has them now. Its methods block: call them in a thread."""
+    """The current machines of the file. Its methods block: call them in a thread."""
 
     def __init__(self, source: Source[HostType]) -> None:
-        """Reads it; raises InvalidArgumentError when it makes no sense."""
+        """Reads it; raises InvalidArgumentError when it is invalid."""
         self._source = source
         self._seen = self._stamp()
         self._hosts = _read_all(source)
 
     def current(self) -> Mapping[str, HostType]:
-        """All machines by their ids. A file that was changed and makes no sense is told of once; the old ones stay."""
+        """Returns all machines by id. An invalid change of the file is logged once, and the old machines stay."""
         now = self._stamp()
         if now != self._seen:
             self._seen = now
@@ -113,7 +113,7 @@ class Inventory(Generic[HostType]):
 
 
 def _read_all(source: Source[HostType]) -> Mapping[str, HostType]:
-    """All machines by their ids, in order; raises InvalidArgumentError that says what is wrong, and where."""
+    """Returns all machines by id, in order; raises InvalidArgumentError that says what is wrong, and where."""
     hosts = list(source.given)
     if source.file is not None:
         hosts += _read(source, source.file)
@@ -135,7 +135,7 @@ def _read(source: Source[HostType], file: Path) -> Sequence[HostType]:
     flaws = Flaws()
     hosts: list[HostType] = []
     for index, entry in enumerate(entries):
-        with flaws.at(()):  # each tells its place itself
+        with flaws.at(()):  # each error names its place itself
             hosts.append(_host(source, entry, f"{file}: {key}[{index}]", file.parent))
     flaws.raise_any()
     return hosts
@@ -145,7 +145,7 @@ def _host(source: Source[HostType], entry: object, where: str, base: Path) -> Ho
     try:
         return source.complete(source.codec.read(entry, where), base)
     except FlawedError as error:
-        # In words, and not as a path: it is in another file, and a long name in a path is cut before the number.
+        # As text, and not as a path: it is in another file, and a long name in a path is cut before the number.
         raise FlawedError([Flaw((), str(flaw)) for flaw in error.below(where).flaws]) from None
     except CloudgraftError as error:
         raise InvalidArgumentError(error.message) from None

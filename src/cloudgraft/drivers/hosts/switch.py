@@ -23,79 +23,80 @@ H_contra = TypeVar("H_contra", bound=Host, contravariant=True)
 
 
 class PowerState(enum.Enum):
-    """What a machine's controller says of it."""
+    """The power state that a machine's controller reports."""
 
     ON = "on"
     OFF = "off"
 
 
 class Switch(Protocol[H_contra]):
-    """What a driver of such machines is made of. Errors are those of the SDK, and true about what was done."""
+    """Switches the machines of one driver. Raises the SDK's errors, which say truly whether something was done."""
 
     @property
     def can_tell(self) -> bool:
-        """Whether the state can be asked for."""
+        """Whether the power state can be read."""
 
     @property
     def longest_on(self) -> timedelta:
-        """For which switching on may take at most."""
+        """The longest time that powering on may take."""
 
     def start(self) -> None:
-        """Looks whether all that is needed is there."""
+        """Checks that everything it needs exists."""
 
     async def close(self) -> None:
-        """Ends what runs."""
+        """Ends running operations."""
 
     def notes(self, spec: MachineSpec) -> Mapping[str, str]:
-        """What must be known when the machine is given back; it is written down before anything is done."""
+        """Returns what is needed to release the machine; it is stored before anything is done."""
 
     async def on(self, host: H_contra, spec: MachineSpec, *, is_first: bool) -> None:
-        """Switches it on. ``is_first``: no earlier call can have done it, so that one that is on is somebody's."""
+        """Powers it on. ``is_first``: no earlier call can have done it, so a machine that is on is in use."""
 
     async def off(self, host: H_contra, assignment: Assignment) -> bool:
-        """Switches it off, and tells whether it was told so now: it may be on its way already."""
+        """Powers it off; returns whether it sent an order now: the machine may be shutting down already."""
 
     async def state(self, host: H_contra) -> PowerState:
-        """Whether it is on."""
+        """Returns its power state."""
 
     async def free_state(self, host: H_contra) -> PowerState:
-        """The same of one that may be given out; raises when it is not fit for that."""
+        """Returns the power state of a free machine; raises when it must not be assigned."""
 
     async def clear(self, host: H_contra, assignment: Assignment) -> None:
-        """Takes away what was put in for this machine. It is off, or was never switched on."""
+        """Removes the media of this machine. It is off, or was never powered on."""
 
 
-# -- what a list shows -------------------------------------------------------------------------------------------------
-# A machine that is taken, as the list shows it: by the account, and by what its controller says. Pure.
+# -- assigned machines in the list -------------------------------------------------------------------------------------
+# Combines the assignment with the state that the controller reports. Pure.
 
 _SHOWN: Final = 6  # machines that a message names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """How long machines take."""
+    """How long machines take to switch."""
 
-    power_on: timedelta  # for which one that was switched on may still look off
-    power_off: timedelta  # for which one may still be on; then it is told again
-    # For which one that was switched on, and was never seen on, may come up although it looks off and was told to be.
+    power_on: timedelta  # for which a machine that was powered on may still look off
+    power_off: timedelta  # for which a machine may still be on; then the order is repeated
+    # For which a machine that was powered on and never seen on may still come up, although it looks off and was ordered
+    # off.
     rise: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a machine that is free is not given out."""
+    """Why a free machine is not assigned."""
 
     why: str
     error: CloudgraftError | None = None  # what its controller said
 
 
 def age(moment: datetime) -> timedelta:
-    """Since then, for all that is decided by the times of hosts."""
+    """Returns the time since then, for all decisions that use :class:`Times`."""
     return age_of(moment)
 
 
 def machine_of(assignment: Assignment, state: MachineState, reason: str = "") -> Machine:
-    """A machine of the list."""
+    """Builds a machine of the list."""
     return Machine(
         name=assignment.name,
         machine_id=assignment.host,
@@ -111,7 +112,7 @@ def machine_of(assignment: Assignment, state: MachineState, reason: str = "") ->
 def shown(
     assignment: Assignment, state: PowerState | str, times: Times, *, switching: bool, longest_on: timedelta, why: str
 ) -> Machine:
-    """One that is in the inventory. ``state`` may be why nobody knows; ``why`` is what its switch said last."""
+    """Builds a machine of the inventory. ``state`` may be the reason why it is unknown; ``why`` is the last failure."""
     if assignment.stopping_since is not None:
         return _stopping(assignment, state, age(assignment.stopping_since), times)
     if state is PowerState.ON:
@@ -127,14 +128,14 @@ def shown(
 
 
 def _stopping(assignment: Assignment, state: PowerState | str, told: timedelta, times: Times) -> Machine:
-    # What is shown as deleting is not deleted again; and a machine that boots just then may have missed it.
+    # A machine listed as deleting is not deleted again, and one that was just booting may have missed the order.
     if state is PowerState.ON and told >= times.power_off:
         return machine_of(assignment, MachineState.RUNNING, "it was told to switch off, and is still on")
     return machine_of(assignment, MachineState.DELETING, "it is being switched off")
 
 
 def _unconfirmed(assignment: Assignment, state: PowerState | str, why: str, *, is_young: bool) -> Machine:
-    """After a switch that failed, or a crash: once it is listed nobody tries again, so it fails soon (law 7)."""
+    """Handles a failed power-on, or a crash: once it is listed no create is repeated, so it fails soon (law 7)."""
     if is_young:
         reason = f"whether it is being switched on is not known: {why}" if why else "it is being switched on"
         return machine_of(assignment, MachineState.PENDING, reason)
@@ -143,7 +144,7 @@ def _unconfirmed(assignment: Assignment, state: PowerState | str, why: str, *, i
 
 
 def none_free(fitting: Sequence[Host], taken: Taken, refused: Mapping[str, Refusal]) -> CloudgraftError:
-    """What to raise when no machine can be had. Where all fail alike, it is no lack of machines."""
+    """Returns the error when no machine is available. If all fail alike, the cause is not a lack of machines."""
     count = sum(host.id in taken for host in fitting)
     untaken = {host: refusal for host, refusal in refused.items() if host not in taken}
     others = "".join(f"; {host} {refusal.why}, and is not given out" for host, refusal in untaken.items())

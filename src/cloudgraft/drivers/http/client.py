@@ -31,8 +31,8 @@ from cloudgraft.sdk.list_budget import spend_bytes
 __all__ = ["Call", "Client", "Reply"]
 
 _AGENT: Final = "cloudgraft"
-_FEW_PIECES: Final = 1000  # chunks of an answer that may be as small as they like
-_SMALLEST_PIECE: Final = 16  # bytes on average: each chunk takes as much time as some kilobytes in one
+_FEW_PIECES: Final = 1000  # chunks of a response that may have any size
+_SMALLEST_PIECE: Final = 16  # bytes on average: each chunk takes as much time as some kilobytes at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +45,26 @@ class Call:
     until: float  # on the event loop's clock
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = field(default=b"", repr=False)  # holds secrets
-    # Statuses that are no error to this call, beside those of success.
+    # Statuses besides success that are not an error for this call.
     welcome: frozenset[int] = frozenset()
-    is_repeatable: bool = True  # whether to do it twice does no harm
+    is_repeatable: bool = True  # whether repeating it is safe
 
     @property
     def is_change(self) -> bool:
-        """Whether something may be different afterwards."""
+        """Whether the call may change something."""
         return self.method != "GET"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     body: bytes = field(repr=False)
 
 
 class Client:
-    """Of one receiver. Use it from one event loop."""
+    """Calls one receiver. Use it from one event loop."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -75,10 +75,10 @@ class Client:
         self._token = _secret(options, "token_file", "tokenFile", 1)
 
     async def call(self, call: Call) -> Reply:
-        """The answer, when it is a success or welcome; else the error that it means."""
+        """Returns the response when its status is a success or accepted by the call; else raises the error."""
         if self._is_closed:
             raise UnavailableError(f"{call.what}: the driver is closed")
-        # A task of its own: so that close() can end it without ending who waits for it.
+        # A separate task, so that close() can cancel it without cancelling its caller.
         task = asyncio.create_task(self._patiently(call))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -90,7 +90,7 @@ class Client:
             raise DeadlineError(f"{call.what}: the driver was closed in the middle") from None
 
     async def close(self) -> None:
-        """Gives up the calls that are under way, and closes all connections."""
+        """Cancels the calls in flight, and closes all connections."""
         self._is_closed = True
         running = tuple(self._running)
         for task in running:
@@ -100,10 +100,10 @@ class Client:
         await self._connections.close()
 
     async def _patiently(self, call: Call) -> Reply:
-        """Comes again when the receiver says when, and there is time for it. Else the engine knows best when.
+        """Retries when the receiver says when, and there is time for it. Otherwise the engine decides when.
 
-        Only when nothing was done, or when to do it twice does no harm. Once a try may have done it, it stays open
-        (law 3), whatever the later ones are answered.
+        It retries only when nothing was done, or when repeating is safe. Once a try may have done it, the outcome stays
+        unknown (law 3), whatever later tries return.
         """
         left = self._options.retries
         is_open = False
@@ -129,7 +129,7 @@ class Client:
         except CloudgraftError:
             raise
         except (TimeoutError, httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError) as error:
-            # Without its cause, which may show what was sent.
+            # Without its cause, which may show the request.
             raise failure(call.what, error, is_change=call.is_change, was_sent=progress.was_sent) from None
         finally:
             await progress.end()
@@ -167,7 +167,7 @@ class Client:
         return request
 
     async def _body(self, call: Call, answer: httpx2.Response) -> bytes:
-        """All of it. It is not unpacked: a few bytes may be packed gigabytes."""
+        """Reads the whole body without decompressing it: a few bytes may expand to gigabytes."""
         most = self._options.max_body
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
             raise InternalError(
@@ -192,7 +192,7 @@ class Client:
 
 
 def _may_repeat(call: Call, error: CloudgraftError) -> bool:
-    """Whether the receiver said when to come again, in time; and nothing was done, or it does no harm."""
+    """Returns whether the receiver set a retry time that is early enough, and repeating is safe."""
     if error.retry_after is None or asyncio.get_running_loop().time() + error.retry_after >= call.until:
         return False
     if isinstance(error, DeadlineError):
@@ -206,6 +206,6 @@ def _secret(options: Options, name: str, option: str, shortest: int) -> SecretFi
 
 
 def _is_cancelled() -> bool:
-    """Whether the task that runs here was cancelled itself."""
+    """Returns whether the current task itself was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

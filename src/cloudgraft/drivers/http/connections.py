@@ -20,13 +20,13 @@ __all__ = ["Connections", "Progress", "Tls"]
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------
-# Our side of TLS: the authority to trust and our own certificate, kept in step with their files.
+# Our side of TLS: the trusted CA and our own certificate, reloaded when their files change.
 
 log: Final = logging.getLogger("cloudgraft.drivers.http")
 
 
 class Tls:
-    """What connections are made with. New files are used for new connections; those that are open go on."""
+    """The TLS settings of connections. New files apply to new connections; open ones continue."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -36,10 +36,10 @@ class Tls:
         self._context: ssl.SSLContext | None = None
 
     def current(self) -> ssl.SSLContext:
-        """The same object until the files change.
+        """Returns the same object until the files change.
 
-        Raises PreconditionError when the files cannot be used. Once they could, new ones that cannot are told of in
-        the log, and the old ones stay: half a rotation must not stop a cloud.
+        Raises PreconditionError when the files cannot be used. After the first success, unusable new files are only
+        logged, and the old ones stay: half a rotation must not stop a cloud.
         """
         now = stamp(*self._paths)
         if self._context is not None and now == self._seen:
@@ -61,7 +61,7 @@ class Tls:
             try:
                 context.load_cert_chain(cert, key, password=_no_passphrase)
             except ssl.SSLError:
-                # Without its cause: nothing about the content of a key belongs into a message.
+                # Without its cause: a message must not show anything of a key.
                 raise PreconditionError(
                     f"certFile {cert} and keyFile {key} are not a PEM certificate and its key"
                 ) from None
@@ -80,19 +80,19 @@ class Tls:
 
 
 def _no_passphrase() -> str:
-    """Called for a key that has one. OpenSSL would ask for it on the terminal."""
+    """Called for a key with a passphrase. OpenSSL would ask for it on the terminal."""
     raise PreconditionError("keyFile is protected by a passphrase: store it without one, mode 0600")
 
 
 # -- connections -------------------------------------------------------------------------------------------------------
 
 _MOST: Final = 64  # at a time; the engine makes fewer calls
-_IDLE: Final = 4.0  # seconds; less than servers wait before they close a connection that is not used
+_IDLE: Final = 4.0  # seconds; less than servers wait before they close an idle connection
 
 
 @dataclass(slots=True, eq=False)
 class _Generation:
-    """Connections that were made with the same files."""
+    """Connections that use the same files."""
 
     context: ssl.SSLContext | None
     http: httpx2.AsyncClient
@@ -100,7 +100,7 @@ class _Generation:
 
 
 class Connections:
-    """Lends a client. One that is in use when the files change is closed after its last call."""
+    """Lends HTTP clients. When the files change, a client in use is closed after its last call."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -109,7 +109,7 @@ class Connections:
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[httpx2.AsyncClient]:
-        """A client for one call. Raises PreconditionError when the files of TLS cannot be used."""
+        """Yields a client for one call. Raises PreconditionError when the TLS files cannot be used."""
         generation = await self._current()
         generation.users += 1
         try:
@@ -120,7 +120,7 @@ class Connections:
                 await generation.http.aclose()
 
     async def close(self) -> None:
-        """Closes what is open."""
+        """Closes all connections."""
         newest, self._newest = self._newest, None
         if newest is not None and not newest.users:
             await newest.http.aclose()
@@ -142,22 +142,22 @@ class Connections:
         tls = context if context is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return httpx2.AsyncClient(
             transport=SteppedTransport(tls, limits=limits),
-            trust_env=False,  # no proxy, no .netrc, no authorities that the environment brings along
+            trust_env=False,  # no proxy, no .netrc and no CAs from the environment
             follow_redirects=False,
             timeout=httpx2.Timeout(seconds, connect=connect),
         )
 
 
 # -- how far a call got ------------------------------------------------------------------------------------------------
-# How far a call got: whether anything was sent, and whether a connection was left half made.
+# Whether anything was sent, and whether a connection was left half open.
 
 
 class Progress:
-    """Of one attempt. Its :meth:`note` is the ``trace`` extension of a request, which tells every step."""
+    """Progress of one attempt. Its :meth:`note` is the ``trace`` extension of a request, called at every step."""
 
     def __init__(self) -> None:
         self.was_sent = False  # at least in part
-        self._half_made: Any = None  # a stream of the library's
+        self._half_made: Any = None  # a stream of the library
 
     async def note(self, step: str, info: Mapping[str, Any]) -> None:
         """Called by the library, at the beginning and at the end of each step."""
@@ -171,7 +171,7 @@ class Progress:
                 self.was_sent = True
 
     async def end(self) -> None:
-        """Closes what a call that was given up in the middle of the handshake leaves behind: the library does not."""
+        """Closes the stream of a call that was cancelled during the TLS handshake: the library does not."""
         if self._half_made is not None:
             stream, self._half_made = self._half_made, None
             await stream.aclose()

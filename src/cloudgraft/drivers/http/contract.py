@@ -1,7 +1,7 @@
 """Defines the HTTP contract with receivers: paths, query parameters, headers, and the signature.
 
-The driver, the OpenAPI description and the stub receiver are all made from these facts. They are the wire: a change
-here breaks receivers that are in use.
+The driver, the OpenAPI description and the example receiver all use these definitions. They are the wire format: a
+change here breaks receivers in use.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ NAME: Final = "name"  # of a deletion: the machine's name, beside its id
 RETRY_AFTER: Final = "Retry-After"
 SIGNATURE: Final = "Cloudgraft-Signature"
 SIGNATURE_VERSION: Final = "v1"
-SIGNATURE_AGE: Final = timedelta(minutes=5)  # a receiver refuses what is older, or is from the future by as much
+SIGNATURE_AGE: Final = timedelta(minutes=5)  # a receiver refuses older signatures, and those as far in the future
 SHORTEST_KEY: Final = 16  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One endpoint: ``path`` is below the base URL; a change is a call after which something may be different."""
+    """One endpoint. ``path`` is below the base URL; a change is a call that may change something."""
 
     id: str
     method: str
@@ -57,7 +57,7 @@ OPERATIONS: Final = (
 
 
 def sign(key: bytes, method: str, target: str, body: bytes, *, at: int, nonce: str) -> str:
-    """The value of the signature header.
+    """Returns the value of the signature header.
 
     ``target`` is the path with its query, byte for byte as it is in the request line; ``at`` is the time in seconds
     since 1970; ``nonce`` is different in every request, so that a receiver can refuse one that it has seen.

@@ -32,7 +32,7 @@ __all__ = ["HttpDriver"]
 
 T = TypeVar("T")
 _MOST_PAGES: Final = 10_000
-_LONG: Final = 1 << 16  # bytes of an answer that is understood in a thread
+_LONG: Final = 1 << 16  # bytes; a longer response is parsed in a thread
 
 
 class HttpDriver(Driver):
@@ -41,24 +41,24 @@ class HttpDriver(Driver):
     Options = schema.Options
 
     def __init__(self, options: schema.Options) -> None:
-        """No call is made, and no file is read, before they are needed."""
+        """Makes no call and reads no file yet."""
         self._options = options
         self.traits = options.traits()
         self._client: Client | None = None
 
     async def start(self) -> None:
-        """Makes ready; a receiver that is not there is met by the first call."""
+        """Creates the client. Only the first call finds out whether the receiver is reachable."""
         if self._client is not None:
             return
         if find_spec("httpx2") is None:
             raise PreconditionError("to call HTTPS endpoints, cloudgraft needs httpx2: pip install 'cloudgraft[http]'")
-        # Here and not above: an extra, and slow to import.
+        # Not at the top: it needs an extra, and is slow to import.
         from cloudgraft.drivers.http.client import Client  # noqa: PLC0415
 
         self._client = Client(self._options)
 
     async def close(self) -> None:
-        """Gives up calls that are under way, and closes the connections."""
+        """Cancels calls in flight, and closes the connections."""
         if self._client is not None:
             client, self._client = self._client, None
             await client.close()
@@ -76,14 +76,14 @@ class HttpDriver(Driver):
             raise error_without(error, spec.user_data) from None
 
     async def delete(self, machine: Machine) -> None:
-        """Asks for its deletion, by its id; one that is gone is not an error."""
+        """Requests its deletion by id. A missing machine is not an error."""
         target = (
             f"/machines/{_segment(machine.machine_id, 'machine id')}?{contract.NAME}={quote(machine.name, safe='')}"
         )
         await self._call("DELETE", target, f"delete of {machine.name or machine.machine_id}", welcome=GONE)
 
     async def list(self) -> Sequence[Machine]:
-        """Every machine, of all pages, within one time limit."""
+        """Returns the machines of all pages, within one time limit."""
         until, budget = self._until(), current_budget()
         found: dict[str, Machine] = {}
         seen = {""}
@@ -105,11 +105,11 @@ class HttpDriver(Driver):
         raise InternalError(f"list: the receiver's list has more than {_MOST_PAGES} pages")
 
     async def shapes(self) -> Sequence[Shape]:
-        """The machine types, if the receiver knows them."""
+        """Returns the machine types, if the receiver offers them."""
         return await self._offers("shapes", machine_json.shapes_from_json)
 
     async def prices(self) -> Sequence[Price]:
-        """Their prices, if the receiver knows them."""
+        """Returns their prices, if the receiver offers them."""
         return await self._offers("prices", machine_json.prices_from_json)
 
     async def _page(self, token: str, until: float) -> tuple[Sequence[Machine], str]:
@@ -159,7 +159,7 @@ class HttpDriver(Driver):
 
 
 def _segment(text: str, what: str) -> str:
-    """One part of a path. What a proxy would take for "here" or "above" is refused: it would name other things."""
+    """Encodes one segment of a path. Refuses "." and "..": a proxy would resolve them to another path."""
     if text in ("", ".", ".."):
         raise InvalidArgumentError(f"the {what} {text!r} cannot be put into a path")
     return quote(text, safe="")
@@ -170,7 +170,7 @@ def _answer(what: str) -> str:
 
 
 async def _understood(read: Callable[[], T], body: bytes) -> T:
-    """In a thread, when it takes a while."""
+    """Parses a long response in a thread."""
     return await asyncio.to_thread(read) if len(body) > _LONG else read()
 
 

@@ -38,19 +38,19 @@ __all__ = ["GONE", "NOT_OFFERED", "OTHER", "SUCCESSES", "TABLE", "Row", "failure
 
 
 # -- no answer ---------------------------------------------------------------------------------------------------------
-# What it means when no answer came: whether the call was sent, and why it was not, in words that help.
+# Whether the call was sent, and why it was not.
 
-# OpenSSL's numbers for what is wrong with the other side's certificate.
+# OpenSSL's error numbers for the other side's certificate.
 _NOT_YET, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
 _NOT_TRUSTED: Final = frozenset({18, 19, 20, 21})
-# What the other side says of our certificate, in the names of OpenSSL.
+# The other side's alerts about our certificate, by OpenSSL's names.
 _ABOUT_OURS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
 
 
 def failure(what: str, error: Exception, *, is_change: bool, was_sent: bool) -> CloudgraftError:
-    """The error to raise; ``what`` says which call it was.
+    """Returns the exception to raise; ``what`` names the call.
 
-    Once a part of it was sent, nobody knows what the other side got.
+    Once a part of the request was sent, the outcome is unknown.
     """
     if trouble := _tls_trouble(error, was_sent=was_sent):
         return trouble(what)
@@ -70,7 +70,7 @@ def _open(is_change: bool) -> str:  # noqa: FBT001 - one word of a sentence
 
 
 class _Trouble:
-    """Something about certificates, for which nothing was done."""
+    """A certificate error; nothing was done."""
 
     def __init__(self, kind: type[CloudgraftError], words: str) -> None:
         self._kind = kind
@@ -117,7 +117,7 @@ def _about_theirs(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _alert(reason: str, *, was_sent: bool) -> _Trouble | None:
-    """The other side ended TLS, and said why. In TLS 1.3 that may come when our request is already on its way."""
+    """Reads the alert with which the other side ended TLS. In TLS 1.3 it may come after our request was sent."""
     if any(word in reason for word in _ABOUT_OURS):
         words = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
         return _Trouble(
@@ -131,23 +131,22 @@ def _alert(reason: str, *, was_sent: bool) -> _Trouble | None:
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
-# What an answer that is no success means: one table, by HTTP status and by the error code in the body. A code, when the
-# body has one that we know, says more than the status, and counts. With one exception: a 5xx other than 501 and 503 may
-# come from anything between us and the receiver, or from a receiver that broke in the middle; after a change its
-# outcome is open, whatever the body says. So it is after a 503 without a code: proxies answer with it when the
-# connection behind them broke, which may be after the receiver has got the request.
+# One table maps error responses, by HTTP status and by the error code in the body. A known code in the body counts more
+# than the status. The exception is a 5xx other than 501 and 503: it may come from a proxy, or from a receiver that
+# failed midway. After a change its outcome is then unknown, whatever the body says. The same holds for a 503 without a
+# code: proxies send it when the connection behind them broke, which may be after the receiver got the request.
 
 SUCCESSES: Final = frozenset({200, 201, 202, 204})
-GONE: Final = frozenset({404, 410})  # as the answer to a deletion: it is gone already
-NOT_OFFERED: Final = frozenset({404, 405, 501})  # as the answer of shapes and prices: there is none of them
+GONE: Final = frozenset({404, 410})  # as the response to a deletion: already gone
+NOT_OFFERED: Final = frozenset({404, 405, 501})  # as the response for shapes and prices: not offered
 _LONGEST_MESSAGE: Final = 500
 _LOOKED_AT: Final = 4096  # bytes of a body: more than is shown, so that no secret is cut before it is hidden
-_LONGEST_WAIT: Final = 3600.0  # seconds; what a receiver may ask us to wait
+_LONGEST_WAIT: Final = 3600.0  # seconds; the longest accepted Retry-After
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one status, or a range of them, means when the body has no code."""
+    """The meaning of one status, or a range of them, when the body has no code."""
 
     statuses: range
     change: type[CloudgraftError]  # after a create or delete
@@ -156,7 +155,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """As documentation writes it."""
+        """The status as the documentation writes it."""
         first, last = self.statuses[0], self.statuses[-1]
         return str(first) if first == last else f"{first}-{last}"
 
@@ -192,7 +191,7 @@ TABLE: Final = (
     _row(503, DeadlineError, "it, or something in between, is away or overloaded", read=UnavailableError),
     _row(500, DeadlineError, _AWAY, read=UnavailableError, last=599),
 )
-"""In this order: the first row that has the status counts."""
+"""In order: the first row with the status counts."""
 OTHER: Final = Row(
     statuses=range(0), change=InternalError, read=InternalError, words="this is no answer that a receiver gives"
 )
@@ -205,7 +204,7 @@ _NOTHING_DONE: Final = frozenset({501, 503})
 def refusal(
     what: str, status: int, headers: Mapping[str, str], body: bytes, *, is_change: bool, is_delete: bool = False
 ) -> CloudgraftError:
-    """The error for an answer; ``what`` says which call it answers. It is never shown more of the body than a line."""
+    """Returns the exception for a response; ``what`` names the call. It shows at most one line of the body."""
     row = _row_of(status)
     kind = row.change if is_change else row.read
     if is_delete and kind is AlreadyExistsError:
@@ -234,7 +233,7 @@ def _row_of(status: int) -> Row:
 
 
 def _told(body: bytes) -> CloudgraftError | None:
-    """The error that the body tells by a code that we know."""
+    """Returns the error of the body, if its code is known."""
     try:
         data = parse_json(body, "the answer")
     except InternalError:
@@ -248,7 +247,7 @@ def _told(body: bytes) -> CloudgraftError | None:
 
 
 def _said(body: bytes) -> str:
-    """The beginning of a body that tells no code that we know."""
+    """Returns the beginning of a body without a known code."""
     text = body[:_LOOKED_AT].decode("utf-8", "replace").strip()
     if not text:
         return ""
@@ -266,7 +265,7 @@ def _where_to(status: int, headers: Mapping[str, str]) -> str:
 
 
 def _wait(value: str) -> float | None:
-    """Retry-After, in seconds: a number of them, or a date."""
+    """Returns Retry-After in seconds; the header is a number or a date."""
     text = value.strip()
     try:
         seconds = float(text) if text[:1].isdigit() else _until(text)

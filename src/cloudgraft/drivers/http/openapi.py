@@ -15,13 +15,13 @@ __all__ = ["SCHEMAS", "describe", "description_json", "ref"]
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
-# The JSON of both directions as JSON Schemas, for the OpenAPI description. Tests hold them to what is really read.
+# The JSON of both directions as JSON Schemas, for the OpenAPI description. Tests compare them with the code that reads.
 
 Schema = dict[str, object]
 
 
 def ref(name: str, kind: str = "schemas") -> Schema:
-    """A reference to a part of the description."""
+    """Returns a reference to a part of the description."""
     return {"$ref": f"#/components/{kind}/{name}"}
 
 
@@ -34,7 +34,7 @@ def _texts(words: str) -> Schema:
 
 
 def _answer(properties: Schema, required: list[str], words: str) -> Schema:
-    """An object that a receiver sends: a key that is not known is refused, because it is most likely misspelt."""
+    """Describes an object that a receiver sends. Unknown keys are refused, because they are most likely misspelt."""
     return {
         "type": "object",
         "description": words,
@@ -230,7 +230,7 @@ _ANSWERS: Final = {
 
 
 def describe() -> Schema:
-    """The whole document, as OpenAPI 3.1 has it."""
+    """Returns the whole OpenAPI 3.1 document."""
     paths: dict[str, dict[str, object]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -256,7 +256,7 @@ def describe() -> Schema:
 
 
 def description_json() -> str:
-    """The document as a file has it."""
+    """Returns the document as the text of a file."""
     return json.dumps(describe(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -21,20 +21,18 @@ _LARGEST_BODY: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """One receiver: where it is, how both sides know each other, how patient to be, and what its cloud is like."""
+    """One receiver: its address, authentication, timeouts, and the traits of its cloud."""
 
     url: str  # below which the endpoints are, such as https://machines.example:8443/v1
-    insecure: bool = (
-        False  # True: http:// to another host than this one, which everybody on the way can read and change
-    )
-    ca_file: Path | None = None  # who signed the receiver's certificate; None: an authority that the system trusts
+    insecure: bool = False  # True: allows http:// to another host; anyone on the network can read and change it
+    ca_file: Path | None = None  # the CA of the receiver's certificate; None: the CAs that the system trusts
     cert_file: Path | None = None  # our certificate, and with it the key: mTLS
     key_file: Path | None = None
-    hmac_key_file: Path | None = None  # a key that both sides know, with which every call is signed
+    hmac_key_file: Path | None = None  # a shared key that signs every call
     token_file: Path | None = None  # sent as a Bearer token
     connect_timeout: timedelta = timedelta(seconds=5)
     timeout: timedelta = timedelta(seconds=50)  # for one call with its retries; for a list, with all its pages
-    retries: int = 3  # of a call that was answered with when to come again, such as 429 and 503 are
+    retries: int = 3  # of a call whose response says when to retry, such as 429 or 503
     max_body: int = 16 * 1024 * 1024  # bytes of one answer
     ownership: Ownership = Ownership.TAGS
     idempotency: Idempotency = Idempotency.TOKEN
@@ -45,7 +43,7 @@ class Options:
     user_data_limit: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what can never work, and what would send secrets in the clear."""
+        """Refuses invalid options, and those that would send secrets in the clear."""
         flaws = Flaws()
         with flaws.at("url"):
             _check_url(self.url, insecure=self.insecure)
@@ -73,7 +71,7 @@ class Options:
         return self.url.rstrip("/")
 
     def traits(self) -> DriverTraits:
-        """What the file says of the cloud, as a driver declares it."""
+        """Returns the traits that the file declares."""
         return DriverTraits(
             ownership=self.ownership,
             idempotency=self.idempotency,
@@ -86,7 +84,7 @@ class Options:
 
 
 def _check_url(url: str, *, insecure: bool) -> None:
-    """Without repeating it: somebody may have put a password into it."""
+    """Checks a URL without repeating it in messages: it may contain a password."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

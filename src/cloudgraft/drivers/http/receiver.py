@@ -18,7 +18,7 @@ _PLACE: Final = re.compile(r"\$([a-z_]+)")
 
 
 def write_receiver(path: Path) -> None:
-    """Writes it to a file that is not there yet."""
+    """Writes the program to a new file."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(receiver_source())
@@ -29,7 +29,7 @@ def write_receiver(path: Path) -> None:
 
 
 def receiver_source(description: dict[str, Any] | None = None) -> str:
-    """The program, for the description of a receiver; by default for the one that the driver calls."""
+    """Returns the program for a description of a receiver, by default for the one that the driver calls."""
     facts = _facts(description or describe())
 
     def fact(match: re.Match[str]) -> str:
@@ -41,7 +41,7 @@ def receiver_source(description: dict[str, Any] | None = None) -> str:
 
 
 def _facts(description: dict[str, Any]) -> dict[str, str]:
-    """What the program takes from the description, as Python."""
+    """Returns the parts of the description that the program uses, as Python."""
     parts = description["components"]
     signature = parts["securitySchemes"]["signature"]
     parameters = parts["parameters"]
@@ -59,7 +59,7 @@ def _facts(description: dict[str, Any]) -> dict[str, str]:
 
 
 def _routes(paths: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Method, regular expression of the path, and operation."""
+    """Returns method, regular expression of the path, and operation of each route."""
     return [
         (method.upper(), re.sub(r"\{\w+\}", "([^/]+)", path), operation["operationId"])
         for path, operations in paths.items()
@@ -72,7 +72,7 @@ def _several(begin: str, end: str, lines: list[str]) -> str:
 
 
 def _python(value: object) -> str:
-    """As the formatter would write it: with double quotes."""
+    """Writes a value as the formatter would: with double quotes."""
     if isinstance(value, tuple):
         return f"({', '.join(_python(item) for item in value)})"
     return json.dumps(value)
