@@ -67,7 +67,7 @@ class AccountOptions:
     timeout: timedelta = timedelta(seconds=25)  # for the response to one request
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         self.flaws().raise_any()
 
     def flaws(self) -> Flaws:

@@ -25,7 +25,7 @@ class LaunchTemplate:
     version: str = "$Default"  # a number in quotes, "$Latest" or "$Default"
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(bool(self.id) != bool(self.name), (), "needs `id` or `name`, and not both")
         is_version = self.version.isdecimal() or self.version in ("$Latest", "$Default")
@@ -43,7 +43,7 @@ class RootVolume:
     device: str = ""  # such as /dev/xvda; empty: as the image says, which is asked for
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(self.size is None or self.size >= 1, "size", "must be at least 1 (GiB)")
         says_something = self.size is not None or self.type or self.encrypted is not None
@@ -59,7 +59,7 @@ class MetadataService:
     hop_limit: int | None = None  # 2 lets pods without the host's network reach it; without it, the account's default
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(self.tokens in _TOKENS, "tokens", f"must be one of {', '.join(_TOKENS)}")
         is_limit = self.hop_limit is None or 1 <= self.hop_limit <= 64
@@ -88,7 +88,7 @@ class MachineSettings:
     tags: Mapping[str, str] = field(default_factory=dict)  # on instances and their volumes, beside our marks
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         for key, value in {"shape": self.shape, "image": self.image}.items():
             flaws.expect(value or self.launch_template, key, "is needed, unless a launchTemplate has it")

@@ -54,7 +54,7 @@ class CommandOptions:
     grace: timedelta = timedelta(seconds=2)  # from SIGTERM to SIGKILL, for a command that must end
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         self.flaws().raise_any()
 
     def flaws(self) -> Flaws:

@@ -39,11 +39,11 @@ class Api:
         self._made: tuple[str, Client] | None = None  # with which token
 
     def start(self) -> None:
-        """Looks whether there is a token; no call is made."""
+        """Checks that there is a token; makes no call."""
         self._client()
 
     def close(self) -> None:
-        """Closes the connections that nobody uses."""
+        """Closes idle connections."""
         self._sessions.close()
 
     def get(self, path: str, what: str, **query: object) -> Json:
@@ -51,11 +51,11 @@ class Api:
         return self._call("GET", path, what, params=query)
 
     def post(self, path: str, what: str, body: Mapping[str, object]) -> Json:
-        """Makes something, or raises; DeadlineError when nobody knows whether it was made."""
+        """Makes something, or raises; DeadlineError when the outcome is unknown."""
         return self._call("POST", path, what, json=body)
 
     def put(self, path: str, what: str, body: Mapping[str, object]) -> Json:
-        """Changes something, or raises; DeadlineError when nobody knows whether it was changed."""
+        """Changes something, or raises; DeadlineError when the outcome is unknown."""
         return self._call("PUT", path, what, json=body)
 
     def delete(self, path: str, what: str) -> Json:

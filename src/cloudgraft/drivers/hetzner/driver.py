@@ -46,7 +46,7 @@ class HetznerDriver(BlockingDriver):
     MachineSettings = MachineSettings
 
     def __init__(self, options: HetznerOptions) -> None:
-        """No call is made, and no file is read, before they are needed."""
+        """Makes no call and reads no file yet."""
         self.traits = DriverTraits(
             idempotency=Idempotency.UNIQUE_NAME,
             list_delay=options.list_delay,
@@ -60,7 +60,7 @@ class HetznerDriver(BlockingDriver):
         self._preparation = 2 * (options.connect_timeout + options.timeout).total_seconds()
 
     def start(self) -> None:
-        """Looks whether there is a token."""
+        """Checks that there is a token."""
         self._api.start()
 
     def close(self) -> None:

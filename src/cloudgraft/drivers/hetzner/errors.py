@@ -75,7 +75,7 @@ _LONGEST_QUOTE: Final = 300  # characters of an answer that is not of the API
 def error_of_answer(
     what: str, status: int, headers: Mapping[str, str], body: bytes, *, is_change: bool
 ) -> CloudgraftError:
-    """What to raise for an answer that says no."""
+    """Returns the exception for an answer that says no."""
     code, text = _read(body, status)
     return ERRORS.error(
         f"{what}: {text}",

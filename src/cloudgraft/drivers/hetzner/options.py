@@ -36,15 +36,15 @@ class HetznerOptions:
     token_file: Path  # with an API token of the project that may read and write; read again when it changes
     location: str  # such as fsn1: where servers are made, unless their group says another; prices are those of here
     endpoint: str = "https://api.hetzner.cloud/v1"  # where the API is
-    connect_timeout: timedelta = timedelta(seconds=5)  # until the API answers at all
-    timeout: timedelta = timedelta(seconds=25)  # until a request is answered
+    connect_timeout: timedelta = timedelta(seconds=5)  # to open a connection
+    timeout: timedelta = timedelta(seconds=25)  # for the response to one request
     list_timeout: timedelta = timedelta(seconds=55)  # for a list with all its pages; the engine waits a minute
-    list_delay: timedelta = timedelta(seconds=5)  # for how long a new server may be missing from a list
+    list_delay: timedelta = timedelta(seconds=5)  # how long a new server may be missing from a list
     # Who writes hcloud://ID on the node. Hetzner's own cloud controller writes the same, where there is one.
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:
-        """Refuses what can never work, and what would send the token in the clear."""
+        """Refuses invalid values, and those that would send the token in the clear."""
         flaws = Flaws()
         flaws.expect(_NAME.fullmatch(self.location), "location", _NAMED)
         with flaws.at("endpoint"):
@@ -71,7 +71,7 @@ class MachineSettings:
     labels: Mapping[str, str] = field(default_factory=dict)  # of the server, beside our own
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(_NAME.fullmatch(self.shape), "shape", _NAMED)
         flaws.expect(self.location == "" or _NAME.fullmatch(self.location), "location", _NAMED)

@@ -27,7 +27,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["Ec2", "Eucalyptus", "OutscaleInc", "OutscaleSas"]
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _ec2: Any = import_module("libcloud.compute.drivers.ec2")
 _xml: Any = import_module("libcloud.utils.xml")
 
@@ -57,7 +57,7 @@ class Ec2(Adapter):
     library: ClassVar[Any] = _ec2.EC2NodeDriver
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         where: dict[str, Any] = {"region": self.options.region, "signature_version": "4"}
         return self._made(wire, secret, where, connectionCls=_Posting)
 
@@ -116,7 +116,7 @@ class Ec2(Adapter):
             if not _xml.findall(element=page, xpath="reservationSet", namespace=_ec2.NAMESPACE):
                 raise ValueError("the answer is not a list of instances")
             for reservation in _xml.findall(element=page, xpath="reservationSet/item", namespace=_ec2.NAMESPACE):
-                yield from cloud._to_nodes(reservation, "instancesSet/item")  # noqa: SLF001 - it has no other reader
+                yield from cloud._to_nodes(reservation, "instancesSet/item")  # noqa: SLF001 - there is no public reader
             following = _xml.findtext(element=page, xpath="nextToken", namespace=_ec2.NAMESPACE)
             if not following:
                 return
@@ -147,7 +147,7 @@ class Ec2(Adapter):
         )
 
 
-class _Posting(_ec2.EC2Connection):  # type: ignore[misc]  # typed in part only
+class _Posting(_ec2.EC2Connection):  # type: ignore[misc]  # has only partial types
     """Parameters in the body."""
 
     def request(self, action: str, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
@@ -166,7 +166,7 @@ class Eucalyptus(Ec2):
     library = _ec2.EucNodeDriver
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         return self._made(wire, secret, {"path": urlsplit(self.options.endpoint).path or None})
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
@@ -187,7 +187,7 @@ class OutscaleSas(Ec2):
     library = _ec2.OutscaleSASNodeDriver
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         return self._made(wire, secret, {"region": self.options.region})
 
     def sizes(self, cloud: Any) -> Iterable[Any]:

@@ -27,7 +27,7 @@ from cloudgraft.sdk.secrecy import hide, unhide
 
 __all__ = ["Azure"]
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _azure: Any = import_module("libcloud.compute.drivers.azure_arm")
 _common: Any = import_module("libcloud.common.azure_arm")
 _exceptions: Any = import_module("libcloud.common.exceptions")
@@ -266,13 +266,13 @@ def _failed(told: Iterable[Any]) -> tuple[MachineState, str, str]:
     return MachineState.FAILED, reason, failure
 
 
-class _Answer(_common.AzureJsonResponse):  # type: ignore[misc]  # typed in part only
+class _Answer(_common.AzureJsonResponse):  # type: ignore[misc]  # has only partial types
     def success(self) -> bool:
         """To libcloud it is an error that something is gone already."""
         return bool(super().success()) or self.status == _NO_CONTENT
 
 
-class _Connection(_common.AzureResourceManagementConnection):  # type: ignore[misc]  # typed in part only
+class _Connection(_common.AzureResourceManagementConnection):  # type: ignore[misc]  # has only partial types
     responseCls = _Answer  # noqa: N815 - as libcloud spells it
     access_token: str = ""
 

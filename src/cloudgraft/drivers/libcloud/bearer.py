@@ -28,7 +28,7 @@ from cloudgraft.sdk.list_budget import current_budget
 
 __all__ = ["Brightbox", "Cloudscale", "DigitalOcean", "Linode", "Vultr"]
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _common: Any = import_module("libcloud.common.brightbox")
 _brightbox: Any = import_module("libcloud.compute.drivers.brightbox")
 _cloudscale: Any = import_module("libcloud.compute.drivers.cloudscale")
@@ -50,7 +50,7 @@ class DigitalOcean(Adapter):
     provider_id: ClassVar[str] = "digitalocean://{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing. Libcloud's class can only be made by another one of its classes."""
+        """Makes no request. Libcloud's class can only be made by another one of its classes."""
         library = wired(_digitalocean.DigitalOcean_v2_NodeDriver, wire, __new__=lambda cls, *_: object.__new__(cls))
         return library(secret)
 
@@ -76,7 +76,7 @@ class DigitalOcean(Adapter):
             answer = cloud.connection.request("/v2/droplets", params={"page": page}).object
             return answer["droplets"], int(answer["meta"]["total"])
 
-        return map(cloud._to_node, _numbered(read))  # noqa: SLF001 - it has no other reader
+        return map(cloud._to_node, _numbered(read))  # noqa: SLF001 - there is no public reader
 
     def tags(self, node: Any) -> Mapping[str, str]:
         """Back from words."""
@@ -103,7 +103,7 @@ class Linode(Adapter):
     _states: ClassVar[States] = States({**_linode.LinodeNodeDriverV4.LINODE_STATES, "deleting": NodeState.TERMINATED})
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         return wired(_linode.LinodeNodeDriverV4, wire, LINODE_STATES=self._states)(secret)
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
@@ -127,7 +127,7 @@ class Linode(Adapter):
             answer = cloud.connection.request("/v4/linode/instances", params={"page": page}).object
             return answer["data"], int(answer["results"])
 
-        return map(cloud._to_node, _numbered(read))  # noqa: SLF001 - it has no other reader
+        return map(cloud._to_node, _numbered(read))  # noqa: SLF001 - there is no public reader
 
     def tags(self, node: Any) -> Mapping[str, str]:
         """Back from words."""
@@ -151,7 +151,7 @@ class Cloudscale(Adapter):
     provider_id: ClassVar[str] = "cloudscale://{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         return wired(_cloudscale.CloudscaleNodeDriver, wire)(secret)
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
@@ -172,7 +172,7 @@ class Cloudscale(Adapter):
 
     def nodes(self, cloud: Any) -> Iterable[Node]:
         """One page."""
-        return map(cloud._to_node, _listed(cloud, "/v1/servers"))  # noqa: SLF001 - it has no other reader
+        return map(cloud._to_node, _listed(cloud, "/v1/servers"))  # noqa: SLF001 - there is no public reader
 
     def tags(self, node: Any) -> Mapping[str, str]:
         """As they were."""
@@ -193,7 +193,7 @@ class Vultr(Adapter):
     provider_id: ClassVar[str] = "vultr://{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         return wired(_vultr.VultrNodeDriverV2, wire)(secret)
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
@@ -218,7 +218,7 @@ class Vultr(Adapter):
         params: dict[str, Any] = {}
         while True:
             page = cloud.connection.request("/v2/instances", params=dict(params)).object
-            yield from map(cloud._to_node, page["instances"])  # noqa: SLF001 - it has no other reader
+            yield from map(cloud._to_node, page["instances"])  # noqa: SLF001 - there is no public reader
             params["cursor"] = page["meta"]["links"]["next"]
             if not params["cursor"]:
                 return
@@ -255,7 +255,7 @@ class Brightbox(Adapter):
     provider_id: ClassVar[str] = "brightbox://{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing yet. A token that is not taken any more is had anew with a new driver."""
+        """Makes no request yet. A token that is not taken any more is had anew with a new driver."""
         states = States({**_brightbox.BrightboxNodeDriver.NODE_STATE_MAP, "deleting": NodeState.TERMINATED})
         library = type("Brightbox", (_brightbox.BrightboxNodeDriver,), {"connectionCls": _BrightboxConnection})
         return wired(library, wire, NODE_STATE_MAP=states)(self.options.key, secret)
@@ -306,7 +306,7 @@ def _listed(cloud: Any, path: str) -> list[Any]:
     return found
 
 
-class _BrightboxConnection(_common.BrightboxConnection):  # type: ignore[misc]  # typed in part only
+class _BrightboxConnection(_common.BrightboxConnection):  # type: ignore[misc]  # has only partial types
     def _fetch_oauth_token(self) -> str:
         """Libcloud takes what ``request`` returns for the answer, and that is nothing."""
         login = base64.b64encode(f"{self.user_id}:{self.key}".encode()).decode()

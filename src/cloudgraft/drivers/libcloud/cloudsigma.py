@@ -1,12 +1,12 @@
 """Adapts CloudSigma.
 
-A machine is made in steps: a drive is cloned from the image, a server is made with it, and the server is started. The
-drive has the machine's name and its marks from the first step on, the server too, and both say when that was. So a
-create that died is carried on by the next one of that name, from what is there. For as long as that may come, no list
-has what is half made. Then it has: a server as one that is stopped, a drive without a server as a machine that failed,
-so that it is deleted. A create that is refused in the middle removes what it made.
+A create has steps: it clones a drive from the image, creates a server with it, and starts the server. Drive and server
+have the machine's name, its marks and the start time from the first step on. So the next create of that name continues
+one that died. While that is possible, lists leave out the half-made machine. Later they show it: a server as stopped, a
+drive without a server as a failed machine, so that the engine deletes it. A create that is refused midway removes what
+it made.
 
-Names are not unique here: of two creates in one process the second one waits, and finds what the first one made.
+Names are not unique here: of two creates in one process the second waits, and finds what the first one made.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from cloudgraft.sdk.list_budget import current_budget
 
 __all__ = ["Cloudsigma"]
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _cloudsigma: Any = import_module("libcloud.compute.drivers.cloudsigma")
 _common: Any = import_module("libcloud.common.cloudsigma")
 _exceptions: Any = import_module("libcloud.common.exceptions")
@@ -55,7 +55,7 @@ _CORE: Final = 2000  # MHz, as libcloud counts
 _GIBIBYTE, _MEBIBYTE = 1024**3, 1024**2
 _NOT_FOUND: Final = 404
 _LONGEST_TURN: Final = timedelta(seconds=100)  # below what a delete may take
-_LONGEST: Final = 600  # characters of what the cloud says that a message repeats
+_LONGEST: Final = 600  # characters of the cloud's message that ours repeats
 _GOING: Final = "deleting"
 _LOST: Final = frozenset({"unavailable", "failed", "mounted", _GOING})  # what a drive of ours must not become
 _STATES: Final[Mapping[str, MachineState]] = {
@@ -98,7 +98,7 @@ class Cloudsigma(Adapter):
         self._ran: dict[str, float] = {}  # servers that were started, and when we knew of it
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         library = wired(_cloudsigma.CloudSigma_2_0_NodeDriver, wire)
         return library(self.options.key, secret, region=self.options.region)
 
@@ -125,7 +125,7 @@ class Cloudsigma(Adapter):
                 if drive is not None:
                     server = self._serve(cloud, self._ready(cloud, drive, spec), spec, settings)
                 return self._started(cloud, server)
-            except Exception as error:  # noqa: BLE001 - libcloud raises whatever it likes
+            except Exception as error:  # noqa: BLE001 - libcloud may raise anything
                 raise self._undone(cloud, wire, spec, error) from None
 
     @staticmethod
@@ -193,8 +193,9 @@ class Cloudsigma(Adapter):
         return self.machine({**server, "status": "starting"} if server["status"] == "stopped" else server)
 
     def _undone(self, cloud: Any, wire: Wire, spec: MachineSpec, error: Exception) -> Exception:
-        """What to raise for a machine that is half made. What was refused for good is removed; else nobody knows, and
-        the next create carries it on.
+        """Returns the exception for a half-made machine.
+
+        After a final refusal it removes what was made. Otherwise the outcome is unknown, and the next create continues.
         """
         what = f"create {spec.name}"
         refusal = error if isinstance(error, UnavailableError) else _refusal(wire, what, error)
@@ -203,7 +204,7 @@ class Cloudsigma(Adapter):
             return DeadlineError(f"{found.message}; a part of it is made, and the next create carries it on")
         try:
             self._remove(cloud, spec.name, "")
-        except Exception as second:  # noqa: BLE001 - libcloud raises whatever it likes
+        except Exception as second:  # noqa: BLE001 - libcloud may raise anything
             why = error_of(second, wire, "remove it").message
             return DeadlineError(f"{refusal.message}; and what was made could not be removed: {why}")
         return refusal

@@ -26,7 +26,7 @@ from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, Unsupport
 
 __all__ = ["Cloudstack", "Ikoula"]
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _cloudstack: Any = import_module("libcloud.compute.drivers.cloudstack")
 _ikoula: Any = import_module("libcloud.compute.drivers.ikoula")
 
@@ -58,7 +58,7 @@ class Cloudstack(Adapter):
     provider_id: ClassVar[str] = "external-cloudstack://{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         parts = urlsplit(self.options.endpoint)
         is_secure = parts.scheme == "https"
         port = parts.port or (443 if is_secure else 80)
@@ -118,11 +118,11 @@ class Cloudstack(Adapter):
         total = 0
         for page in range(1, _MOST_PAGES + 1):
             params = {"page": page, "pagesize": _PAGE}
-            answer = cloud._sync_request("listVirtualMachines", params=params)  # noqa: SLF001 - it has no other way
+            answer = cloud._sync_request("listVirtualMachines", params=params)  # noqa: SLF001 - there is no public way
             found = answer.get("virtualmachine", [])
             seen |= {str(one["id"]) for one in found}
             for one in found:
-                yield cloud._to_node(data=one)  # noqa: SLF001 - it has no other way
+                yield cloud._to_node(data=one)  # noqa: SLF001 - there is no public way
             total = max(total, int(answer.get("count", 0)))  # what goes meanwhile may push another to a page before
             if len(seen) >= total:
                 return
@@ -146,5 +146,5 @@ class Ikoula(Cloudstack):
     is_routed = True
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         return wired(_ikoula.IkoulaNodeDriver, wire, NODE_STATE_MAP=_STATES)(self.options.key, secret)

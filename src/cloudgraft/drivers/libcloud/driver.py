@@ -59,7 +59,7 @@ class LibcloudDriver(BlockingDriver):
     MachineSettings = MachineSettings
 
     def __init__(self, options: LibcloudOptions) -> None:
-        """Asks nothing yet. Refuses what the cloud has no use for."""
+        """Makes no request yet. Refuses what the cloud has no use for."""
         self._options = options
         self._adapter = adapter_of(options)
         declared = self._adapter.traits
@@ -80,7 +80,7 @@ class LibcloudDriver(BlockingDriver):
         self._secret()
 
     def close(self) -> None:
-        """Ends idle connections."""
+        """Closes idle connections."""
         with self._lock:
             for wire in self._wires:
                 wire.close()
@@ -170,7 +170,7 @@ class LibcloudDriver(BlockingDriver):
                 mine = _Mine(wire=wire, cloud=self._adapter.connect(wire, secret), secret=secret)
                 self._threads.mine = mine
             return call(mine)
-        except Exception as error:  # noqa: BLE001 - libcloud raises whatever it likes, KeyError and Exception too
+        except Exception as error:  # noqa: BLE001 - libcloud may raise anything, KeyError and Exception too
             raise error_of(error, wire, what) from None
         finally:
             if mine is None:

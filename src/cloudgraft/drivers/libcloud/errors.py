@@ -43,7 +43,7 @@ __all__ = ["ERRORS", "error_of", "job_failure", "said", "without_user_data"]
 _QUOTA: Final = "ask the cloud for a higher limit, or let go of something else"
 _STOCK: Final = "try another zone or another shape"
 _KEYS: Final = "look at key and secretFile"
-_LONGEST: Final = 600  # characters of what a cloud says that a message repeats
+_LONGEST: Final = 600  # characters of a cloud's message that ours repeats
 _TELLING: Final = 12  # characters in base64 that are not there by chance
 
 ERRORS: Final = ErrorTable(
@@ -129,7 +129,7 @@ ERRORS: Final = ErrorTable(
 
 
 def error_of(error: Exception, wire: Wire, what: str) -> CloudgraftError:
-    """What to raise for whatever a call of libcloud's has raised."""
+    """Returns the exception for whatever a call of libcloud's has raised."""
     if isinstance(error, CloudgraftError):
         return error
     last = wire.last
@@ -169,7 +169,7 @@ def _of_answer(last: Exchange, error: Exception, what: str) -> CloudgraftError:
 
 
 def job_failure(what: str, code: str, text: str, status: int | None = None) -> CloudgraftError:
-    """What to raise for work that a cloud accepted, and that it then says has failed for good."""
+    """Returns the exception for work that a cloud accepted, and that it then says has failed for good."""
     row = ERRORS.find(code=code, text=text, status=status)
     message = f"{what}: {text[:_LONGEST]}" + (f" ({code})" if code else "")
     if row is not None or (status is not None and 400 <= status < 500):

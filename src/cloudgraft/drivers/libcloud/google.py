@@ -28,7 +28,7 @@ from cloudgraft.sdk.secrecy import hide, unhide
 
 __all__ = ["Gce"]
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _base: Any = import_module("libcloud.common.base")
 _login: Any = import_module("libcloud.common.google")
 _gce: Any = import_module("libcloud.compute.drivers.gce")
@@ -62,7 +62,7 @@ class Gce(Adapter):
     create_limit: ClassVar[timedelta] = timedelta(seconds=200)
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing yet: a token is had when it is wanted."""
+        """Makes no request yet: a token is had when it is wanted."""
         mail, key = _account(secret)
         more = {"connectionCls": _Connection, "auth_type": "SA", "ex_get_node": lambda *_: None}
         library = type("Gce", (_gce.GCENodeDriver,), more)
@@ -226,7 +226,7 @@ class _Token:
         return self._value
 
 
-class _Connection(_gce.GCEConnection):  # type: ignore[misc]  # typed in part only
+class _Connection(_gce.GCEConnection):  # type: ignore[misc]  # has only partial types
     oauth2_credential: Any
 
     def __init__(self, user_id: str, key: str, secure: bool, project: str = "", **kwargs: Any) -> None:  # noqa: FBT001 - as libcloud calls it

@@ -181,7 +181,7 @@ def _base64(text: str) -> str:
 
 # -- the adapter -------------------------------------------------------------------------------------------------------
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _common: Any = import_module("libcloud.common.kubernetes")
 _kubevirt: Any = import_module("libcloud.compute.drivers.kubevirt")
 
@@ -235,7 +235,7 @@ class Kubevirt(Adapter):
         return settings
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing. Libcloud would not check the certificate when it is given no CA."""
+        """Makes no request. Libcloud would not check the certificate when it is given no CA."""
         parts = urlsplit(self.options.endpoint)
         is_secure = parts.scheme == "https"
         port = parts.port or (443 if is_secure else 80)

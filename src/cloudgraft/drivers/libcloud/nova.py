@@ -22,7 +22,7 @@ from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, Unsupport
 
 __all__ = ["Openstack", "Rackspace"]
 
-# Libcloud is typed in part only.
+# Libcloud has only partial types.
 _openstack: Any = import_module("libcloud.compute.drivers.openstack")
 _rackspace: Any = import_module("libcloud.compute.drivers.rackspace")
 
@@ -61,7 +61,7 @@ class Openstack(Adapter):
     provider_id: ClassVar[str] = "openstack:///{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing yet: libcloud logs in with the first call, and again when the token has expired."""
+        """Makes no request yet: libcloud logs in with the first call, and again when the token has expired."""
         options = self.options
         login: dict[str, Any] = {"ex_force_auth_version": "3.x_appcred"}
         if options.project:
@@ -161,7 +161,7 @@ class Rackspace(Openstack):
     is_routed = True
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing yet."""
+        """Makes no request yet."""
         try:
             return wired(_rackspace.RackspaceNodeDriver, wire)(self.options.key, secret, region=self.options.region)
         except ValueError as error:
@@ -208,7 +208,7 @@ def _made(wire: Wire) -> str | None:
 def _login_by_names(connection: Any) -> Any:
     """Libcloud's login; but it would name the project's domain by its id, which nobody knows by heart."""
     login = _openstack.OpenStack_2_NodeDriver.connectionCls.get_auth_class(connection)
-    made = type(login)._get_auth_data  # noqa: SLF001 - it has no other way
+    made = type(login)._get_auth_data  # noqa: SLF001 - there is no public way
 
     def named() -> Any:
         data = made(login)
@@ -217,5 +217,5 @@ def _login_by_names(connection: Any) -> Any:
             project["domain"] = {"name": login.domain_name}
         return data
 
-    login._get_auth_data = named  # noqa: SLF001 - it has no other way
+    login._get_auth_data = named  # noqa: SLF001 - there is no public way
     return login

@@ -39,9 +39,9 @@ class LibcloudOptions:
     domain: str = ""  # of OPENSTACK's user and project; unless said, Default. Of AZURE_ARM the tenant
     # Where the API is: of OPENSTACK its Keystone (…/v3), of CLOUDSTACK, EUCALYPTUS and KUBEVIRT the whole address.
     endpoint: str = ""
-    ca_file: Path | None = None  # an authority for the API's certificate; unless said, the public ones
+    ca_file: Path | None = None  # the CA of the API's certificate; unset: the public ones
     connect_timeout: timedelta = timedelta(seconds=5)
-    timeout: timedelta = timedelta(seconds=30)  # until a request is answered
+    timeout: timedelta = timedelta(seconds=30)  # for the response to one request
     list_timeout: timedelta = timedelta(seconds=55)  # for a list with all its pages; the engine waits a minute
     # For which a new machine may be missing from a list; unless said, what is known of the cloud.
     list_delay: timedelta | None = None
@@ -80,7 +80,7 @@ class MachineSettings:
     disk_size: int | None = None  # of the root disk, in GiB
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         for key, text in {"shape": self.shape, "image": self.image}.items():
             flaws.expect(isinstance(text, str) and text.strip(), key, "must be a text that is not empty")

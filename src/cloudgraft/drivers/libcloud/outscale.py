@@ -32,7 +32,7 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, Unsuppo
 
 __all__ = ["Outscale"]
 
-_outscale: Any = import_module("libcloud.compute.drivers.outscale")  # libcloud is typed in part only
+_outscale: Any = import_module("libcloud.compute.drivers.outscale")  # libcloud has only partial types
 
 _VERSION: Final = "v1"
 _PAGE: Final = 1000
@@ -72,13 +72,13 @@ class Outscale(Adapter):
             raise InvalidArgumentError(f"OUTSCALE: region {options.region!r} is none; write it like eu-west-2")
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks nothing."""
+        """Makes no request."""
         cloud = _outscale.OutscaleNodeDriver(self.options.key, secret, region=self.options.region, version=_VERSION)
         cloud.NODE_STATE = _STATES
         connection = wire.connection(_host(self.options.region), 443)
 
         def call(action: str, data: str) -> requests.Response:
-            headers = cloud._ex_generate_headers(action, data)  # noqa: SLF001 - it has no other way to sign
+            headers = cloud._ex_generate_headers(action, data)  # noqa: SLF001 - there is no public way to sign
             connection.request("POST", f"/api/{_VERSION}/{action}", body=data, headers=headers)
             response: requests.Response = connection.getresponse()
             if not response.ok:
@@ -122,7 +122,7 @@ class Outscale(Adapter):
             page = cloud._call_api("ReadVms", json.dumps(asked)).json()  # noqa: SLF001 - libcloud reads one page only
             for vm in page["Vms"]:
                 if vm.get("ClientToken") and vm["State"] != _GONE:
-                    yield cloud._to_node({"Tags": (), **vm})  # noqa: SLF001 - it has no other reader
+                    yield cloud._to_node({"Tags": (), **vm})  # noqa: SLF001 - there is no public reader
             if not page.get("NextPageToken"):
                 return
             asked["NextPageToken"] = page["NextPageToken"]
@@ -155,7 +155,7 @@ def _host(region: str) -> str:
 
 
 def _refusal(action: str, response: requests.Response) -> CloudgraftError:
-    """What to raise for an error: by its number if that is known, else by its type, else by the status."""
+    """Returns the exception for an error: by its number if that is known, else by its type, else by the status."""
     _, text = said(response.content)
     first: Mapping[str, Any] = {}
     with contextlib.suppress(ValueError, LookupError, TypeError):

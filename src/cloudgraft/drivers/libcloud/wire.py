@@ -26,7 +26,7 @@ from cloudgraft.drivers.common.requests_calls import LimitedAdapter
 
 __all__ = ["Exchange", "Wire", "wired"]
 
-_Library: Any = import_module("libcloud.http").LibcloudConnection  # libcloud is typed in part only
+_Library: Any = import_module("libcloud.http").LibcloudConnection  # libcloud has only partial types
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Wire:
         return any(exchange.is_accepted for exchange in self.exchanges)
 
     def close(self) -> None:
-        """Ends idle connections."""
+        """Closes idle connections."""
         with self._lock:
             sessions = list(self._sessions)
         for session in sessions:

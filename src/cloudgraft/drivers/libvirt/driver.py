@@ -75,7 +75,7 @@ class LibvirtDriver(BlockingDriver):
         self._connection.close()
 
     def shapes(self) -> Sequence[Shape]:
-        """Those of the options: libvirt itself has none."""
+        """Returns the shapes of the options: libvirt has none."""
         return self._options.offers()
 
     def list(self) -> Sequence[Machine]:

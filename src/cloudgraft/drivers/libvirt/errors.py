@@ -120,7 +120,7 @@ ERRORS = ErrorTable(
 
 
 def error_of(code: int, message: str, what: str, *, is_change: bool) -> CloudgraftError:
-    """What to raise for an error of libvirt. ``what`` was being done; ``is_change`` tells whether it changes anything.
+    """Returns the exception for an error of libvirt. ``what`` names the action; ``is_change``: it changes something.
 
     What no row names leaves a change open: a connection that broke has no row, and the host may well have done it.
     """

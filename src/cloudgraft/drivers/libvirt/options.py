@@ -111,7 +111,7 @@ class LibvirtOptions:
     networks: Sequence[Network] = field(default_factory=lambda: (Network(network="default"),))
     username: str = ""  # for SASL, with `passwordFile`; with ssh and TLS the uri and the certificates say who we are
     password_file: Path | None = None  # a file with its password in it, which is read for every new connection
-    domain_type: DomainType | None = None  # what runs the machines; not said: kvm where the host says that it has it
+    domain_type: DomainType | None = None  # what runs the machines; unset: kvm where the host says that it has it
     # As libvirt names it, such as aarch64; must be said where the host is not x86_64, for the nodes' label
     arch: str = ""
     machine_type: str = ""  # as libvirt names it; empty: q35 on x86_64, virt on aarch64
@@ -119,7 +119,7 @@ class LibvirtOptions:
     firmware: Firmware = Firmware.BIOS  # what machines boot with
     seed_bus: SeedBus = SeedBus.SCSI  # how the CD with the user data is attached; many a cloud's kernel knows no SATA
     console_log_directory: str = ""  # on the host: serial consoles are kept there, one file each; empty: no log
-    max_machines: int | None = None  # of cloudgraft on this host: beyond that it is out of stock; not said: no limit
+    max_machines: int | None = None  # of cloudgraft on this host: beyond that it is out of stock; unset: no limit
     host_memory_reserve: str | int = ""  # memory of the host that no machine is given, such as 8Gi; empty: none counts
     pool_reserve: str | int = ""  # room in `pool` below which no machine is made, such as 50Gi; empty: nobody looks
     connect_timeout: timedelta = timedelta(seconds=20)  # how long to wait for a connection
@@ -127,7 +127,7 @@ class LibvirtOptions:
     create_timeout: timedelta = timedelta(minutes=5)  # in which a machine, with a copy of its image, is made at most
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         with flaws.at("uri"):
             _check_uri(self.uri)
@@ -170,7 +170,7 @@ class LibvirtOptions:
         )
 
     def offers(self) -> list[Shape]:
-        """The machine types as the engine knows them."""
+        """Returns the machine types as shapes."""
         return [_shape(name, shape, self.arch) for name, shape in self.shapes.items()]
 
 
@@ -206,13 +206,13 @@ class MachineSettings:
     # `overlay`: at once, and holds only what differs from the image, which must then stay as it is. `clone`: a copy
     disk: Disk = Disk.OVERLAY
     size: str | int = ""  # of the disk, such as 40Gi; empty: the shape's `disk`, else as large as the image
-    networks: Sequence[Network] | None = None  # the network cards; not said: the cloud's. An empty list: none
+    networks: Sequence[Network] | None = None  # the network cards; unset: the cloud's. An empty list: none
     # cloud-init's network configuration, version 1 or 2, the same for all machines of the group; empty: DHCP, mostly
     network_config: Mapping[str, object] = field(default_factory=dict)
     boot: Boot | None = None  # a kernel of the host in the place of the one on the disk
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(self.shape, "shape", "must not be empty")
         with flaws.at("size"):

@@ -53,7 +53,7 @@ class OpenstackDriver(BlockingDriver):
     MachineSettings = MachineSettings
 
     def __init__(self, options: OpenstackOptions) -> None:
-        """Asks nothing yet."""
+        """Makes no request yet."""
         self.traits = options.traits()
         self._cloud = Cloud(options)
         self._lookups = Lookups()
@@ -67,7 +67,7 @@ class OpenstackDriver(BlockingDriver):
         self._cloud.check()
 
     def close(self) -> None:
-        """Ends idle connections."""
+        """Closes idle connections."""
         self._cloud.close()
 
     def create(self, spec: MachineSpec) -> Machine:

@@ -1,6 +1,6 @@
 """Maps OpenStack's errors to ours, by HTTP status and text: it has no codes.
 
-The same rows tell what became of a server that Nova accepted and then could not build: see ``failure_of``.
+The same rows classify the failure of a server that Nova accepted and then could not build: see ``failure_of``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ERRORS", "error_of_answer", "error_of_library", "failure_of"]
 _QUOTA: Final = "raise the project's quota, or let go of something else"
 _NO_ROOM: Final = "no host has room for this flavour now, or none has what it asks for (zone, server group, GPU)"
 _ADDRESSES: Final = "the network has no free addresses; give it another subnet"
-_LONGEST: Final = 600  # characters of what the cloud says that a message repeats
+_LONGEST: Final = 600  # characters of the cloud's message that ours repeats
 
 ERRORS: Final = ErrorTable(
     Known(text="quota exceeded", error=QuotaExceededError, fix=_QUOTA),
@@ -97,14 +97,16 @@ ERRORS: Final = ErrorTable(
 
 
 def error_of_answer(response: requests.Response, what: str, *, is_change: bool) -> CloudgraftError:
-    """What to raise for an answer that is a refusal."""
+    """Returns the exception for an answer that is a refusal."""
     after = retry_after(response.headers)
     return _error(response.status_code, _said(response), what, is_change=is_change, after=after)
 
 
 def error_of_library(error: keystone.ClientException, what: str, *, is_change: bool) -> CloudgraftError:
-    """What to raise for a call that keystoneauth gave up. It wraps the errors of requests, and calls all timeouts
-    those of a connection: what really happened is in their context.
+    """Returns the exception for a call that keystoneauth gave up.
+
+    keystoneauth wraps the errors of requests, and reports all timeouts as connection timeouts: the real cause is in
+    their context.
     """
     if isinstance(error, keystone.HttpError):  # of Keystone, when it was asked for a token
         after = float(error.retry_after) or None

@@ -38,7 +38,7 @@ class OpenstackOptions:
     cloud: str = ""  # its name in clouds.yaml; then nothing is said here of who we are
     config_file: Path | None = None  # that clouds.yaml; without it, where OpenStack's own tools look for it
     auth_url: str = ""  # the address of Keystone, such as https://keystone.example:5000/v3
-    insecure: bool = False  # yes: http:// to another host is fine, though everybody on the way can read it
+    insecure: bool = False  # true: allows http:// to another host; anyone on the network can read it
     username: str = ""  # with passwordFile, and project or projectID
     user_domain: str = "Default"  # in which the user is, by name
     project: str = ""  # its name; or its id as projectID
@@ -56,7 +56,7 @@ class OpenstackOptions:
     ca_file: Path | None = (
         None  # with the certificate of who signed theirs; without it, as clouds.yaml says, else a public authority
     )
-    connect_timeout: timedelta = timedelta(seconds=5)  # until a service answers at all
+    connect_timeout: timedelta = timedelta(seconds=5)  # to open a connection
     timeout: timedelta = timedelta(
         seconds=50
     )  # for a list with all its pages; a create or a delete has a minute at most
@@ -68,7 +68,7 @@ class OpenstackOptions:
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:
-        """Refuses what can never work, and what would send secrets in the clear."""
+        """Refuses invalid values, and those that would send secrets in the clear."""
         flaws = Flaws()
         self._check_login(flaws)
         flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout)
@@ -129,7 +129,7 @@ class OpenstackOptions:
 
 
 def _check_url(url: str, *, insecure: bool) -> None:
-    """Without repeating it: somebody may have put a password into it."""
+    """Checks a URL without repeating it in messages: it may contain a password."""
     try:
         parts = urlsplit(url)
         host, _port = parts.hostname, parts.port

@@ -208,7 +208,7 @@ class Cloud:
     """The services of one project."""
 
     def __init__(self, options: OpenstackOptions) -> None:
-        """Asks nothing yet."""
+        """Makes no request yet."""
         self._connect = options.connect_timeout.total_seconds()
         self._seconds = options.timeout.total_seconds()
         self._logins = Logins(options)
@@ -226,7 +226,7 @@ class Cloud:
         return Call(self._session(login), login, self._connect, time.monotonic() + min(self._seconds, most))
 
     def close(self) -> None:
-        """Ends the connections that nobody uses at the moment."""
+        """Closes idle connections."""
         with self._lock:
             sessions, self._sessions = self._sessions, []
             self._own = threading.local()

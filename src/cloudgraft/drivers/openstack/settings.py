@@ -26,7 +26,7 @@ class BootVolume:
     delete_on_termination: bool = True  # no: it stays when the server is deleted, and is yours to remove
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(self.size >= 1, "size", "must be at least 1 (GiB)")
         flaws.raise_any()
@@ -48,7 +48,7 @@ class MachineSettings:
     metadata: Mapping[str, str] = field(default_factory=dict)  # of the server, beside our marks
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         for key, value in {"shape": self.shape, "image": self.image}.items():
             flaws.expect(value, key, "must not be empty")

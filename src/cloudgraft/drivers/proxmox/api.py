@@ -48,7 +48,7 @@ class Login:
         self._ticket: _Ticket | None = None
 
     def check(self) -> None:
-        """Looks whether there is a secret."""
+        """Checks that there is a secret."""
         self._secret.read()
 
     def auth(self, base_url: str, network: dict[str, Any]) -> ProxmoxHTTPAuthBase:
@@ -164,7 +164,7 @@ class Api:
         self._sessions: list[requests.Session] = []
 
     def start(self) -> None:
-        """Looks whether there is a secret; no call is made."""
+        """Checks that there is a secret; makes no call."""
         self._login.check()
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ class Api:
         return self._call("get", path, what, query)
 
     def post(self, path: str, what: str, **data: object) -> Any:
-        """Changes something, or raises; DeadlineError when nobody knows whether it was done."""
+        """Changes something, or raises; DeadlineError when the outcome is unknown."""
         return self._call("post", path, what, data)
 
     def put(self, path: str, what: str, **data: object) -> Any:

@@ -39,7 +39,7 @@ class ProxmoxDriver(BlockingDriver):
     MachineSettings = MachineSettings
 
     def __init__(self, options: ProxmoxOptions) -> None:
-        """No call is made, and no file is read, before they are needed."""
+        """Makes no call and reads no file yet."""
         self.traits = options.traits()
         self._options = options
         self._api = Api(options)
@@ -50,7 +50,7 @@ class ProxmoxDriver(BlockingDriver):
         self._turns = NamedLocks(options.delete_timeout)
 
     def start(self) -> None:
-        """Looks whether there is a secret."""
+        """Checks that there is a secret."""
         self._api.start()
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class ProxmoxDriver(BlockingDriver):
         return self._machines.all()
 
     def shapes(self) -> Sequence[Shape]:
-        """Those of the options."""
+        """Returns the shapes of the options."""
         return self._options.offers()
 
     def _order(self, spec: MachineSpec) -> Order:

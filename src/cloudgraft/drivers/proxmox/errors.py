@@ -75,7 +75,7 @@ ERRORS: Final = ErrorTable(
 def error_of_answer(
     what: str, status: int, reason: str, headers: Mapping[str, str], body: bytes, *, is_change: bool
 ) -> CloudgraftError:
-    """What to raise for an answer that says no."""
+    """Returns the exception for an answer that says no."""
     text = _read(status, reason, body)
     return ERRORS.error(
         f"{what}: {text} ({status})", said=text, is_change=is_change, status=status, retry_after=retry_after(headers)
@@ -83,7 +83,7 @@ def error_of_answer(
 
 
 def error_of_task(what: str, exit_status: str) -> CloudgraftError:
-    """What to raise for a task that failed. It has ended, so it is no longer open what it did.
+    """Returns the exception for a task that failed. It has ended, so it is no longer open what it did.
 
     What nobody knows is told at once, and not tried again and again: a start that QEMU refuses is refused each time.
     """

@@ -134,7 +134,7 @@ class Making:
         place = self._placement.choose(order.vmid, order.shape, settings, sources, inventory)
         try:
             self._clone(order, place, what, clock)
-        except AlreadyExistsError:  # somebody was quicker, perhaps we ourselves: whose answer got lost
+        except AlreadyExistsError:  # another was faster, perhaps we ourselves: whose answer got lost
             return self._settled(order, None, what, clock)
         return place.node, self._config(place.node, order.vmid, what)
 
@@ -275,7 +275,7 @@ class Making:
                 return
 
     def _undone(self, order: Order, error: CloudgraftError, what: str) -> CloudgraftError:
-        """What to raise for a machine that was cloned and cannot be finished."""
+        """Returns the exception for a machine that was cloned and cannot be finished."""
         if isinstance(error, NotFoundError):
             error = ConflictError(f"{error.message}; it was deleted while it was made")
         elif error.retry is not Retry.NO and not isinstance(error, ConflictError):

@@ -79,8 +79,8 @@ class ProxmoxOptions:
     user: str  # such as cloudgraft@pve!scaler with tokenFile, or cloudgraft@pve with passwordFile
     token_file: Path | None = None  # the secret of the API token
     password_file: Path | None = None
-    ca_file: Path | None = None  # who signed the certificate; None: whom the system trusts
-    insecure: bool = False  # True: believe any certificate, and allow http:// to another host
+    ca_file: Path | None = None  # the CA of its certificate; None: the CAs that the system trusts
+    insecure: bool = False  # True: accept any certificate, and allow http:// to another host
     region: str  # the cluster's name in providerIDs
     shapes: Mapping[str, ShapeOptions]
     pool: str = ""  # the resource pool that machines are put into; all that is in it is listed
@@ -94,13 +94,13 @@ class ProxmoxOptions:
     providerID: ProviderIdForm = ProviderIdForm.VMID  # noqa: N815 - spelt as Kubernetes spells it
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - likewise
     connect_timeout: timedelta = timedelta(seconds=5)
-    timeout: timedelta = timedelta(seconds=30)  # until a request is answered
+    timeout: timedelta = timedelta(seconds=30)  # for the response to one request
     create_timeout: timedelta = timedelta(minutes=5)  # in which a machine is cloned, set up and started at most
     delete_timeout: timedelta = timedelta(seconds=110)  # the engine waits 2 minutes
-    list_delay: timedelta = timedelta(seconds=20)  # for which a new machine may be missing from a list
+    list_delay: timedelta = timedelta(seconds=20)  # how long a new machine may be missing from a list
 
     def __post_init__(self) -> None:
-        """Refuses what can never work, and what would send the secret in the clear."""
+        """Refuses invalid values, and those that would send the secret in the clear."""
         flaws = Flaws()
         with flaws.at("url"):
             _check_url(self.url, insecure=self.insecure)
@@ -155,7 +155,7 @@ class ProxmoxOptions:
         )
 
     def offers(self) -> list[Shape]:
-        """The machine types as the engine knows them."""
+        """Returns the machine types as shapes."""
         return [_shape(name, shape, self.region) for name, shape in self.shapes.items()]
 
 

@@ -32,7 +32,7 @@ class MachineSettings:
     seed_drive: str = "ide2"  # where the CD with user data is, unless the template has a cloud-init drive
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(self.shape, "shape", "must not be empty")
         is_template = not isinstance(self.template, bool) and self.template not in ("", 0)

@@ -41,7 +41,7 @@ class RedfishDriver(HostsDriver[RedfishHost]):
     MachineSettings = MachineSettings
 
     def __init__(self, options: RedfishOptions) -> None:
-        """Reads the inventory; raises InvalidArgumentError when it makes no sense. No controller is asked."""
+        """Reads the inventory; raises InvalidArgumentError when it is invalid. No controller is asked."""
         self.traits = options.traits()
         self._options = options
         self._controllers = Controllers(options)

@@ -73,7 +73,7 @@ _LONGEST: Final = 300  # characters of what a controller says
 
 
 def error_of(error: SushyError, what: str, *, is_change: bool, pause: float | None = None) -> CloudgraftError:
-    """What to raise for an error of the library. ``pause``: seconds after which the controller wants to be asked."""
+    """Returns the exception for an error of the library. ``pause``: seconds that the controller asks to wait."""
     if isinstance(error, HTTPError):
         code = next((word for word in _words(error) if word in _CODES), "")
         said = " ".join(str(error.detail or error.code).split())[:_LONGEST]

@@ -50,16 +50,16 @@ class RedfishHost:
     system: str = ""  # the path of its system, such as /redfish/v1/Systems/1; empty: the only one that there is
     username: str = ""  # of an account on its controller; empty: that of all hosts
     password_file: Path | None = None  # the password of that account; unset: that of all hosts
-    ca_file: Path | None = None  # who has signed its certificate; unset: as for all hosts
+    ca_file: Path | None = None  # the CA of its certificate; unset: as for all hosts
     insecure: bool = False  # whether whoever answers at its address is believed; needed for http too
-    addresses: Sequence[str] = ()  # IP addresses and host names, under which its node may be known
+    addresses: Sequence[str] = ()  # IP addresses and host names by which its node may be known
     labels: Mapping[str, str] = field(default_factory=dict)  # a group selects by them; they are not a node's labels
     group: str = ""  # the only group that it serves; empty: any
     shape: str = ""  # what kind of host it is; a group with that shape gets only such
     providerID: str = ""  # noqa: N815 - spelt as Kubernetes spells it  # what its node carries; empty: redfish://ID
 
     def __post_init__(self) -> None:
-        """Refuses what can never work, and what would send the password in the clear."""
+        """Refuses invalid values, and those that would send the password in the clear."""
         flaws = Flaws()
         with flaws.at("id"):
             refuse_bad_id(self.id)
@@ -76,7 +76,7 @@ class RedfishHost:
 
     @property
     def provider_id(self) -> str:
-        """What its node carries."""
+        """The providerID of its node."""
         return self.providerID or f"redfish://{self.id}"
 
     def below(self, base: Path) -> RedfishHost:
@@ -142,7 +142,7 @@ class MachineSettings:
     http_boot_url: str = ""  # what it boots with UefiHttp; empty: what DHCP says
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         if self.image:
             with flaws.at("image"):
@@ -164,13 +164,13 @@ class RedfishOptions:
     """Hosts with Redfish controllers, and how those are asked."""
 
     hosts: Sequence[RedfishHost] = ()  # the hosts that there are
-    hosts_file: Path | None = None  # hosts in a file of its own, YAML or JSON; both together are fine
+    hosts_file: Path | None = None  # hosts in a separate file, YAML or JSON; both may be used together
     username: str = ""  # an account that every controller has whose host has none of its own here
     password_file: Path | None = None  # its password; read again when the file changes
-    ca_file: Path | None = None  # who has signed the controllers' certificates; unset: whom this machine believes
+    ca_file: Path | None = None  # the CA of the controllers' certificates; unset: the CAs that this machine trusts
     auth: Auth = Auth.BASIC  # with each request, or once; many a controller has room for a few sessions only
     shapes: Mapping[str, ShapeOptions] = field(default_factory=dict)  # what hosts hold; unset: as controllers tell it
-    state_file: Path | None = None  # which host serves whom; unset: beside the journal
+    state_file: Path | None = None  # where the assignments of hosts are stored; unset: beside the journal
     seed_directory: Path | None = None  # where images with user data are put; a web server of yours must publish it
     seed_url: str = ""  # where that web server publishes it to the controllers
     connect_timeout: timedelta = timedelta(seconds=5)  # until a controller takes a connection
@@ -183,7 +183,7 @@ class RedfishOptions:
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         is_said = self.hosts or self.hosts_file is not None
         flaws.expect(is_said, "hosts", "say here, or in a hostsFile, which hosts there are")
@@ -217,7 +217,7 @@ class RedfishOptions:
         return Source(given=self.hosts, file=self.hosts_file, key="hosts", codec=_HOST, complete=complete)
 
     def traits(self) -> DriverTraits:
-        """The driver keeps an account of its own of who has which host."""
+        """Returns the traits. The driver itself stores which name has which host."""
         return DriverTraits(
             ownership=Ownership.INVENTORY,
             idempotency=Idempotency.TOKEN,

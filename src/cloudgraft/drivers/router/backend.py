@@ -40,27 +40,27 @@ __all__ = ["Backend", "Cloud", "check_alike", "combined", "create_limit"]
 
 
 # -- traits ------------------------------------------------------------------------------------------------------------
-# What a router can promise, from what its backends promise.
+# Derives the traits of a router from those of its backends.
 
-_CREATE: Final = timedelta(minutes=2)  # what the engine gives a driver that does not say how long a create may take
+_CREATE: Final = timedelta(minutes=2)  # the engine's default for drivers without create_timeout
 
 
 def create_limit(traits: DriverTraits) -> timedelta:
-    """How long one backend may take for a create."""
+    """Returns how long one backend may take for a create."""
     return traits.create_timeout or _CREATE
 
 
 @lru_cache(maxsize=64)
 def combined(backends: tuple[DriverTraits, ...], listed: tuple[DriverTraits, ...] = ()) -> DriverTraits:
-    """The weakest of all promises.
+    """Returns the weakest traits of all.
 
-    ``listed`` are those that have listed their machines since the start; none: all. What lists prove goes by them
-    alone: one that was never reached shows nothing and is asked for nothing, and a remote driver that nobody could ask
-    yet declares that its lists prove nothing for a day, which must not hold for the others (law 6).
+    ``listed`` are those that have listed their machines since the start; none: all. Only they decide what lists prove:
+    a backend that was never reached shows nothing and gets no orders, and a remote driver that was never reached
+    declares that its lists prove nothing for a day, which must not hold for the others (law 6).
 
-    A create is never idempotent: a token in one cloud, or a name that is taken there, keeps no other cloud from making
-    a second machine. The engine therefore waits until a call that it gave up must be over, and settles by lists, before
-    it calls again. Where the clouds show ownership in different ways, the name is what all of them keep.
+    A create is never idempotent: a token or a unique name in one cloud does not keep another cloud from creating a
+    second machine. The engine therefore waits until a call that it gave up must be over, and checks lists, before it
+    calls again. Where the clouds prove ownership in different ways, the name is what all of them keep.
     """
     limits = [traits.user_data_limit for traits in backends if traits.user_data_limit is not None]
     templates = {traits.provider_id for traits in backends}
@@ -80,7 +80,7 @@ def combined(backends: tuple[DriverTraits, ...], listed: tuple[DriverTraits, ...
 
 
 def check_alike(backends: Mapping[str, DriverTraits]) -> None:
-    """Raises PreconditionError where one way for nodes to get their providerID would be wrong for some of them."""
+    """Raises PreconditionError when the backends write providerIDs in different ways."""
     (first, one), *others = backends.items()
     for name, other in others:
         if other.provider_id_by is not one.provider_id_by:
@@ -118,19 +118,19 @@ class Cloud:
     """Another cloud of the configuration, for a router to use."""
 
     make: Callable[[], Driver]
-    takes: frozenset[str] = frozenset()  # of `labels` and `taints`: what its driver puts on nodes itself
+    takes: frozenset[str] = frozenset()  # of `labels` and `taints`: those that its driver sets on nodes itself
 
 
 @dataclass(slots=True)
 class _Told:
-    """What a cloud has told of what it offers; it counts until it tells something else."""
+    """The last offer of a cloud; it counts until the cloud reports another."""
 
-    shapes: Mapping[str, Shape] | None = None  # None: it has not told yet; empty: it cannot tell
+    shapes: Mapping[str, Shape] | None = None  # None: not reported yet; empty: it does not report any
     prices: Mapping[str, Price] | None = None
 
 
 class Backend:
-    """Makes the calls of one cloud, and remembers how they went."""
+    """Makes the calls of one cloud, and remembers their results."""
 
     def __init__(
         self, name: str, cloud: Cloud, *, list_timeout: timedelta, clock: Callable[[], float] = time.monotonic
@@ -138,26 +138,26 @@ class Backend:
         self.name = name
         self.takes = cloud.takes
         self.driver = cloud.make()
-        self.away = ""  # why it cannot be reached, from how its latest list went
+        self.away = ""  # why its latest list failed
         self.told = _Told()
         self._list_timeout = list_timeout.total_seconds()
         self._clock = clock
-        self._took: float | None = None  # seconds, for the latest list that worked
+        self._took: float | None = None  # seconds of the latest successful list
         self._refused: dict[str, float] = {}  # by shape: asked after the others until then
-        # By call: until when it asked to be left alone, and in which words. Nobody else would remember it, for the
-        # router's own list works as long as one of its clouds does.
+        # By call: until when its retry-after lasts, and the error. The engine does not know it, because the router's
+        # own list works as long as one of its clouds does.
         self._left_alone: dict[str, tuple[float, CloudgraftError]] = {}
         self._starting = asyncio.Lock()
         self._is_started = False
 
     @property
     def prefix(self) -> str:
-        """How the ids of its machines begin."""
+        """The prefix of its machines' ids."""
         return f"{self.name}/"
 
     @property
     def is_started(self) -> bool:
-        """Whether its driver is ready, so that what it declares is what holds."""
+        """Whether its driver has started, so that its traits are final."""
         return self._is_started
 
     @property
@@ -166,31 +166,31 @@ class Backend:
         return self._took is not None
 
     def is_cooling(self, shape: str) -> bool:
-        """Whether it refused this shape a moment ago."""
+        """Returns whether it refused this shape lately."""
         return self._refused.get(shape, 0.0) > self._clock()
 
     def cool_down(self, shape: str, seconds: float) -> None:
-        """It refused this shape, or did not answer; with 0 seconds, it did what it was asked for."""
+        """Records that it refused this shape or did not answer; 0 seconds: it succeeded."""
         self._refused[shape] = self._clock() + seconds
 
     async def start(self) -> None:
-        """Starts its driver, unless that is done. A cloud that was away may be started by any later call."""
+        """Starts its driver, unless that is done. Any later call may start the driver of an unavailable cloud."""
         async with self._starting:
             if not self._is_started:
                 await self._limited("start", self._list_timeout, self.driver.start)
                 self._is_started = True
 
     async def close(self) -> None:
-        """Closes its driver, and leaves one that does not close."""
+        """Closes its driver; a failure is only logged."""
         try:
             await contained(self.driver.close())
-        except Exception as error:  # noqa: BLE001 - the others are closed all the same
+        except Exception as error:  # noqa: BLE001 - the others must still be closed
             log.warning("a backend did not close", extra={"cloud": self.name, "error": type(error).__name__})
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """Asks for a machine; when the cloud does not answer in its time, the outcome is unknown.
+        """Orders a machine; when the cloud does not answer in time, the outcome is unknown.
 
-        What wants fewer calls is not asked again, for whichever machine, before its time is over.
+        A cloud that sent a rate limit gets no call for any machine before its retry-after is over.
         """
         if (refusal := self._still("create")) is not None:
             raise refusal
@@ -203,17 +203,17 @@ class Backend:
             raise
 
     async def delete(self, machine: Machine) -> None:
-        """Asks for the deletion of a machine that was shown by this backend."""
+        """Deletes a machine that this backend listed."""
         await self.start()
         await self.driver.delete(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)))
 
     async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """Marks a machine that was shown by this backend."""
+        """Marks a machine that this backend listed."""
         await self.start()
         await self.driver.mark(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)), tags)
 
     async def list(self) -> Sequence[Machine] | CloudgraftError:
-        """All its machines, with its own ids; or why it cannot be reached, or will not be before its time."""
+        """Returns all its machines with its own ids; or the error, also while its retry-after lasts."""
         if (refusal := self._still("list")) is not None:
             return refusal
         began = self._clock()
@@ -232,13 +232,13 @@ class Backend:
         return machines
 
     def complete_for(self, machines: Sequence[Machine]) -> Sequence[str]:
-        """What this list of its machines is complete for, in the router's ids."""
+        """Returns the scope for which this list is complete, in the router's ids."""
         if isinstance(machines, PartialList):
             return [f"{self.prefix}{beginning}" for beginning in machines.complete_for]
         return [self.prefix]
 
     async def shapes(self) -> Mapping[str, Shape]:
-        """What it offers; what it told before, when it cannot be asked. Raises when it has never told."""
+        """Returns its shapes, or the last ones when it is unavailable. Raises when it never reported any."""
         self.told.shapes = await self._asked("shapes", self.driver.shapes, lambda s: s.name, self.told.shapes)
         return self.told.shapes
 
@@ -248,7 +248,7 @@ class Backend:
         return self.told.prices
 
     def shown(self, machine: Machine) -> Machine:
-        """A machine as the router shows it: its id says in which cloud it is."""
+        """Returns the machine with the router's id, which starts with its cloud."""
         if not machine.machine_id:
             raise _no_machines(self.name, "a machine without a machine_id")
         return replace(machine, machine_id=f"{self.prefix}{machine.machine_id}")
@@ -272,11 +272,11 @@ class Backend:
         return {key(one): one for one in answer}
 
     def _leave_alone(self, verb: str, error: CloudgraftError) -> None:
-        # Without its traceback: that holds what was read of a list that was too long.
+        # Without its traceback: that would keep a list that was too long in memory.
         self._left_alone[verb] = (self._clock() + (hinted(error) or 0.0), error.with_traceback(None))
 
     def _still(self, verb: str) -> CloudgraftError | None:
-        """What it said when it asked to be left alone, if it still wants to be."""
+        """Returns the error of a retry-after that is not over yet."""
         if verb not in self._left_alone:
             return None
         until, error = self._left_alone[verb]
@@ -284,13 +284,13 @@ class Backend:
         return put_off(error, seconds) if seconds > 0 else None
 
     def _patience(self) -> float:
-        """A cloud that did not answer the last time does not hold up the others for long again."""
+        """Returns the timeout of a list: short after a failure, so that the cloud does not delay the others again."""
         if not self.away or self._took is None:
             return self._list_timeout
         return min(self._list_timeout, max(_LEAST_PATIENCE, 2 * self._took))
 
     async def _budgeted(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
-        """A list within bounds of its own: one backend's list without end must not use up those of the others."""
+        """Reads a list within its own budget: one backend's endless list must not use up that of the others."""
         whole, seconds = current_budget(), self._patience()
         budget = ListBudget(machines=whole.machines, size=whole.size, seconds=seconds)
         return await budget.limited(self._limited(verb, seconds, call))
@@ -311,7 +311,7 @@ class Backend:
 
 
 def _checked(cloud: str, answer: object) -> Sequence[Machine]:
-    """A cloud's list, when it is one: the nonsense of one cloud must not cost the lists of the others (law 6)."""
+    """Validates a cloud's list: an invalid one must not break the lists of the others (law 6)."""
     if not isinstance(answer, Sequence):
         raise _no_machines(cloud, type(answer).__name__)
     for one in answer:

@@ -1,7 +1,7 @@
 """Combines machine types of several clouds into a router's shapes, and computes their prices.
 
-Nothing is told before every cloud has told once what it offers, for what cannot be compared may not be served. From
-then on a cloud that is away counts as it was.
+The router offers nothing until every cloud has reported its shapes once, because shapes that cannot be compared must
+not be served. After that, the last report of an unavailable cloud counts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class RouterCatalog:
         self._backends = backends
 
     async def shapes(self) -> Sequence[Shape]:
-        """Every shape, with what a machine of it may turn out to be."""
+        """Returns every shape, with its variants in the clouds."""
         await _all([backend.shapes() for backend in self._backends.values()])
         return [self._shape(name, options) for name, options in self._options.shapes.items()]
 
     async def prices(self) -> Sequence[Price]:
-        """For each shape the price in the dearest of its clouds, which is what may have to be paid (law 10).
+        """Returns for each shape the price in the most expensive of its clouds: the highest possible cost (law 10).
 
-        A shape that has no price in one of them has none: a sum that counts only a part of the machines guards nothing.
+        A shape without a price in one of them has none: a budget that counts only some machines would not protect.
         """
         await _all([backend.prices() for backend in self._backends.values()])
         found = []
@@ -49,7 +49,7 @@ class RouterCatalog:
         return found
 
     def ordered(self, shape: str) -> list[BackendOptions]:
-        """Where to ask for a machine of this shape, the best place first; raises when there is no such shape."""
+        """Returns the backends of this shape, the best first; raises when there is no such shape."""
         options = self._options.shapes.get(shape)
         if options is None:
             there = ", ".join(sorted(self._options.shapes))
@@ -62,7 +62,7 @@ class RouterCatalog:
         return [*priced, *(backend for backend in options if prices[backend.cloud] is None)]
 
     def price(self, options: BackendOptions) -> Price | None:
-        """What an hour costs there, as far as it is known by now."""
+        """Returns the price per hour there, if it is known."""
         shape = _type_of(options)
         if options.price is not None:
             return Price(shape=shape, hourly=options.price.hourly, currency=options.price.currency)
@@ -92,19 +92,19 @@ class RouterCatalog:
 
 
 async def _all(calls: Sequence[Awaitable[object]]) -> None:
-    """All at once; raises what the first of them raised, when all have ended."""
+    """Awaits all concurrently; raises the first error when all have ended."""
     for ended in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(ended, BaseException):
             raise ended
 
 
 def _type_of(options: BackendOptions) -> str:
-    """The machine type that a cloud is asked for; empty where its machines are described in another way."""
+    """Returns the machine type in its cloud; empty where machines are described in another way."""
     return str(options.machine.get("shape", ""))
 
 
 def _variants_of(shape: Shape, whose: str) -> list[Shape]:
-    """What a machine of one cloud's type may turn out to be there: that type, unless its cloud says more."""
+    """Returns the variants of one cloud's type: the type itself, unless the cloud reports several."""
     if not shape.variants:
         return [replace(shape, name=whose, problem="")]
     return [replace(one, name=f"{whose}/{one.name}", variants=(), problem="") for one in shape.variants]

@@ -1,23 +1,23 @@
 """Implements the driver ``router``: several clouds behind one node group, asked in order or by price.
 
-**One machine per intent (law 3).** Within one create the next cloud is asked only after the one before has said for
-certain that nothing was done (:mod:`cloudgraft.drivers.router.failures`). A time-out, a broken connection or a bug ends
-the create with that error: the machine may exist, and only a list can tell. Between two creates of one name nothing is
-remembered here, because a crash would lose it, and no cloud's token binds another. So the router declares that its
-create is not idempotent, and the engine does what that takes: it waits until a call that it gave up must be over, lists
-all clouds, and calls again only when two lists do not have the name. Should two clouds have made a machine for one
-intent all the same, both are in the list under one name, and the engine keeps one and deletes the other.
+**One machine per intent (law 3).** Within one create, the router asks the next cloud only after the one before has
+confirmed that nothing was done (:mod:`cloudgraft.drivers.router.failures`). A timeout, a broken connection or a bug
+ends the create with that error: the machine may exist, and only a list can tell. The router remembers nothing between
+two creates of one name, because a crash would lose it, and no cloud's token binds another. So it declares that its
+create is not idempotent. The engine then waits until a call that it gave up must be over, lists all clouds, and calls
+again only when two lists do not have the name. If two clouds still made a machine for one intent, both are in the list
+under one name, and the engine keeps one and deletes the other.
 
-**A cloud that is away.** Its machines cannot be listed, and those of the others must be. The list then says what it is
-complete for (:class:`~cloudgraft.sdk.driver.PartialList`): the engine keeps what it knows of machines in the cloud that
-is away, believes the list for all others, and waits with what may be in either, a create whose outcome is unknown. The
-cloud is not asked for machines until it lists again. The same holds for a cloud that is no longer in the
-configuration: what was made there is neither forgotten nor touched. Only when no cloud answers does the list fail.
+**Unavailable clouds.** Their machines cannot be listed, and those of the others must be. The list then says what it is
+complete for (:class:`~cloudgraft.sdk.driver.PartialList`): the engine keeps what it knows of machines in the
+unavailable cloud, trusts the list for all others, and waits with a create of unknown outcome, which may be in either.
+The router orders no machine from that cloud until it lists again. The same holds for a cloud that is no longer in the
+configuration: its machines are neither forgotten nor deleted. The list fails only when no cloud answers.
 
 **Ids.** A machine's id is the name of its cloud, a slash, and its id there. Its providerID is its cloud's own.
 
-**Sharing.** The same clouds may serve groups of their own: a machine is known by its name and its id in the journal,
-whichever of them lists it.
+**Sharing.** The same clouds may serve their own groups: the journal knows a machine by its name and id, whichever cloud
+lists it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["RouterDriver", "drivers_within"]
 
 log = logging.getLogger("cloudgraft.drivers.router")
 
-_SLICE: Final = 500  # machines put into the list before others get their turn on the event loop
+_SLICE: Final = 500  # machines that are put into the list before other tasks run
 
 
 class RouterDriver(Driver):
@@ -63,7 +63,7 @@ class RouterDriver(Driver):
 
     @property
     def traits(self) -> DriverTraits:  # type: ignore[override]  # as those of the backends, which may be remote
-        """What holds in all of its clouds."""
+        """The traits that hold in all of its clouds."""
         listed = (backend.driver.traits for backend in self._backends.values() if backend.has_listed)
         return combined(tuple(backend.driver.traits for backend in self._backends.values()), tuple(listed))
 
@@ -72,7 +72,7 @@ class RouterDriver(Driver):
         return [backend.driver for backend in self._backends.values()]
 
     async def start(self) -> None:
-        """Starts the drivers. A cloud that is away is started by a later call."""
+        """Starts the drivers. A later call starts the driver of a cloud that is unavailable now."""
         ended = await asyncio.gather(*(self._start(backend) for backend in self._backends.values()))
         errors = {name: error for name, error in zip(self._backends, ended, strict=True) if error is not None}
         if len(errors) == len(self._backends):
@@ -84,7 +84,7 @@ class RouterDriver(Driver):
         await asyncio.gather(*(backend.close() for backend in self._backends.values()))
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """Asks one cloud after the other, until one accepts, or does not say for certain that it did nothing."""
+        """Asks one cloud after the other, until one accepts, or fails with an unknown outcome."""
         self._check()
         shape = str(spec.settings.get("shape", ""))
         refusals: dict[str, CloudgraftError] = {}
@@ -117,7 +117,7 @@ class RouterDriver(Driver):
             raise located(error, backend.name) from error
 
     async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """Asks the cloud that the machine is in, if that can do it."""
+        """Asks the cloud that the machine is in, if it supports marks."""
         backend = self._backend_of(machine)
         try:
             await backend.mark(machine, tags)
@@ -125,7 +125,7 @@ class RouterDriver(Driver):
             raise located(error, backend.name) from error
 
     async def list(self) -> Sequence[Machine]:
-        """The machines of all clouds that answer, and what that is complete for; raises when none of them does."""
+        """Returns the machines of all clouds that answer, and the scope of the list; raises when none answers."""
         ended = await asyncio.gather(*(backend.list() for backend in self._backends.values()))
         self._check()
         machines: list[Machine] = []
@@ -146,11 +146,11 @@ class RouterDriver(Driver):
         return PartialList(machines, complete_for=complete_for, is_whole=is_whole and not errors)
 
     async def shapes(self) -> Sequence[Shape]:
-        """The router's own shapes, each with what it is in every cloud."""
+        """Returns the router's own shapes, each with its variants in the clouds."""
         return await self._catalog.shapes()
 
     async def prices(self) -> Sequence[Price]:
-        """What each of them costs in the dearest of its clouds."""
+        """Returns the price of each shape in the most expensive of its clouds."""
         return await self._catalog.prices()
 
     def _backend_of(self, machine: Machine) -> Backend:
@@ -159,7 +159,7 @@ class RouterDriver(Driver):
             raise InvalidArgumentError(f"{machine.machine_id!r} is no id of a router: those are like cloud/id")
         backend = self._backends.get(name)
         if backend is None:
-            # Not NotFoundError: that would say that it is gone.
+            # Not NotFoundError: that would mean that it is gone.
             raise PreconditionError(
                 f"machine {machine.machine_id} is in a cloud that this router does not use any more; put it back into "
                 "the configuration until its machines are gone"
@@ -167,7 +167,7 @@ class RouterDriver(Driver):
         return backend
 
     def _check(self) -> None:
-        """Refuses clouds that do not go together, as soon as it is known of each what it declares."""
+        """Refuses incompatible clouds, as soon as the traits of each are known."""
         known = {name: backend.driver.traits for name, backend in self._backends.items() if backend.is_started}
         if known:
             check_alike(known)
@@ -180,7 +180,7 @@ class RouterDriver(Driver):
         return None
 
     def _in_turn(self, shape: str) -> Sequence[BackendOptions]:
-        """Those that refused this shape a moment ago are asked after the others."""
+        """Orders the backends: those that refused this shape lately come last."""
         ordered = self._catalog.ordered(shape)
         return sorted(ordered, key=lambda options: self._backends[options.cloud].is_cooling(shape))
 
@@ -193,7 +193,7 @@ class RouterDriver(Driver):
 
 
 def drivers_within(driver: Driver) -> Iterator[Driver]:
-    """The drivers that make the calls in the end: those of a router, the one that is shared, or the driver itself."""
+    """Yields the innermost drivers: those of a router, a shared one, or the driver itself."""
     if isinstance(driver, RouterDriver):
         for used in driver.used():
             yield from drivers_within(used)
@@ -204,6 +204,6 @@ def drivers_within(driver: Driver) -> Iterator[Driver]:
 
 
 def _for(options: BackendOptions, backend: Backend, spec: MachineSpec) -> MachineSpec:
-    """The machine as this cloud is asked for it: with its own section, and what the group's nodes are to have."""
+    """Returns the spec for this cloud: with its own section, and the labels and taints of the group's nodes."""
     given = {key: spec.settings[key] for key in sorted(backend.takes) if key in spec.settings}
     return replace(spec, settings={**given, **options.machine})

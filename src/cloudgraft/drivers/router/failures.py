@@ -1,10 +1,10 @@
 """Decides after which refusals the next backend is asked, and which error to raise when all refuse.
 
-Only an error that says for certain that nothing was done may be followed by a call to another cloud (law 3). Of those:
+The router asks another cloud only after an error that proves that nothing was done (law 3). Of those:
 
-- out of stock, over quota, away, credentials or rights refused, not in this state: the next backend is asked;
-- a rate limit or a conflict passes in a moment: the engine makes the call again, and no dearer cloud is used for it;
-- a request that makes no sense, or a name that is taken: a person has to look, and the next cloud would hide it.
+- out of stock, quota exceeded, unavailable, credentials or permission refused, wrong state: ask the next backend;
+- a rate limit or a conflict is temporary: the engine retries, and no more expensive cloud is used;
+- an invalid request, or a name that is taken: a person has to look, and the next cloud would hide it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cloudgraft.sdk.errors import (
 
 __all__ = ["hinted", "located", "may_pass_on", "put_off", "refused_by_all"]
 
-_LONGEST_HINT: Final = 3600.0  # seconds: a cloud that asks for more is taken to be mistaken, as the engine takes it
+_LONGEST_HINT: Final = 3600.0  # seconds: the cap for a cloud's retry-after, as in the engine
 _PASSED_ON: Final = (
     OutOfStockError,
     QuotaExceededError,
@@ -41,39 +41,39 @@ _PASSED_ON: Final = (
 
 
 def may_pass_on(error: CloudgraftError) -> bool:
-    """Whether the next backend may be asked. An author's own class may say of itself that the outcome is unknown."""
+    """Returns whether to ask the next backend. An author's own class may declare that the outcome is unknown."""
     return isinstance(error, _PASSED_ON) and error.retry is not Retry.SETTLE_FIRST
 
 
 def hinted(error: CloudgraftError) -> float | None:
-    """Seconds for which a cloud asked to be left alone, within reason; None for what is no time.
+    """Returns the retry-after of a cloud in seconds, capped; None when it is not a valid time.
 
-    Drivers are written by others, and a header may say anything.
+    Drivers are written by others, and a header may contain anything.
     """
     seconds: object = error.retry_after
-    if not isinstance(seconds, int | float) or not seconds >= 0:  # so that NaN is no time
+    if not isinstance(seconds, int | float) or not seconds >= 0:  # excludes NaN
         return None
     return min(seconds, _LONGEST_HINT)
 
 
 def located(error: CloudgraftError, cloud: str) -> CloudgraftError:
-    """The same error, which says in which cloud it happened."""
+    """Returns the same error with the name of its cloud."""
     return _class_of(error)(f"{cloud}: {error.message}", retry_after=hinted(error))
 
 
 def put_off(error: CloudgraftError, seconds: float) -> CloudgraftError:
-    """The same error once more, for a call that was not made: the cloud wants to be left alone for so much longer.
+    """Returns the same error for a call that was not made, because the cloud's retry-after is not over.
 
-    It says so, because its words may be about another machine.
+    The message says so, because its text may be about another machine.
     """
     return _class_of(error)(f"the pause that it asked for is not over: {error.message}", retry_after=seconds)
 
 
 def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
-    """The one error that stands for all of them: the class is the one that helps most, the text has every reason.
+    """Combines all refusals into one error: with the most helpful class, and every reason in the text.
 
-    Where any cloud is out of stock or quota, that is what the autoscaler is told, so that it tries another group at
-    once. Else what passes by itself comes before what a person must put right.
+    If any cloud is out of stock or quota, the error is of that class, so that the autoscaler tries another group at
+    once. Otherwise temporary errors come before those that a person must fix.
     """
     message = "; ".join(f"{cloud}: {error.message}" for cloud, error in refusals.items())
     errors = list(refusals.values())
@@ -88,9 +88,9 @@ def refused_by_all(refusals: Mapping[str, CloudgraftError]) -> CloudgraftError:
 
 
 def _class_of(error: CloudgraftError) -> type[CloudgraftError]:
-    """The class of ours that it counts as: an author's own may want more than a message.
+    """Returns our class for an error: an author's own class may need more arguments than a message.
 
-    What is unknown stays unknown, whatever an author's class is called.
+    An unknown outcome stays unknown, whatever the author's class.
     """
     found = error_from_slug(error.slug) or InternalError
     return found if error.retry is not Retry.SETTLE_FIRST or found.retry is Retry.SETTLE_FIRST else DeadlineError

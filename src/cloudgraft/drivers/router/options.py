@@ -61,7 +61,7 @@ class RouterOptions:
     )  # a cloud that does not list within this is away; less than `engine.listTimeout`
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         flaws.expect(self.shapes, "shapes", "must not be empty: name at least one, with the clouds that can make it")
         flaws.expect_not_negative(coolDown=self.cool_down)

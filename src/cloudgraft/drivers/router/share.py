@@ -1,6 +1,6 @@
 """Shares one driver of a cloud between its own groups and routers.
 
-Two drivers would mean two sessions, two plugin processes, and for a cloud that lives in a file, two owners of it.
+Two drivers would mean two sessions, two plugin processes, and two owners of the file of a cloud that is stored in one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Share", "SharedDriver", "share"]
 
 
 class Share:
-    """A driver that is started for its first user and closed after its last; then the next one gets a new one."""
+    """Starts a driver for its first user and closes it after its last; the next user gets a new one."""
 
     def __init__(self, make: Callable[[], Driver]) -> None:
         self._make = make
@@ -32,18 +32,18 @@ class Share:
         return self._driver
 
     def handle(self) -> SharedDriver:
-        """For one more user."""
+        """Returns a handle for one more user."""
         return SharedDriver(self)
 
     async def enter(self) -> None:
-        """One more user; the first waits for the start."""
+        """Adds a user; the first one starts the driver."""
         async with self._turn:
             if not self._users:
                 await self.driver.start()
             self._users += 1
 
     async def leave(self, *, has_entered: bool) -> None:
-        """One user less; after the last one the driver is closed, also when it never came to its feet."""
+        """Removes a user; after the last one it closes the driver, even if that never started."""
         async with self._turn:
             self._users -= has_entered
             if not self._users and self._driver is not None:
@@ -52,7 +52,7 @@ class Share:
 
 
 class SharedDriver(Driver):
-    """One user's view of a driver that others use too."""
+    """One user's handle of a shared driver."""
 
     def __init__(self, shared: Share) -> None:
         self._share = shared
@@ -80,37 +80,37 @@ class SharedDriver(Driver):
         await self._share.leave(has_entered=has_entered)
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """The driver's own."""
+        """Delegates to the driver."""
         return await self.inner.create(spec)
 
     async def delete(self, machine: Machine) -> None:
-        """The driver's own."""
+        """Delegates to the driver."""
         await self.inner.delete(machine)
 
     async def list(self) -> Sequence[Machine]:
-        """The driver's own."""
+        """Delegates to the driver."""
         return await self.inner.list()
 
     async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """The driver's own."""
+        """Delegates to the driver."""
         await self.inner.mark(machine, tags)
 
     async def shapes(self) -> Sequence[Shape]:
-        """The driver's own."""
+        """Delegates to the driver."""
         return await self.inner.shapes()
 
     async def prices(self) -> Sequence[Price]:
-        """The driver's own."""
+        """Delegates to the driver."""
         return await self.inner.prices()
 
 
-# A reload of the configuration makes new declarations, while drivers that did not change are kept: those who use the
-# same cloud, before and after, find each other here for as long as one of them is there.
+# A reload of the configuration creates new declarations and keeps unchanged drivers. Old and new users of a cloud find
+# the same share here as long as one of them exists.
 _SHARES: Final[WeakValueDictionary[Hashable, Share]] = WeakValueDictionary()
 
 
 def share(key: Hashable, make: Callable[[], Driver]) -> Share:
-    """The share of this key; ``make`` is used when there is none. The same key means the same options."""
+    """Returns the share of this key, or creates it with ``make``. The same key means the same options."""
     found = _SHARES.get(key)
     if found is None:
         found = _SHARES[key] = Share(make)

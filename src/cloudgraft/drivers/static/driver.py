@@ -47,17 +47,17 @@ class Power:
 
     @property
     def longest_on(self) -> timedelta:
-        """For which switching on may take at most."""
+        """The longest time that powering on may take."""
         return self._timeouts["powerOn"]
 
     def start(self) -> None:
-        """Looks whether the commands are there."""
+        """Checks that the commands exist."""
         for key, command in self._commands.items():
             self._runner.check(key, command)
         self._runner.open()
 
     async def close(self) -> None:
-        """Ends the commands that run."""
+        """Ends the running commands."""
         await self._runner.close()
 
     def notes(self, spec: MachineSpec) -> Mapping[str, str]:
@@ -155,7 +155,7 @@ class StaticDriver(HostsDriver[Host]):
     MachineSettings = MachineSettings
 
     def __init__(self, options: StaticOptions) -> None:
-        """Reads the inventory; raises InvalidArgumentError when it makes no sense."""
+        """Reads the inventory; raises InvalidArgumentError when it is invalid."""
         self.traits = options.traits()
         super().__init__(
             Inventory(options.source()),

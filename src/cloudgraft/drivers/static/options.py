@@ -27,14 +27,14 @@ class Host:
 
     id: str
     providerID: str = ""  # noqa: N815 - spelt as Kubernetes spells it. Without it: static://ID
-    addresses: Sequence[str] = ()  # under which its node may be known: IP addresses and host names
+    addresses: Sequence[str] = ()  # IP addresses and host names by which its node may be known
     labels: Mapping[str, str] = field(default_factory=dict)  # by which a group selects; they are not a node's labels
     group: str = ""  # the only group that it serves; empty: any
     vars: Mapping[str, str] = field(default_factory=dict, repr=False)  # for the commands, such as bmc: 10.0.0.7
     var_files: Mapping[str, Path] = field(default_factory=dict)  # the same from files: for secrets
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         with flaws.at("id"):
             refuse_bad_id(self.id)
@@ -46,7 +46,7 @@ class Host:
 
     @property
     def provider_id(self) -> str:
-        """What its node carries."""
+        """The providerID of its node."""
         return self.providerID or f"static://{self.id}"
 
     def below(self, base: Path) -> Host:
@@ -77,14 +77,14 @@ class MachineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerTimeouts:
-    """How long each command may take. Below those of the engine, so that what a command said last is not lost."""
+    """The timeout of each command. Shorter than the engine's, so that the last output of a command is not lost."""
 
     power_on: timedelta = timedelta(seconds=110)
     power_off: timedelta = timedelta(seconds=110)
     power_state: timedelta = timedelta(seconds=20)
 
     def __post_init__(self) -> None:
-        """Refuses times in which nothing can be done."""
+        """Refuses timeouts of zero or less."""
         flaws = Flaws()
         flaws.expect_positive(powerOn=self.power_on, powerOff=self.power_off, powerState=self.power_state)
         flaws.raise_any()
@@ -98,17 +98,17 @@ class StaticOptions(CommandOptions):
     power_off: Command
     power_state: Command | None = None  # prints `on` or `off` as its last word
     machines: Sequence[Host] = ()
-    machines_file: Path | None = None  # the same in a file of its own, YAML or JSON; both together are fine
-    state_file: Path | None = None  # which machine serves whom; None: beside the journal
+    machines_file: Path | None = None  # the same in a separate file, YAML or JSON; both may be used together
+    state_file: Path | None = None  # where the assignments of machines are stored; None: beside the journal
     timeouts: PowerTimeouts = field(default_factory=PowerTimeouts)
-    power_on_time: timedelta = timedelta(minutes=2)  # for which a machine that was switched on may still look off
-    power_off_time: timedelta = timedelta(minutes=5)  # for which one may still be on; then it is told again
+    power_on_time: timedelta = timedelta(minutes=2)  # how long a machine that was powered on may still look off
+    power_off_time: timedelta = timedelta(minutes=5)  # how long one may still be on; then the order is repeated
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
     user_data_limit: int | None = None  # bytes that powerOn can hand on; None: no limit
 
     def flaws(self) -> Flaws:
-        """What can never work."""
-        flaws = CommandOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        """Returns the validation errors."""
+        flaws = CommandOptions.flaws(self)  # super() does not work: a dataclass with slots is a new class
         flaws.expect_not_negative(
             powerOnTime=self.power_on_time, powerOffTime=self.power_off_time, userDataLimit=self.user_data_limit
         )
@@ -128,7 +128,7 @@ class StaticOptions(CommandOptions):
         return Source(given=self.machines, file=self.machines_file, key="machines", codec=_HOST, complete=Host.below)
 
     def traits(self) -> DriverTraits:
-        """The driver keeps an account of its own of who has which machine."""
+        """Returns the traits. The driver itself stores which name has which machine."""
         return DriverTraits(
             ownership=Ownership.INVENTORY,
             idempotency=Idempotency.TOKEN,

@@ -91,7 +91,7 @@ class VsphereDriver(BlockingDriver):
         self._session.close()
 
     def shapes(self) -> Sequence[Shape]:
-        """Those of the options: vSphere has none."""
+        """Returns the shapes of the options: vSphere has none."""
         return shapes_of(self._options)
 
     # -- create --------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class VsphereDriver(BlockingDriver):
             task = self._session.change(f"deletion of {name}", lambda _: reference.Destroy_Task())
             self._finish(task, f"deletion of {name}", deadline)
         except NotFoundError:
-            return  # somebody was quicker
+            return  # another was faster
 
     def _switch_off(self, reference: Reference, name: str, deadline: float) -> None:
         what = f"switching {name} off"

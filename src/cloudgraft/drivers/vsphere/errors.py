@@ -68,7 +68,7 @@ ERRORS: Final = ErrorTable(
 
 
 def error_of_fault(fault: Data, what: str, *, is_change: bool) -> CloudgraftError:
-    """What to raise for a fault, whether a call or a task came to it."""
+    """Returns the exception for a fault, whether a call or a task came to it."""
     names = [cls.__name__.rpartition(".")[2] for cls in type(fault).__mro__]
     code = next((name for name in names if ERRORS.find(code=name) is not None), names[0])
     return ERRORS.error(f"{what}: {text_of(fault)}", is_change=is_change, code=code)

@@ -41,7 +41,7 @@ class ShapeOptions:
 
     cpu: int  # how many
     memory: str | int  # a multiple of 4Mi, such as 4Gi
-    disk: str | int | None = None  # of the first disk, not smaller than the template's; not said: as large as that
+    disk: str | int | None = None  # of the first disk, not smaller than the template's; unset: as large as that
     pods: int = 110  # how many a node of it takes
     extra: Mapping[str, str | int] = field(default_factory=dict)  # what else its node has, such as nvidia.com/gpu: 1
     labels: Mapping[str, str] = field(default_factory=dict)  # that its nodes have by themselves
@@ -79,8 +79,8 @@ class VsphereOptions:
     password_file: Path  # a file with its password in it, which is read again when it changes
     datacenter: str  # where machines go: its name, or its path when it is in a folder
     shapes: Mapping[str, ShapeOptions]  # machine types by name, such as {small: {cpu: 2, memory: 4Gi}}
-    ca_file: Path | None = None  # who signed the vCenter's certificate; not said: one that the system trusts
-    insecure: bool = False  # True: any certificate is believed, so anybody on the way can read and change everything
+    ca_file: Path | None = None  # the CA of the vCenter's certificate; unset: the CAs that the system trusts
+    insecure: bool = False  # True: accept any certificate; anyone on the network can then read and change everything
     folder: str = "cloudgraft"  # of virtual machines; it must be there: for all machines of this cloud, and no others
     cluster: str = ""  # where machines run: a cluster, or a host that stands alone; this or `resourcePool` must be said
     resource_pool: str = ""  # inside the cluster; or, without one, its whole path in the inventory
@@ -97,9 +97,9 @@ class VsphereOptions:
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
-        # Without repeating it: somebody may have put a password into it.
+        # The message does not repeat it: it may contain a password.
         is_host = _HOST.fullmatch(self.server)
         flaws.expect(is_host, "server", "is not a host name: write it like vcenter.example, without https://")
         for key, name in {"user": self.user, "datacenter": self.datacenter, "folder": self.folder}.items():
@@ -150,7 +150,7 @@ class MachineSettings:
     )  # advanced settings, such as {disk.EnableUUID: "TRUE"}
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         is_used = not self.snapshot or self.linked_clone
         flaws.expect(is_used, "snapshot", "is for linked clones: say linkedClone: true too, or leave it out")

@@ -46,7 +46,7 @@ class Session:
             return self._again(error, what, call)
 
     def change(self, what: str, call: Callable[[Data], T]) -> T:
-        """Changes something. DeadlineError when nobody knows whether it was done."""
+        """Changes something. DeadlineError when the outcome is unknown."""
         try:
             return self._attempt(what, call, is_change=True)
         except _BrokenError as error:

@@ -1,13 +1,13 @@
 """Changes groups, each time from the state that AWS reports at that moment.
 
-What the autoscaler asks for is relative (two more), and what AWS takes is absolute (be five). So a group is looked at
-anew before each change, and two changes of one group never overlap. Somebody else may still change it between our look
-and our request: then one of the two is lost, as with every client of AWS, and the next look shows it.
+The autoscaler's requests are relative (two more), and AWS's are absolute (five in all). So a group is read before each
+change, and two changes of one group never overlap. Another client may still change it between our read and our request:
+then one of the two changes is lost, as with every client of AWS, and the next read shows it.
 
-An answer that gets lost is settled by another look (law 3). A desired capacity that is not there may be sent once more,
-since it is the same number; the end of an instance is not, since a second one could lower the desired capacity twice.
-When even that does not help, the outcome is unknown, and the error says so. The target then shows what AWS shows: a
-later call is a change of its own (R46).
+Another read settles a lost response (law 3). A desired capacity that was not applied may be sent again, since it is the
+same number. A termination is not repeated, since a second one could lower the desired capacity twice. If that does not
+help, the outcome is unknown, and the error says so. The target then shows what AWS shows: a later call is a new change
+(R46).
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ __all__ = ["Changes"]
 P = ParamSpec("P")
 T = TypeVar("T")
 Observe = Callable[[Group, Asg, Look], None]
-_PATIENCE: Final = 4.5  # seconds for a change and all that belongs to it: the autoscaler waits 5
-_FRESH: Final = 1.0  # seconds for which a look is good enough to end an instance by
-_AGAIN: Final = (0.3, 0.9)  # seconds before what AWS refused for the moment is asked again
-_AT_ONCE: Final = 4  # instances that are ended at the same time
+_PATIENCE: Final = 4.5  # seconds for a change with all its requests: the autoscaler waits 5
+_FRESH: Final = 1.0  # seconds for which a read is fresh enough to terminate an instance
+_AGAIN: Final = (0.3, 0.9)  # seconds before a retry of a temporary refusal
+_AT_ONCE: Final = 4  # instances that are terminated concurrently
 
 
 class Changes:
-    """Carries out what the autoscaler asks for."""
+    """Carries out the autoscaler's changes."""
 
     def __init__(self, cloud: AutoScaling, pool: BlockingPool, observe: Observe) -> None:
-        """``observe`` is told of every look at a group."""
+        """``observe`` is called after every read of a group."""
         self._cloud = cloud
         self._pool = pool
         self._observe = observe
 
     async def increase(self, group: Group, delta: int) -> None:
-        """Asks AWS for more. After an error that does not say otherwise, nothing was started (R45)."""
+        """Raises the desired capacity. After an error, nothing was started unless the error says otherwise (R45)."""
         until = time.monotonic() + _PATIENCE
         look = await self._look(group)
         group.check()
@@ -71,14 +71,14 @@ class Changes:
         await self._set(group, wanted, look, until)
 
     async def give_back(self, group: Group, count: int) -> None:
-        """Lowers the desired capacity by instances that never came, and by no other (R62)."""
+        """Lowers the desired capacity by instances that do not exist, and by no others (R62)."""
         until = time.monotonic() + _PATIENCE
         look = await self._look(group)
         newest = [one.provider_id for one in group.waiting.list[::-1][:count]]
         await self._drop(group, newest, look, until)
 
     async def delete(self, group: Group, instance_ids: Sequence[str], placeholders: Sequence[str]) -> None:
-        """Ends these instances and gives these placeholders up; what has gone meanwhile is fine (R55, R56)."""
+        """Terminates these instances and drops these placeholders; missing ones are not an error (R55, R56)."""
         until = time.monotonic() + _PATIENCE
         look = group.seen
         if placeholders or time.monotonic() - look.at > _FRESH:
@@ -87,7 +87,7 @@ class Changes:
         ended = {*instance_ids, *fulfilled}
         members = [one for one in group.asg.members if one.instance_id in ended and not one.is_leaving]
         for member in members:
-            if member.is_aside:  # somebody took it out of service by hand, and it is not counted
+            if member.is_aside:  # in standby, put there by hand, and not counted
                 raise PreconditionError(
                     f"{member.instance_id} is in standby: put it back into service, or end it by hand"
                 )
@@ -103,7 +103,7 @@ class Changes:
             raise NotFoundError(f"the Auto Scaling group {group.asg.name} is not there, or not for us, any more")
         look = Look(at=time.monotonic(), aws=aws)
         self._observe(group, asg, look)
-        group.revision += 1  # a pass that began earlier may have seen less
+        group.revision += 1  # a refresh that began earlier may have older data
         return look
 
     async def _drop(self, group: Group, placeholders: Sequence[str], look: Look, until: float) -> None:
@@ -119,7 +119,7 @@ class Changes:
             raise
 
     async def _set(self, group: Group, wanted: int, look: Look, until: float) -> None:
-        """AWS takes nothing below the group's own minimum; what is too much of that is given up (R38)."""
+        """Sets the capacity, at least AWS's own minimum for the group; the excess is given up (R38)."""
         desired, before = max(wanted, group.asg.min_size), group.asg.desired
         if desired != before:
             try:
@@ -157,7 +157,7 @@ class Changes:
         try:
             await self._asked(until, self._cloud.terminate, member.instance_id)
         except NotFoundError:
-            return  # it went by itself; the next look will show that
+            return  # it has ended by itself; the next read will show that
         except DeadlineError as error:
             await self._settle_end(group, member, error, until)
         group.was_terminated(member.instance_id, Look(at=time.monotonic(), aws=group.seen.aws))
@@ -172,7 +172,7 @@ class Changes:
             raise error
 
     async def _asked(self, until: float, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Asks again when AWS refuses for the moment: nothing was done then, and a refusal costs the group minutes."""
+        """Retries a temporary refusal of AWS: nothing was done, and an error would back the group off for minutes."""
         while True:
             try:
                 return await self._pool.run(call, *args, **kwargs)
@@ -184,5 +184,5 @@ class Changes:
 
 
 def _on_loop(at: float) -> float:
-    """A time of our clock, by the event loop's."""
+    """Converts a time of our clock to the event loop's."""
     return asyncio.get_running_loop().time() + at - time.monotonic()

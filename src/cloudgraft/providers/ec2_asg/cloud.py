@@ -23,20 +23,20 @@ __all__ = ["AutoScaling", "LaunchTypes", "Survey"]
 
 
 # -- instance types of groups ------------------------------------------------------------------------------------------
-# What an instance of a group will be: its type, by the group's launch template, and what that type holds. Numbered
-# versions of launch templates, launch configurations and instance types never change: each is asked for once. What
-# ``$Latest`` and ``$Default`` mean is asked for again after some minutes.
+# Finds the instance type of a group through its launch template, and the resources of that type. Numbered versions of
+# launch templates, launch configurations and instance types never change: each is read once. ``$Latest`` and
+# ``$Default`` are resolved again after some minutes.
 
 _FOR_EVER: Final = float("inf")
-_MOVING: Final = 300.0  # seconds for which $Latest and $Default are believed
-_WRONG: Final = 60.0  # seconds until something that went wrong is tried again
+_MOVING: Final = 300.0  # seconds for which $Latest and $Default are cached
+_WRONG: Final = 60.0  # seconds until a failure is retried
 _AT_ONCE: Final = 50  # launch configurations that one request may name
 Key = tuple[str, str]
 Found = str | CloudgraftError
 
 
 class LaunchTypes:
-    """The types of an account's groups. Only one thread at a time may use it."""
+    """Finds the instance types of an account's groups. Not thread-safe."""
 
     def __init__(self, clients: Clients, region: str) -> None:
         self._clients = clients
@@ -45,7 +45,7 @@ class LaunchTypes:
         self._shapes: dict[str, tuple[Shape | CloudgraftError, float]] = {}
 
     def shapes(self, groups: Collection[Asg], chosen: Mapping[str, str]) -> dict[str, Shape | CloudgraftError]:
-        """By the group's name, or why it cannot be known; ``chosen`` are types that the options say."""
+        """Returns shapes, or errors, by group name; ``chosen`` are types from the options."""
         self._read_configurations({one.launch.configuration for one in groups if one.launch.configuration})
         types = {one.name: chosen.get(one.name) or self._type(one.launch) for one in groups}
         self._read_shapes({one for one in types.values() if isinstance(one, str)})
@@ -111,7 +111,7 @@ class LaunchTypes:
         now = time.monotonic()
         unknown = sorted(one for one in types if one not in self._shapes or self._shapes[one][1] <= now)
         if unknown and not self._asked(unknown):
-            for one in unknown:  # one that does not exist spoils the answer for all
+            for one in unknown:  # one unknown type makes the whole request fail
                 self._asked([one])
 
     def _asked(self, types: Sequence[str]) -> bool:
@@ -133,7 +133,7 @@ def _parts(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-# Each looks at, or changes, only groups that the options name or whose tags they name.
+# Each request reads or changes only groups that the options select by name or tags.
 
 _PAGE: Final = 100  # groups that one request may name, or bring
 _ACTIVITIES: Final = 20  # of one group, the newest
@@ -145,11 +145,11 @@ _GROUP_TAG: Final = "aws:autoscaling:groupName"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What one look at everything brought."""
+    """The result of one read of all groups."""
 
     groups: Sequence[Asg]
     shapes: Mapping[str, Shape | CloudgraftError]  # by the group's name
-    failures: Mapping[str, Failure | None]  # of the groups that were asked about
+    failures: Mapping[str, Failure | None]  # of the groups whose activities were read
     at: datetime  # by AWS's clock
 
 
@@ -157,11 +157,11 @@ class AutoScaling:
     """One account in a region."""
 
     def __init__(self, options: Ec2AsgOptions) -> None:
-        """No call is made, and no file is read, before they are needed."""
+        """Makes no call and reads no file yet."""
         self._options = options
         self._clients = Clients(options)
         limits = {key: min(getattr(options, key), options.change_timeout) for key in ("timeout", "connect_timeout")}
-        self._quick = Clients(dataclasses.replace(options, **limits))  # while the autoscaler waits
+        self._quick = Clients(dataclasses.replace(options, **limits))  # for calls on which the autoscaler waits
         self._types = LaunchTypes(self._clients, options.region)
 
     def open(self) -> None:
@@ -178,7 +178,7 @@ class AutoScaling:
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def survey(self, waiting: Collection[str]) -> Survey:
-        """All groups, in one paged pass; and why launches failed of those that are waiting for instances."""
+        """Reads all groups in one paged pass, and the failed launches of those that wait for instances."""
         with told("groups"):
             found, at = self._discovered()
         chosen = {name: one.instance_type for name, one in self._options.overrides.items() if one.instance_type}
@@ -191,7 +191,7 @@ class AutoScaling:
         )
 
     def describe(self, name: str) -> tuple[Asg | None, datetime]:
-        """One group as it is now, and the time by AWS's clock; None when there is none that we may use."""
+        """Reads one group, with the time by AWS's clock; None when there is none that the options select."""
         with told(f"group {name}"):
             answer = self._quick.client(_SERVICE).describe_auto_scaling_groups(AutoScalingGroupNames=[name])
             found = [asg for asg in _groups_of(answer) if self._is_ours(asg)]
@@ -220,7 +220,7 @@ class AutoScaling:
             }
 
     def _is_ours(self, asg: Asg) -> bool:
-        """Asked once more here: a cloud that does not know a filter must not hand us others' groups."""
+        """Checks the selection again: a cloud that ignores a filter must not give us other groups."""
         if asg.is_leaving:
             return False
         wanted = self._options.tags
@@ -228,7 +228,7 @@ class AutoScaling:
         return asg.name in self._options.groups or (bool(wanted) and is_tagged)
 
     def _failure(self, name: str) -> Failure | None:
-        """The newest launch that failed. That it cannot be read is no reason to know nothing of the groups."""
+        """Returns the newest failed launch. A failure to read it must not fail the whole read."""
         try:
             with told(f"activities of {name}"):
                 call = self._clients.client(_SERVICE).describe_scaling_activities
@@ -243,27 +243,27 @@ class AutoScaling:
         return max(failed, key=lambda failure: failure.at, default=None)
 
     def have_ended(self, group: str, instance_ids: Sequence[str]) -> bool:
-        """Whether EC2 remembers all of these, as instances that have ended and were not those of another group."""
+        """Returns whether EC2 still lists all of these as terminated, and none in another group."""
         try:
             with told("instances"):
                 answer = self._quick.client().describe_instances(InstanceIds=list(instance_ids))
         except CloudgraftError:
-            return False  # it does not remember them, or we may not ask
+            return False  # EC2 no longer lists them, or refuses to tell
         found = [one for reservation in answer.get("Reservations", ()) for one in reservation.get("Instances", ())]
         groups = {tag["Value"] for one in found for tag in one.get("Tags", ()) if tag["Key"] == _GROUP_TAG}
         ended = [one for one in found if one.get("State", {}).get("Name") in _ENDED]
-        return len(ended) == len(set(instance_ids)) and groups <= {group}  # tags may go before the rest does
+        return len(ended) == len(set(instance_ids)) and groups <= {group}  # tags may disappear first
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_desired(self, name: str, desired: int) -> None:
-        """The group is to have so many instances."""
-        client = self._quick.client(_SERVICE)  # what is wrong with the credentials' files is no unknown outcome
+        """Sets the desired capacity."""
+        client = self._quick.client(_SERVICE)  # now: an error in the credential files is not an unknown outcome
         with told(f"desired capacity {desired} of {name}", is_change=True):
             client.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=desired, HonorCooldown=False)
 
     def terminate(self, instance_id: str) -> None:
-        """Ends an instance and lowers the desired capacity by one, in one step: no other takes its place."""
+        """Terminates an instance and lowers the desired capacity in one step, so that AWS does not replace it."""
         client = self._quick.client(_SERVICE)
         with told(f"end of {instance_id}", is_change=True):
             client.terminate_instance_in_auto_scaling_group(InstanceId=instance_id, ShouldDecrementDesiredCapacity=True)
@@ -276,7 +276,7 @@ def _groups_of(page: Mapping[str, Any]) -> list[Asg]:
 
 
 def _time_of(answer: Mapping[str, Any]) -> datetime:
-    """When AWS answered, by its own clock: ours may be wrong by minutes."""
+    """Returns AWS's time of the response: our clock may be wrong by minutes."""
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:
         return parsedate_to_datetime(date).astimezone(UTC)

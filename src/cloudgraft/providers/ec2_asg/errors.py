@@ -32,8 +32,8 @@ _LIMITS: Final = "look at MinSize and MaxSize of the Auto Scaling group"
 _POLICY: Final = "see the rights that are needed in docs/how-to/use-ec2-auto-scaling-groups.md"
 _RATE: Final = "set a longer `interval`; others in the account count too"
 _CODE: Final = re.compile(r"\b([A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) - ")
-_LONGEST: Final = 600  # characters of what AWS says
-FAILED: Final = "launch_failed"  # for what no table knows
+_LONGEST: Final = 600  # characters of AWS's message
+FAILED: Final = "launch_failed"  # for failures without a row
 
 ERRORS: Final = ErrorTable(
     Known(code=_VALIDATION, text="not found", error=NotFoundError),
@@ -49,7 +49,7 @@ ERRORS: Final = ErrorTable(
     Known(code="RequestLimitExceeded", error=RateLimitedError, fix=_RATE),
 )
 
-# What Auto Scaling writes about a launch, where it gives no code of EC2's.
+# Auto Scaling's messages about a launch without a code of EC2.
 LAUNCHES: Final = ErrorTable(
     Known(text="UnfulfillableCapacity", error=OutOfStockError),
     Known(text="sufficient capacity", error=OutOfStockError),
@@ -65,7 +65,7 @@ LAUNCHES: Final = ErrorTable(
 
 @contextmanager
 def told(what: str, *, is_change: bool = False) -> Iterator[None]:
-    """Raises what the calls within raise as one of our errors. ``what`` was done, for the message."""
+    """Converts exceptions of the calls within to our errors. ``what`` names the action in the message."""
     try:
         yield
     except ClientError as error:
@@ -83,7 +83,7 @@ def told(what: str, *, is_change: bool = False) -> Iterator[None]:
 
 
 def failure_of(message: str) -> InstanceError:
-    """Why an instance did not come, by what Auto Scaling has noted about its launch (R35)."""
+    """Returns why an instance failed to launch, from Auto Scaling's message (R35)."""
     found = _CODE.search(message)
     row = ec2.ERRORS.find(code=found[1]) if found else None
     row = row or LAUNCHES.find(text=message)

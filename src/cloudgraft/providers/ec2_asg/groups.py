@@ -23,8 +23,8 @@ _STATES: Final[Mapping[str, InstanceState]] = {
     "Detaching": InstanceState.DELETING,
     "Detached": InstanceState.DELETING,
 }
-_ASIDE: Final = frozenset({"EnteringStandby", "Standby"})  # there, but beside the desired capacity
-_IN_STOCK: Final = "Warmed"  # of a warm pool: no machine of the group yet
+_ASIDE: Final = frozenset({"EnteringStandby", "Standby"})  # not part of the desired capacity
+_IN_STOCK: Final = "Warmed"  # of a warm pool: not yet a machine of the group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +37,22 @@ class Member:
 
     @property
     def provider_id(self) -> str:
-        """As AWS's cloud controller writes it on the node."""
+        """The providerID that AWS's cloud controller writes on the node."""
         return f"aws:///{self.zone}/{self.instance_id}"
 
     @property
     def state(self) -> InstanceState:
-        """A state that nobody knows yet is that of a machine that is there."""
+        """The instance's state; an unknown one counts as running."""
         return _STATES.get(self._stage, InstanceState.RUNNING)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is on its way out of the group."""
+        """Whether it is leaving the group."""
         return self.state is InstanceState.DELETING
 
     @property
     def is_aside(self) -> bool:
-        """Whether it is there without being a part of the desired capacity."""
+        """Whether it is in standby, outside the desired capacity."""
         return self._stage in _ASIDE
 
     @property
@@ -60,18 +60,18 @@ class Member:
         return self.lifecycle.partition(":")[0]
 
     def terminated(self) -> Member:
-        """The same, on its way out."""
+        """Returns the same member in the state of leaving."""
         return Member(instance_id=self.instance_id, zone=self.zone, lifecycle=_TERMINATING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Where it is written what an instance of the group will be."""
+    """The source of a group's instance type."""
 
     instance_type: str = ""  # as the group itself says
     template: Mapping[str, str] | None = None  # LaunchTemplateId or LaunchTemplateName, and Version
     configuration: str = ""
-    by_requirements: bool = False  # AWS chooses among the types that fit
+    by_requirements: bool = False  # AWS chooses among matching types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +92,17 @@ class Asg:
 
     @property
     def living(self) -> int:
-        """The instances that the desired capacity counts."""
+        """The number of instances that the desired capacity counts."""
         return sum(not member.is_leaving and not member.is_aside for member in self.members)
 
     @property
     def aside(self) -> int:
-        """The instances that are there beside it."""
+        """The number of instances in standby."""
         return sum(member.is_aside for member in self.members)
 
 
 def asg_of(raw: Mapping[str, Any]) -> Asg:
-    """From an entry of the answer to DescribeAutoScalingGroups."""
+    """Parses an entry of a DescribeAutoScalingGroups response."""
     members = (
         Member(
             instance_id=str(one["InstanceId"]),
@@ -148,7 +148,7 @@ def _reference(template: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _problem(raw: Mapping[str, Any]) -> str:
-    """Target and list must agree (R25), so one instance has to be one unit of the desired capacity."""
+    """Returns why it cannot be a node group. Target and list must agree (R25): one instance must be one unit."""
     unit = str(raw.get("DesiredCapacityType") or "units")
     if unit != "units":
         return f"its desired capacity is counted in {unit} and not in instances"

@@ -17,17 +17,17 @@ __all__ = ["Ec2AsgOptions", "GroupOverrides"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOverrides:
-    """What is to hold for one group instead of what AWS says about it."""
+    """Values for one group that override those of AWS."""
 
     min_size: int | None = None  # not less than the Auto Scaling group's own
     max_size: int | None = None  # not more than the Auto Scaling group's own
     labels: Mapping[str, str] = field(default_factory=dict)  # of its nodes, beside those that its tags say
     taints: Sequence[Taint] = ()  # likewise
     capacity: Mapping[str, str] = field(default_factory=dict)  # of its nodes: cpu, memory, pods, ephemeral-storage …
-    instance_type: str = ""  # what its nodes are taken for; empty: as its launch template says
+    instance_type: str = ""  # the assumed type of its nodes; empty: that of its launch template
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses invalid values."""
         flaws = Flaws()
         low, high = self.min_size or 0, self.max_size
         flaws.expect(low >= 0, "minSize", "must not be negative")
@@ -45,20 +45,20 @@ class Ec2AsgOptions(AccountOptions):
     """The Auto Scaling groups of an account in a region: those of these names, and those with all of these tags."""
 
     timeout: timedelta = timedelta(seconds=10)  # for the answer to one request; a look takes less than a second
-    groups: Sequence[str] = ()  # these by name, whatever their tags
-    tags: Mapping[str, str] = field(default_factory=dict)  # that a group must have; an empty value: any value will do
+    groups: Sequence[str] = ()  # groups by name, whatever their tags
+    tags: Mapping[str, str] = field(default_factory=dict)  # that a group must have; an empty value matches any
     overrides: Mapping[str, GroupOverrides] = field(default_factory=dict)  # by the group's name
-    # How often AWS is asked while nothing happens; while machines come or go, it is asked whenever cloudgraft looks.
+    # How often AWS is polled while nothing changes; while instances start or stop, at every refresh.
     interval: timedelta = timedelta(seconds=10)
     change_timeout: timedelta = timedelta(seconds=2)  # for a request that changes a group: the autoscaler waits
-    reserved: Mapping[str, str] = field(default_factory=dict)  # of each node, what pods cannot have
+    reserved: Mapping[str, str] = field(default_factory=dict)  # resources of each node that pods cannot use
     pods: int = 110  # on each node, where no tag says it
     gpu_label: str = "k8s.amazonaws.com/accelerator"  # by which the autoscaler knows nodes with GPUs
     prices: Mapping[str, Decimal] = field(default_factory=dict)  # of an hour, by instance type
 
     def flaws(self) -> Flaws:
-        """What can never work."""
-        flaws = AccountOptions.flaws(self)  # a dataclass with slots is made anew, which super() does not know
+        """Returns the validation errors."""
+        flaws = AccountOptions.flaws(self)  # super() does not work: a dataclass with slots is a new class
         is_said = self.groups or self.tags
         flaws.expect(is_said, "groups", "which groups? Write their names here, or tags that they have under `tags`")
         for key, names in {"groups": self.groups, "tags": self.tags, "overrides": self.overrides}.items():

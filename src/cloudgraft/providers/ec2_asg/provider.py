@@ -1,8 +1,8 @@
 """Implements the provider ``ec2-asg``: Auto Scaling groups as node groups.
 
-All calls but those that change something are answered from memory. :meth:`Ec2AsgProvider.refresh` looks at AWS, at all
-groups in one paged pass; a caller that does not wait for the end of a pass leaves it running, and the next joins it.
-Behind cloudgraft's snapshot, which every provider gets by default, AWS may be away without any answer being late.
+All reads are answered from memory. :meth:`Ec2AsgProvider.refresh` reads all groups from AWS in one paged pass. When a
+caller gives up, the pass continues, and the next caller joins it. Behind cloudgraft's snapshot, which every provider
+gets by default, no answer is late while AWS is unavailable.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ __all__ = ["Ec2AsgProvider"]
 log: Final = logging.getLogger("cloudgraft.drivers")
 
 _REMEMBER_GONE: Final = 30 * 60.0  # seconds; a Node object may outlive its machine that long (R24)
-_ASKED_ABOUT: Final = 8  # groups in one pass whose activities are looked at
-_BEFORE_US: Final = timedelta(minutes=10)  # how old a failure may be for instances that were missing when we came
+_ASKED_ABOUT: Final = 8  # groups whose activities are read in one pass
+_BEFORE_US: Final = timedelta(minutes=10)  # how old a failure may be for instances that were missing at our start
 _INSTANCE: Final = re.compile(r"aws:///[^/]+/(i-[0-9a-f]+)")
-_BREATHER: Final = 10.0  # seconds, at least, after AWS has said that there are too many calls
+_BREATHER: Final = 10.0  # seconds, at least, without calls after a rate limit of AWS
 
 
 class Ec2AsgProvider(Provider):
-    """The Auto Scaling groups that the options name, or whose tags they name; no other is ever touched."""
+    """The Auto Scaling groups that the options select by name or tags; no other is ever touched."""
 
     Options = Ec2AsgOptions
 
     def __init__(self, options: Ec2AsgOptions) -> None:
-        """No call is made, and no file is read, before they are needed."""
+        """Makes no call and reads no file yet."""
         self._options = options
         self._cloud = AutoScaling(options)
         self._pool = BlockingPool("ec2-asg")
@@ -64,34 +64,34 @@ class Ec2AsgProvider(Provider):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._pass: asyncio.Task[None] | None = None
         self._passed_at = float("-inf")
-        self._breather: tuple[float, CloudgraftError] | None = None  # until when AWS is left alone, and why
-        self._asked: dict[str, float] = {}  # group -> when its activities were looked at
+        self._breather: tuple[float, CloudgraftError] | None = None  # until when AWS is not called, and why
+        self._asked: dict[str, float] = {}  # group -> when its activities were read
         self._told: set[str] = set()
 
     # -- reads, from memory --------------------------------------------------------------------------------------------
 
     async def node_groups(self) -> Sequence[NodeGroup]:
-        """All groups, by their names. One that cannot be used says so when it is asked for its size."""
+        """Returns all groups by name. One that cannot be used raises when it is asked for its size."""
         return [group.node_group if _fits(group) else _raw(group) for group in self._known().values()]
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """By the provider id. Names say nothing here: AWS does not describe them with a group."""
+        """Finds the group by provider id. AWS does not report node names with a group."""
         group = self._known().get(self._owner(node))
         return group.node_group if group is not None and _fits(group) else None
 
     async def target_size(self, group: str) -> int:
-        """The desired capacity, but for what is on its way out."""
+        """Returns the desired capacity without instances that are leaving."""
         return self._usable(group).target
 
     async def instances(self, group: str) -> Sequence[Instance]:
-        """The instances, and a placeholder for each that AWS has not made yet."""
+        """Returns the instances, and a placeholder for each that AWS has not created yet."""
         return self._usable(group).instances()
 
     async def template(self, group: str) -> NodeTemplate:
-        """By the launch template and the tags.
+        """Builds the template from the launch template and the tags.
 
-        What cannot be known is an error and not "unsupported": a group without a template would keep older autoscalers
-        from scaling any other (R66), so it is left out until it has one.
+        A missing template is an error and not "unsupported": a group without one would keep older autoscalers from
+        scaling any other (R66), so the group is left out until it has one.
         """
         found = self._usable(group).template
         if isinstance(found, NodeTemplate):
@@ -100,35 +100,35 @@ class Ec2AsgProvider(Provider):
         raise PreconditionError(f"what a node of the Auto Scaling group {group} will be is not known: {why}")
 
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """What the group's tags say."""
+        """Returns the options from the group's tags."""
         del defaults
         return self._usable(group).options
 
     async def gpu_label(self) -> str:
-        """As the options say."""
+        """Returns the label of the options."""
         return self._options.gpu_label
 
     async def gpu_types(self) -> Collection[str]:
-        """They are not known; only metrics want them."""
+        """Returns none: they are not known, and only metrics use them."""
         return ()
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """By the instance type that its labels tell (R81)."""
+        """Returns the price of the instance type in its labels (R81)."""
         return node_price(node, self._options.prices, start, end)
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
-        """Its share of the machine on which it costs the least."""
+        """Returns the price of its share of the cheapest machine for it."""
         return pod_price(pod, self._options.prices, self._shapes.values(), start, end)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     async def increase_size(self, group: str, delta: int) -> None:
-        """Raises the desired capacity as it is now in AWS, whoever has changed it meanwhile."""
+        """Raises the current desired capacity in AWS, even if another client has changed it."""
         async with self._locks[group]:
             await self._changes.increase(self._usable(group), delta)
 
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """Ends exactly these instances; the desired capacity goes down with each."""
+        """Terminates exactly these instances; each lowers the desired capacity."""
         async with self._locks[group]:
             found = self._usable(group)
             ids = [node.provider_id or node.name for node in nodes]
@@ -140,7 +140,7 @@ class Ec2AsgProvider(Provider):
             await self._changes.delete(found, instances, placeholders)
 
     async def decrease_target_size(self, group: str, delta: int) -> None:
-        """Gives back what never came. An error would stop the autoscaler for all groups (R62): it is only told."""
+        """Cancels missing instances. Errors are only logged: raised, they would stop all groups (R62)."""
         async with self._locks[group]:
             try:
                 await self._changes.give_back(self._usable(group), -delta)
@@ -153,7 +153,7 @@ class Ec2AsgProvider(Provider):
     # -- looking -------------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Looks at all groups, unless that was done a moment ago and nothing is on its way."""
+        """Reads all groups, unless that was done a moment ago and nothing is changing."""
         if self._pass is None:
             if not self._is_due():
                 return
@@ -164,15 +164,15 @@ class Ec2AsgProvider(Provider):
         await asyncio.shield(self._pass)
 
     async def start(self) -> None:
-        """Looks for the credentials; an AWS that is not there is met by the first look."""
+        """Looks for the credentials. Only the first refresh finds out whether AWS is reachable."""
         await self._pool.run(self._cloud.open)
 
     async def close(self) -> None:
-        """Closes the connections; a request that is under way ends by itself."""
+        """Closes the connections; a request in flight ends by itself."""
         if self._pass is not None:
             self._pass.cancel()
         self._pool.close()
-        closing = BlockingPool("ec2-asg-close", threads=1)  # the other's threads may all hang
+        closing = BlockingPool("ec2-asg-close", threads=1)  # all threads of the other pool may hang
         try:
             await closing.run(self._cloud.close)
         finally:
@@ -200,7 +200,7 @@ class Ec2AsgProvider(Provider):
         self._passed_at, self._breather = at, None
 
     def _asked_about(self) -> list[str]:
-        """Groups that wait for instances: those first that were not looked at for the longest time."""
+        """Returns groups that wait for instances, those first whose last check is oldest."""
         waiting = [name for name, group in (self._groups or {}).items() if group.waiting.list]
         self._asked = {name: self._asked.get(name, float("-inf")) for name in waiting}
         return sorted(waiting, key=self._asked.__getitem__)[:_ASKED_ABOUT]
@@ -213,7 +213,7 @@ class Ec2AsgProvider(Provider):
                 since = survey.at - _BEFORE_US
                 group = Group(asg, self._sizes(asg), look, region=self._options.region, since=since)
             elif before.get(asg.name) == group.revision and not self._locks[asg.name].locked():
-                self._saw(group, asg, look)  # else it was changed while we looked, or is: a change looks for itself
+                self._saw(group, asg, look)  # otherwise a change ran meanwhile or runs now, which reads for itself
             groups[asg.name] = group
             group.options = options_of(asg)
             group.failure = survey.failures.get(asg.name, group.failure)
@@ -263,14 +263,14 @@ class Ec2AsgProvider(Provider):
         return group
 
     def _owner(self, node: NodeRef) -> str:
-        """The group of a node that is there, is to come, or has gone lately; empty when it is not ours."""
+        """Returns the group of a current, expected or recently deleted node; empty when it is not ours."""
         one = node.provider_id or node.name
         if found := self._owners.get(one) or group_of_placeholder(one):
             return found
         return self._gone[one][0] if one in self._gone else ""
 
     async def _have_gone(self, group: str, strange: Sequence[str]) -> bool:
-        """Whether these were instances that have ended, of this group as far as AWS can tell: R56, after a restart."""
+        """Returns whether these are terminated instances of this group, as far as AWS knows (R56, after a restart)."""
         ids = [found[1] for found in map(_INSTANCE.fullmatch, strange) if found]
         if len(ids) < len(strange) or any(one in self._owners or one in self._gone for one in strange):
             return False
@@ -290,5 +290,5 @@ def _fits(group: Group) -> bool:
 
 
 def _raw(group: Group) -> NodeGroup:
-    """With AWS's sizes, where ours make no sense: the group must be listed for its trouble to be told."""
+    """Uses AWS's sizes where ours are invalid: the group must be listed so that its error shows."""
     return NodeGroup(id=group.asg.name, min_size=group.asg.min_size, max_size=group.asg.max_size)

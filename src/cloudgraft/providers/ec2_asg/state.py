@@ -17,14 +17,14 @@ __all__ = ["Failure", "Group", "Look", "Placeholder", "Waiting", "group_of_place
 
 
 # -- placeholders ------------------------------------------------------------------------------------------------------
-# Instances that a group is to have and that AWS has not made yet: the autoscaler sees a placeholder for each.
+# For each instance that AWS has not created yet, the autoscaler sees a placeholder.
 
 _MARK = "/i-placeholder-"
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """Stands for an instance to come. ``since`` is by AWS's clock."""
+    """A future instance. ``since`` is by AWS's clock."""
 
     provider_id: str
     since: datetime
@@ -33,57 +33,57 @@ class Placeholder:
 class Waiting:
     """The placeholders of one group, the oldest first.
 
-    An instance that comes takes the place of the oldest, whose id stays a name of it for life (law 5). Numbers go on
-    from the highest that was used: an id never means two things, as long as this program runs. After a restart the
-    same numbers are given for the same gap.
+    A new instance replaces the oldest, whose id stays an alias of it for ever (law 5). Numbers continue from the
+    highest used one: an id never means two instances while this program runs. After a restart the same gap gets the
+    same numbers.
     """
 
     def __init__(self, region: str, group: str) -> None:
         self._prefix = f"aws:///{region}{_MARK}{quote(group, safe='')}-"
         self._last = 0
         self.list: list[Placeholder] = []
-        self.aliases: dict[str, str] = {}  # of placeholders that were fulfilled: the instance's id
+        self.aliases: dict[str, str] = {}  # replaced placeholder -> the instance's id
 
     def fit(self, missing: int, living: int, arrived: Sequence[str], since: datetime) -> None:
-        """Makes them as many as are ``missing``, after these instances have ``arrived``."""
+        """Adjusts their number to ``missing``, after these instances have ``arrived``."""
         for instance_id in arrived:
             if self.list:
                 self.aliases[self.list.pop(0).provider_id] = instance_id
-        del self.list[max(0, missing) :]  # somebody lowered the desired capacity: the newest were given up
+        del self.list[max(0, missing) :]  # the desired capacity was lowered by hand: drop the newest
         while len(self.list) < missing:
             self._last = max(self._last, living + len(self.list)) + 1
             self.list.append(Placeholder(f"{self._prefix}{self._last}", since))
 
     def remove(self, provider_ids: Sequence[str]) -> None:
-        """These will not come any more."""
+        """Removes placeholders whose instances will not come."""
         self.list = [one for one in self.list if one.provider_id not in provider_ids]
 
     def forget(self, instance_ids: Sequence[str]) -> None:
-        """These instances are gone."""
+        """Forgets the aliases of these instances, which are gone."""
         self.aliases = {key: value for key, value in self.aliases.items() if value not in instance_ids}
 
 
 def group_of_placeholder(provider_id: str) -> str:
-    """The group that a placeholder is of, by its id; empty when it is the id of something else."""
+    """Returns the group of a placeholder by its id; empty for any other id."""
     _, mark, rest = provider_id.partition(_MARK)
     name, _, number = rest.rpartition("-")
     return unquote(name) if mark and number.isdecimal() else ""
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
-# The desired capacity is the truth, and it is AWS's. Three things are added to it, all of which a restart may lose:
+# AWS's desired capacity is the truth. Three things are added to it, all of which a restart may lose:
 #
 # - which placeholder became which instance;
-# - what was changed a moment ago, since a description may be older than the change;
-# - placeholders that the autoscaler deleted while the Auto Scaling group was at its own minimum, below which AWS lets
-#   nobody go. They are *given up*: AWS goes on trying, and if an instance comes after all, it counts again (R38).
+# - recent changes, since a description may be older than the change;
+# - placeholders that the autoscaler deleted while the Auto Scaling group was at its own minimum, which AWS enforces.
+#   They are *given up*: AWS continues to try, and if an instance comes after all, it counts again (R38).
 
 _LAG: Final = 20.0  # seconds for which a description may be older than a change of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """When something was seen: by our clock, which never jumps, and by AWS's."""
+    """The time of a read: by our monotonic clock, and by AWS's."""
 
     at: float
     aws: datetime
@@ -99,23 +99,23 @@ class Failure:
 
 @dataclass(slots=True)
 class _Changed:
-    """Desired capacities that were replaced by a change of ours, and until when they are taken for old news."""
+    """Desired capacities that a change of ours replaced, and until when they count as outdated."""
 
     before: set[int] = field(default_factory=set)
     until: float = 0.0
 
 
 class Group:
-    """One group. Only the event loop's thread may touch it."""
+    """One group. Use it from the event loop's thread only."""
 
     def __init__(self, asg: Asg, sizes: tuple[int, int], look: Look, *, region: str, since: datetime) -> None:
-        """``since`` is when the instances that are missing now may have been asked for, at the earliest."""
+        """``since`` is the earliest time at which the missing instances may have been requested."""
         self.asg = asg
         self.min_size, self.max_size = sizes
         self.template: NodeTemplate | CloudgraftError | None = None
         self.options: AutoscalingOptions | None = None
         self.failure: Failure | None = None
-        self.revision = 0  # counts the changes: what was read before one is void
+        self.revision = 0  # counts the changes: data read before one is outdated
         self.seen = look
         self.given_up = 0
         self.waiting = Waiting(region, asg.name)
@@ -127,7 +127,7 @@ class Group:
 
     @property
     def node_group(self) -> NodeGroup:
-        """With the sizes that the autoscaler may use."""
+        """Returns the group with the sizes that the autoscaler may use."""
         zones = ", ".join(self.asg.zones)
         return NodeGroup(
             id=self.asg.name,
@@ -138,16 +138,16 @@ class Group:
 
     @property
     def target(self) -> int:
-        """All but what is being deleted (R25)."""
+        """The target size: all but instances that are being deleted (R25)."""
         return self.asg.desired - self.given_up + self.asg.aside
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is on its way."""
+        """Whether instances are starting or stopping."""
         return bool(self.waiting.list) or any(m.state is not InstanceState.RUNNING for m in self.asg.members)
 
     def instances(self) -> list[Instance]:
-        """Those that there are, and the placeholders; with an error where a launch failed since they were asked for."""
+        """Returns instances and placeholders; those have an error if a launch failed since they were requested."""
         there = [Instance(id=member.provider_id, state=member.state) for member in self.asg.members]
         return [
             *there,
@@ -178,7 +178,7 @@ class Group:
     # -- what is seen --------------------------------------------------------------------------------------------------
 
     def observe(self, asg: Asg, sizes: tuple[int, int], look: Look) -> list[Member]:
-        """The group as AWS describes it now; gives the instances that have gone."""
+        """Takes AWS's current description; returns the instances that are gone."""
         known = {member.instance_id: member for member in self.asg.members}
         self._terminated = {one: until for one, until in self._terminated.items() if until > look.at}
         members = [m.terminated() if m.instance_id in self._terminated else m for m in asg.members]
@@ -198,13 +198,13 @@ class Group:
         return gone
 
     def desired_was_set(self, desired: int, wanted: int, look: Look) -> None:
-        """AWS has accepted this desired capacity; no more than what is ``wanted`` of it is shown."""
+        """Records a desired capacity that AWS accepted; only ``wanted`` of it is shown."""
         self._remember(desired, look)
         self.given_up = desired - wanted
         self._fit((), look.aws)
 
     def was_terminated(self, instance_id: str, look: Look) -> None:
-        """AWS has accepted the end of an instance, and lowered the desired capacity by it."""
+        """Records an accepted termination, which lowered the desired capacity by one."""
         self._terminated[instance_id] = look.at + _LAG
         members = [m.terminated() if m.instance_id == instance_id else m for m in self.asg.members]
         self._remember(self.asg.desired - 1, look)

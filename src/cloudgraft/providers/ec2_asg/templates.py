@@ -28,7 +28,7 @@ _WORDS: Final = {"true": True, "false": False}
 
 
 def node_template(asg: Asg, shape: Shape, options: Ec2AsgOptions, overrides: GroupOverrides) -> NodeTemplate:
-    """Resources are the type's, then those of the tags, then those of the overrides; labels likewise."""
+    """Builds a template: resources and labels of the type, overridden by tags, then by the overrides."""
     capacity: dict[str, Quantity] = {**shape.capacity, "pods": Quantity(options.pods)}
     capacity |= dict(_read(asg, "resources/", Quantity))
     capacity |= {name: Quantity(value) for name, value in overrides.capacity.items()}
@@ -41,7 +41,7 @@ def node_template(asg: Asg, shape: Shape, options: Ec2AsgOptions, overrides: Gro
 
 
 def options_of(asg: Asg) -> AutoscalingOptions | None:
-    """What the group's tags say; None when they say nothing (R73)."""
+    """Returns the options from the group's tags; None when there are none (R73)."""
     prefix = "autoscaling-options/"
     times = dict(_read(asg, prefix, parse_duration, only=_TIMES))
     shares = dict(_read(asg, prefix, float, only=_SHARES))
@@ -65,13 +65,13 @@ _NAMES: Final[Mapping[str, str]] = {
 
 def _labels(asg: Asg, shape: Shape, overrides: GroupOverrides) -> dict[str, str]:
     labels = {"kubernetes.io/os": "linux", **shape.labels, INSTANCE_TYPE: shape.name}
-    if len(asg.zones) == 1:  # of several, nobody knows in which the next node will be
+    if len(asg.zones) == 1:  # with several zones, the next node's zone is unknown
         labels["topology.kubernetes.io/zone"] = asg.zones[0]
     return {**labels, **dict(_read(asg, "label/", str)), **overrides.labels}
 
 
 def _taints(asg: Asg, overrides: GroupOverrides) -> tuple[Taint, ...]:
-    """One of each key and effect; the overrides' wins."""
+    """Returns one taint per key and effect; the overrides win."""
     tagged = [Taint(key=key, value=value, effect=effect) for key, (value, effect) in _read(asg, "taint/", _taint)]
     found = {(taint.key, taint.effect): taint for taint in (*tagged, *overrides.taints)}
     return tuple(found.values())
@@ -96,7 +96,7 @@ def _left(amount: Quantity, reserved: str | None) -> Quantity:
 
 
 def _read(asg: Asg, prefix: str, read: Callable[[str], Any], only: set[str] | None = None) -> Iterator[tuple[str, Any]]:
-    """What the tags that begin so say, by the rest of their keys. A tag that makes no sense is told, and left out."""
+    """Yields the values of tags with this prefix, by the rest of the key. Logs and skips invalid tags."""
     for tag, text in asg.tags.items():
         name = tag.removeprefix(f"{_TAGS}{prefix}")
         if not name or name == tag or (only is not None and name not in only):
@@ -116,7 +116,7 @@ _SHARED: Final = ("cpu", "memory")
 
 
 def node_price(node: NodeRef, prices: Mapping[str, Decimal], start: datetime, end: datetime) -> float:
-    """The price of its type for that time."""
+    """Returns the price of its type for that period."""
     kind = node.labels.get(INSTANCE_TYPE, "")
     if kind not in prices:
         raise UnsupportedError(f"no price is known for {kind or 'a node without an instance type'}: see `prices`")
@@ -126,7 +126,7 @@ def node_price(node: NodeRef, prices: Mapping[str, Decimal], start: datetime, en
 def pod_price(
     pod: Pod, prices: Mapping[str, Decimal], shapes: Collection[Shape], start: datetime, end: datetime
 ) -> float:
-    """The least that its share of a machine costs."""
+    """Returns the lowest price of its share of a machine."""
     wanted = pod_requests(pod)
     shares = [float(prices[shape.name]) * _share(wanted, shape) for shape in shapes if shape.name in prices]
     if not shares:
