@@ -1,9 +1,9 @@
 """Calls Hetzner's API through its own Python client.
 
-That client is used for its requests only. By itself it repeats whatever timed out or met a conflict, a create too,
-which would hide what is not known; so it gets a session that makes each request once, and that raises our errors, which
-it hands on. Its models are left aside: to make one changes the process-wide filters of ``warnings``, which threads must
-not do, and one that is incomplete makes further calls when it is looked at.
+The driver uses only the client's requests. By default the client repeats requests after a timeout or a conflict, even a
+create, which would hide an unknown outcome. So it gets a session that sends each request once and raises our errors,
+which the client passes on. The client's models are not used: creating one changes the process-wide filters of
+``warnings``, which threads must not do, and reading an incomplete one makes further calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Api:
         self._token = SecretFile(path=options.token_file, option="tokenFile", shortest=_SHORTEST_TOKEN)
         self._sessions = _OnceEach()
         self._lock = threading.Lock()
-        self._made: tuple[str, Client] | None = None  # with which token
+        self._made: tuple[str, Client] | None = None  # the client and its token
 
     def start(self) -> None:
         """Checks that there is a token; makes no call."""
@@ -51,7 +51,7 @@ class Api:
         return self._call("GET", path, what, params=query)
 
     def post(self, path: str, what: str, body: Mapping[str, object]) -> Json:
-        """Makes something, or raises; DeadlineError when the outcome is unknown."""
+        """Creates something, or raises; DeadlineError when the outcome is unknown."""
         return self._call("POST", path, what, json=body)
 
     def put(self, path: str, what: str, body: Mapping[str, object]) -> Json:
@@ -59,13 +59,13 @@ class Api:
         return self._call("PUT", path, what, json=body)
 
     def delete(self, path: str, what: str) -> Json:
-        """Deletes something; raises NotFoundError when it is not there."""
+        """Deletes something; raises NotFoundError when it does not exist."""
         return self._call("DELETE", path, what)
 
     def _call(self, method: str, path: str, what: str, **more: object) -> Json:
         try:
             answer = self._client().request(method, path, what=what, **more)
-        except APIException as error:  # an answer that is not JSON; all else is raised by the session
+        except APIException as error:  # a response that is not JSON; the session raises all other errors
             why = f"{what}: what was answered is not JSON: {error.message}"
             raise (UnavailableError if method == "GET" else DeadlineError)(why) from None
         if not isinstance(answer, dict):
@@ -73,7 +73,7 @@ class Api:
         return answer
 
     def _client(self) -> Client:
-        """Made anew when the file has another token."""
+        """Returns the client; creates a new one when the token in the file changes."""
         with self._lock:
             token = self._token.read()
             if self._made is None or self._made[0] != token:
@@ -82,7 +82,7 @@ class Api:
 
     def _new_client(self, token: str) -> Client:
         client = Client(token, self._endpoint, application_name="cloudgraft", timeout=self._timeout)
-        base = client._client  # noqa: SLF001 - there is no public way to turn the repetitions off
+        base = client._client  # noqa: SLF001 - there is no public way to turn retries off
         if not isinstance(getattr(base, "_session", None), requests.Session):
             raise PreconditionError(
                 "this release of hcloud is not known: its requests cannot be kept from being repeated"
@@ -92,7 +92,7 @@ class Api:
 
 
 class _OnceEach:
-    """In the place of a session of requests: one for each thread, since they are not made to be shared."""
+    """Replaces a session of requests: one for each thread, since sessions are not thread-safe."""
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -100,7 +100,7 @@ class _OnceEach:
         self._all: list[requests.Session] = []
 
     def request(self, method: str, url: str, *, what: str, **more: Any) -> requests.Response:
-        """Makes the request once; raises our own errors for whatever is not a success."""
+        """Sends the request once; raises our own errors unless it succeeds."""
         is_change = method != "GET"
         try:
             response = self._session().request(method, url, allow_redirects=False, **more)
@@ -128,5 +128,5 @@ class _OnceEach:
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Without it, an entry of ~/.netrc would take the place of the token."""
+    """Keeps requests from replacing the token with an entry of ~/.netrc."""
     return request

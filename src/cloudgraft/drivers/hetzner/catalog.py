@@ -18,13 +18,13 @@ from cloudgraft.sdk.quantity import Quantity
 
 __all__ = ["Names", "prices_of", "shapes_of"]
 
-_LASTS: Final = 600.0  # seconds for which the number of a name is believed
+_LASTS: Final = 600.0  # seconds for which the id of a name is cached
 _LONGEST: Final = 50.0  # seconds for all pages of a catalog
 _ARCHITECTURES: Final = {"x86": "amd64", "arm": "arm64"}
 
 
 class Names:
-    """The numbers of things that the API takes by number only; found once, and then believed for a while."""
+    """Looks up the numeric ids that the API requires, and caches them for a while."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -32,20 +32,20 @@ class Names:
         self._known: dict[tuple[str, ...], tuple[float, Json]] = {}
 
     def number(self, path: str, reference: Reference, option: str) -> int:
-        """The number of a network, a firewall or a placement group."""
+        """Returns the id of a network, a firewall or a placement group."""
         if isinstance(reference, int) or reference.isdecimal():
             return int(reference)
         return int(self._found(path, option, name=reference)["id"])
 
     def image(self, reference: Reference, shape: str) -> int:
-        """The number of an image. Images for several architectures share a name: it is the one for the server type."""
+        """Returns the id of the image for the server type: images for several architectures share a name."""
         if isinstance(reference, int) or reference.isdecimal():
             return int(reference)
         kind = self._found("/server_types", "machine.shape", name=shape)
         return int(self._found("/images", "machine.image", name=reference, architecture=kind["architecture"])["id"])
 
     def forget(self) -> None:
-        """What was found may be gone, and another thing may have its name."""
+        """Clears the cache: a thing may be gone, and another may have its name."""
         with self._lock:
             self._known.clear()
 
@@ -69,12 +69,12 @@ class Names:
 
 
 def shapes_of(api: Api, location: str) -> Sequence[Shape]:
-    """All server types."""
+    """Returns all server types."""
     return [_shape(kind, location) for kind in _types(api)]
 
 
 def prices_of(api: Api, location: str) -> Sequence[Price]:
-    """What the server types cost in one location, without taxes and without addresses."""
+    """Returns the prices of server types in one location, without taxes and addresses."""
     currency = str(api.get("/pricing", "prices")["pricing"]["currency"])
     return [
         Price(shape=str(kind["name"]), hourly=Decimal(price["price_hourly"]["net"]), currency=currency)
@@ -85,7 +85,7 @@ def prices_of(api: Api, location: str) -> Sequence[Price]:
 
 
 def _types(api: Api) -> Sequence[Json]:
-    """Those that can still be had somewhere."""
+    """Returns the server types that are still available somewhere."""
     until = time.monotonic() + _LONGEST
     kinds = listed(api, "/server_types", "server_types", "server types", until, dict).values()
     return [kind for kind in kinds if any(map(_is_offered, kind["locations"]))]
@@ -107,7 +107,7 @@ def _shape(kind: Mapping[str, Any], location: str) -> Shape:
         name=str(kind["name"]),
         capacity={
             "cpu": Quantity(int(kind["cores"])),
-            "memory": Quantity(f"{_plain(kind['memory'])}Gi"),  # called GB there, and counted in powers of two
+            "memory": Quantity(f"{_plain(kind['memory'])}Gi"),  # named GB there, but in powers of two
             "ephemeral-storage": Quantity(f"{_plain(kind['disk'])}G"),
         },
         labels=labels,
@@ -115,5 +115,5 @@ def _shape(kind: Mapping[str, Any], location: str) -> Shape:
 
 
 def _plain(number: object) -> str:
-    """Without the ".0" that many of them end in."""
+    """Formats a number without a trailing ".0"."""
     return f"{Decimal(str(number)).normalize():f}"

@@ -1,9 +1,8 @@
 """Implements the driver ``hetzner``: servers of one project of Hetzner Cloud.
 
-A create is one request, which makes the server with its addresses, its labels and whatever it is attached to: there
-are no steps between which it could be left half made. Names are unique in a project, so a second create of a name is
-refused (``uniqueness_error``). The addresses that were made for a server go with it; networks, firewalls and placement
-groups are the project's own, and stay.
+One request creates the server with its addresses, labels and attachments, so a create cannot stop halfway. Names are
+unique in a project, so a second create of a name is refused (``uniqueness_error``). The addresses of a server are
+deleted with it; networks, firewalls and placement groups belong to the project, and stay.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from cloudgraft.sdk.errors import (
 __all__ = ["HetznerDriver"]
 
 T = TypeVar("T")
-_OURS: Final = f"{MARK}cluster-id"  # the label that every server of cloudgraft has
+_OURS: Final = f"{MARK}cluster-id"  # the label of every server of cloudgraft
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?")
 
 
@@ -56,7 +55,7 @@ class HetznerDriver(BlockingDriver):
         self._options = options
         self._api = Api(options)
         self._names = Names(self._api)
-        # Seconds after which no server is ordered any more: as long as two requests may take.
+        # Seconds after which no server is ordered any more: the time of two requests.
         self._preparation = 2 * (options.connect_timeout + options.timeout).total_seconds()
 
     def start(self) -> None:
@@ -68,17 +67,17 @@ class HetznerDriver(BlockingDriver):
         self._api.close()
 
     def create(self, spec: MachineSpec) -> Machine:
-        """Orders a server; it is started by itself."""
+        """Orders a server; Hetzner starts it."""
         what = f"create of {spec.name}"
         until = time.monotonic() + self._preparation
         try:
             order = self._order(spec)
-            if time.monotonic() > until:  # the engine may soon give up, and what it gave up must not be sent later
+            if time.monotonic() > until:  # the engine may soon give up, and a request must not be sent after that
                 raise UnavailableError(
                     f"{what}: the API takes too long to tell what was asked for it. Nothing was done"
                 )
             answer = self._api.post("/servers", what, order)
-        except NotFoundError as error:  # not the server: something that it was to have
+        except NotFoundError as error:  # not the server: something that the order names
             self._names.forget()
             raise error_without(InvalidArgumentError(error.message), spec.user_data) from None
         except InvalidArgumentError as error:
@@ -94,7 +93,7 @@ class HetznerDriver(BlockingDriver):
             ) from None
 
     def delete(self, machine: Machine) -> None:
-        """Deletes the server. Numbers are never given away again, so it is this one."""
+        """Deletes the server. Ids are never reused, so it is the right one."""
         if not machine.machine_id:
             raise PreconditionError(f"the machine {machine.name!r} has no id: it cannot be deleted")
         if not machine.machine_id.isdecimal():
@@ -105,27 +104,27 @@ class HetznerDriver(BlockingDriver):
             return
 
     def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """Puts our marks among the server's labels, or takes them off. One without any of them is not listed."""
+        """Sets or removes our marks in the server's labels. A server without marks is not listed."""
         path, what = f"/servers/{machine.machine_id}", f"mark of {machine.name or machine.machine_id}"
         labels = _understood("labels", lambda: dict(self._api.get(path, what)["server"]["labels"]))
         for key, value in tags.items():
             labels.pop(key, None)
             if value is not None:
                 labels[key] = HETZNER.encode(value, f"the mark {key}")
-        self._api.put(path, what, {"labels": labels})  # which are all that it has then
+        self._api.put(path, what, {"labels": labels})  # replaces all labels
 
     def list(self) -> Sequence[Machine]:
-        """Every server with our marks, of whichever cluster."""
+        """Returns every server with our marks, of any cluster."""
         until = time.monotonic() + self._options.list_timeout.total_seconds()
         asked = {"label_selector": _OURS, "sort": "id:desc"}
         return [*listed(self._api, "/servers", "servers", "list", until, _listed_machine, **asked).values()]
 
     def shapes(self) -> Sequence[Shape]:
-        """The server types."""
+        """Returns the server types."""
         return _understood("server types", lambda: shapes_of(self._api, self._options.location))
 
     def prices(self) -> Sequence[Price]:
-        """What they cost in the cloud's location, net."""
+        """Returns their net prices in the cloud's location."""
         return _understood("prices", lambda: prices_of(self._api, self._options.location))
 
     def _order(self, spec: MachineSpec) -> dict[str, object]:

@@ -47,7 +47,7 @@ ERRORS: Final = ErrorTable(
     Known(code="ip_not_available", error=OutOfStockError, fix="give the network a larger subnet"),
     Known(code="rate_limit_exceeded", error=RateLimitedError, fix=_LESS),
     Known(code="uniqueness_error", error=AlreadyExistsError),
-    Known(code="locked", error=ConflictError),  # another action is under way, and ends
+    Known(code="locked", error=ConflictError),  # another action is in progress
     Known(code="conflict", error=ConflictError),
     Known(
         code="protected", error=PreconditionError, fix="remove the server's protection in the console, or with hcloud"
@@ -65,17 +65,17 @@ ERRORS: Final = ErrorTable(
     Known(code="deprecated_api_endpoint", error=UnsupportedError, fix="this release of cloudgraft is too old for it"),
 )
 
-# Whatever their status is: the API does not know itself what became of the request.
+# Whatever the status: the API itself does not know the outcome.
 _UNSURE: Final = frozenset({"server_error", "service_error", "unknown_error", "unavailable", "bad_gateway", "timeout"})
-# One request more is allowed each second, and RateLimit-Reset tells when all are: up to an hour later.
+# The limit refills by one request per second; RateLimit-Reset says when it is full, up to an hour later.
 _LONGEST_PAUSE: Final = 60.0  # seconds
-_LONGEST_QUOTE: Final = 300  # characters of an answer that is not of the API
+_LONGEST_QUOTE: Final = 300  # characters of a response that is not from the API
 
 
 def error_of_answer(
     what: str, status: int, headers: Mapping[str, str], body: bytes, *, is_change: bool
 ) -> CloudgraftError:
-    """Returns the exception for an answer that says no."""
+    """Returns the exception for an error response."""
     code, text = _read(body, status)
     return ERRORS.error(
         f"{what}: {text}",
@@ -88,7 +88,7 @@ def error_of_answer(
 
 
 def _read(body: bytes, status: int) -> tuple[str, str]:
-    """The API's code, and its words. A proxy on the way, which answers in its own form, has no code."""
+    """Returns the API's code and message. A response of a proxy has no code."""
     try:
         error: Any = json.loads(body)["error"]
         code, message = str(error["code"]), str(error["message"])

@@ -19,23 +19,23 @@ from cloudgraft.sdk.hosts import is_loopback_host
 __all__ = ["MARK", "USER_DATA_LIMIT", "HetznerOptions", "MachineSettings"]
 
 USER_DATA_LIMIT: Final = 32 * 1024  # bytes
-MARK: Final = "cloudgraft-"  # how the keys of our own labels begin
+MARK: Final = "cloudgraft-"  # prefix of our label keys
 _KEY: Final = re.compile(
     r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9._-]{0,251}[a-zA-Z0-9])?/)?[a-zA-Z0-9](?:[a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?"
 )
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
 _NAMED: Final = "must be a name: letters, digits, dots and dashes"
 
-Reference = int | str  # a thing of the project: its number, or its name
+Reference = int | str  # a resource of the project: its id or its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HetznerOptions:
-    """One project: how it is reached, and where its servers are."""
+    """One project: its API access and location."""
 
     token_file: Path  # with an API token of the project that may read and write; read again when it changes
-    location: str  # such as fsn1: where servers are made, unless their group says another; prices are those of here
-    endpoint: str = "https://api.hetzner.cloud/v1"  # where the API is
+    location: str  # such as fsn1: where servers are created, unless their group sets another; also for prices
+    endpoint: str = "https://api.hetzner.cloud/v1"  # the URL of the API
     connect_timeout: timedelta = timedelta(seconds=5)  # to open a connection
     timeout: timedelta = timedelta(seconds=25)  # for the response to one request
     list_timeout: timedelta = timedelta(seconds=55)  # for a list with all its pages; the engine waits a minute
@@ -56,16 +56,16 @@ class HetznerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSettings:
-    """The ``machine:`` section of a group. Things are named by their name or by their number."""
+    """The ``machine:`` section of a group. Resources are given by name or id."""
 
     shape: str  # the server type, such as cx23
-    # Such as ubuntu-24.04, of which the one for the right architecture is taken; or the number of a snapshot.
+    # Such as ubuntu-24.04, for the architecture of the shape; or the id of a snapshot.
     image: Reference
-    location: str = ""  # where servers are made; empty: in the cloud's
-    networks: Sequence[Reference] = ()  # private ones that it is attached to
-    firewalls: Sequence[Reference] = ()  # that guard its public addresses
-    ssh_keys: Sequence[Reference] = ()  # for root; empty: Hetzner makes a password, which is not kept
-    placement_group: Reference | None = None  # that keeps servers apart; it takes ten at most
+    location: str = ""  # where servers are created; empty: the cloud's location
+    networks: Sequence[Reference] = ()  # private networks to attach
+    firewalls: Sequence[Reference] = ()  # for its public addresses
+    ssh_keys: Sequence[Reference] = ()  # for root; empty: Hetzner generates a password, which is not stored
+    placement_group: Reference | None = None  # that spreads servers over hosts; it holds ten at most
     public_ipv4: bool = True  # no: without a public IPv4 address
     public_ipv6: bool = True  # no: without public IPv6 addresses; without any public one it needs a network
     labels: Mapping[str, str] = field(default_factory=dict)  # of the server, beside our own

@@ -1,9 +1,9 @@
 """Converts servers of the API to machines, and reads a paged list completely.
 
-Pages are numbered, so a server that goes while they are read moves the others, and one may slip from a page that comes
-into one that was read. So all are counted. They are asked for newest first, so that one that is made meanwhile is not
-seen, and can only show another one twice: whoever has seen as many as there were at first has seen them all. Otherwise
-all pages are read once more, and a server counts as there when either pass has seen it.
+Pages are numbered, so a deletion between two reads shifts the other servers, and one may move to a page that was read
+already. So the servers are counted. They are read newest first: a new server then does not appear, and can only make
+another one appear twice. A pass that has seen as many as there were at first has seen them all. Otherwise all pages are
+read again, and a server counts as existing when either pass has seen it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cloudgraft.sdk.list_budget import current_budget
 __all__ = ["listed", "machine_of"]
 
 T = TypeVar("T")
-_PER_PAGE: Final = 50  # more is not given
+_PER_PAGE: Final = 50  # the API's maximum
 _MOST_PAGES: Final = 10_000
-_FIRST_START: Final = timedelta(minutes=2)  # for which a new server may be off, before it is started for the first time
+_FIRST_START: Final = timedelta(minutes=2)  # for which a new server may be off before its first start
 _STATES: Final = {
     "initializing": MachineState.PENDING,
     "starting": MachineState.PENDING,
@@ -40,7 +40,7 @@ _STATES: Final = {
 
 
 def machine_of(server: Mapping[str, Any]) -> Machine:
-    """A server in our words; raises InternalError when what was answered is none."""
+    """Converts a server to a machine; raises InternalError when the response is invalid."""
     try:
         created = datetime.fromisoformat(server["created"])
         created = created if created.tzinfo else created.replace(tzinfo=UTC)
@@ -73,7 +73,7 @@ def _addresses(server: Mapping[str, Any]) -> tuple[str, ...]:
     found = [private["ip"] for private in server.get("private_net") or ()]
     if public.get("ipv4"):
         found.append(public["ipv4"]["ip"])
-    if public.get("ipv6"):  # a network, in which a server takes the first address
+    if public.get("ipv6"):  # a network, of which the server uses the first address
         found.append(public["ipv6"]["ip"].partition("/")[0] + "1")
     return tuple(str(address) for address in found if address)
 
@@ -84,10 +84,10 @@ def _addresses(server: Mapping[str, Any]) -> tuple[str, ...]:
 def listed(
     api: Api, path: str, key: str, what: str, until: float, read: Callable[[Json], T], **query: object
 ) -> dict[int, T]:
-    """Everything that a list has, by id; raises UnavailableError rather than leave something out.
+    """Returns all entries of a list by id; raises UnavailableError rather than return a part.
 
-    ``until`` is the monotonic time at which it must have ended. ``read`` says what is kept of an entry: thousands of
-    them as they are would take much memory, and to let go of them all at once would hold up everything else.
+    ``until`` is the monotonic deadline. ``read`` converts an entry at once: thousands of raw entries would take much
+    memory, and freeing them all at once would delay everything else.
     """
     both: dict[int, T] = {}
     totals = [0]
@@ -104,9 +104,9 @@ def listed(
 def _pass(
     turn: Callable[[int], tuple[list[Json], int | None, int | None]], read: Callable[[Json], T]
 ) -> tuple[dict[int, T], list[int]]:
-    """One pass: what was found, and how many entries there were, as each page told it.
+    """Reads all pages once; returns the entries, and the total that each page reported.
 
-    ``turn`` gives for a page its entries, the number of the next one, and how many entries there are on all.
+    ``turn`` returns the entries of a page, the number of the next page, and the total number of entries.
     """
     budget = current_budget()
     found: dict[int, T] = {}

@@ -26,9 +26,8 @@ __all__ = ["ADAPTERS", "Adapter", "States", "adapter_of", "host_of", "moment", "
 
 
 # -- one cloud ---------------------------------------------------------------------------------------------------------
-# Everything is passed by name and nothing is passed that the cloud's driver in libcloud does not know; what a cloud
-# does not take is refused. An adapter is made once for a cloud and used by many threads; what it calls is of one
-# thread.
+# Arguments are passed by name, and only those that the cloud's driver in libcloud knows; settings that a cloud does not
+# support are refused. Many threads use one adapter per cloud; the libcloud objects it calls belong to one thread.
 
 _STATES: Final[Mapping[str, MachineState]] = {
     NodeState.RUNNING: MachineState.RUNNING,
@@ -46,9 +45,7 @@ _STATES: Final[Mapping[str, MachineState]] = {
 
 
 class States(dict[str, Any]):
-    """A cloud's words for states, in the place of libcloud's table: there one word that it does not know breaks the
-    whole list.
-    """
+    """A cloud's states, in place of libcloud's table, where one unknown state breaks the whole list."""
 
     def __missing__(self, key: str) -> Any:
         return NodeState.UNKNOWN
@@ -58,17 +55,17 @@ class Adapter(ABC):
     """One cloud."""
 
     traits: ClassVar[DriverTraits] = DriverTraits()
-    needs: ClassVar[frozenset[str]] = frozenset()  # options that must be said, beside secretFile
-    may: ClassVar[frozenset[str]] = frozenset()  # options that can be said beside them
-    takes: ClassVar[frozenset[str]] = frozenset()  # settings of a machine, beside shape and image
-    is_routed: ClassVar[bool] = True  # whether `endpoint` stands for every host, or libcloud is told about it
+    needs: ClassVar[frozenset[str]] = frozenset()  # required options, besides secretFile
+    may: ClassVar[frozenset[str]] = frozenset()  # further options
+    takes: ClassVar[frozenset[str]] = frozenset()  # machine settings, besides shape and image
+    is_routed: ClassVar[bool] = True  # whether `endpoint` replaces every host; False: it is passed to libcloud
     has_prices: ClassVar[bool] = False
-    names: ClassVar[str] = r"[a-z0-9][a-z0-9-]{0,62}"  # that a machine may have
+    names: ClassVar[str] = r"[a-z0-9][a-z0-9-]{0,62}"  # of machines, as a pattern
     create_limit: ClassVar[timedelta] = timedelta(seconds=110)  # the engine waits two minutes
     provider_id: ClassVar[str] = ""  # such as "acme://{id}"
 
     def __init__(self, options: LibcloudOptions) -> None:
-        """Refuses options that this cloud has no use for, and asks for those that it needs."""
+        """Refuses options that this cloud does not support, and requires those that it needs."""
         self.options = options
         said = {key for key in ("key", "region", "project", "domain", "endpoint") if getattr(options, key)}
         problems = [f"{key} is missing" for key in sorted(self.needs - said)]
@@ -77,11 +74,11 @@ class Adapter(ABC):
             raise InvalidArgumentError(f"{options.provider}: {'; '.join(problems)}")
 
     def secret_file(self) -> SecretFile:
-        """Where the secret is."""
+        """Returns the file of the secret."""
         return SecretFile(path=self.options.secret_file, option="secretFile")
 
     def checked(self, spec: MachineSpec) -> MachineSettings:
-        """The settings of a machine; raises InvalidArgumentError for what this cloud cannot do."""
+        """Returns the settings of a machine; raises InvalidArgumentError for those that this cloud does not support."""
         settings = MachineSettings.read(spec.settings)
         strange = [key for key in settings.given() if key not in self.takes]
         if strange:
@@ -96,48 +93,48 @@ class Adapter(ABC):
         return settings
 
     def place(self, settings: MachineSettings) -> str:
-        """The zone of a machine, or the cloud's region."""
+        """Returns the zone of a machine, or the cloud's region."""
         found = settings.zone or self.options.region
         if not found:
             raise InvalidArgumentError("say where machines are made: machine.zone, or the cloud's region")
         return found
 
     def is_change(self, request: requests.PreparedRequest) -> bool:
-        """Whether a request makes or deletes something; one for a token does not."""
+        """Returns whether a request creates or deletes something; one for a token does not."""
         path = urlsplit(request.url or "").path
         return request.method not in ("GET", "HEAD") and not path.endswith(("/token", "/tokens"))
 
     @abstractmethod
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Libcloud's driver, for one thread. May ask the cloud."""
+        """Creates libcloud's driver for one thread. May call the cloud."""
 
     def let_go(self, cloud: Any) -> None:
-        """Of a driver of libcloud's that is not used any more; asks nothing."""
+        """Releases a libcloud driver that is no longer used; makes no request."""
 
     @abstractmethod
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         """Orders one machine."""
 
     def nodes(self, cloud: Any) -> Iterable[Node]:
-        """All of libcloud's nodes, all pages; a pass and no more."""
+        """Yields all of libcloud's nodes from all pages, in one pass."""
         found: Iterable[Node] = cloud.list_nodes()
         return found
 
     def delete(self, cloud: Any, machine: Machine) -> None:
-        """Deletes; raises what libcloud raises when it is gone."""
+        """Deletes the machine; raises libcloud's error when it is gone."""
         cloud.destroy_node(self.node(cloud, machine))
 
     def sizes(self, cloud: Any) -> Iterable[NodeSize]:
-        """All of libcloud's sizes."""
+        """Returns all of libcloud's sizes."""
         found: Iterable[NodeSize] = cloud.list_sizes()
         return found
 
     def shape(self, size: Any) -> Shape:
-        """One of them as a shape."""
+        """Converts a size to a shape."""
         raise UnsupportedError(f"{self.options.provider} does not tell its machine types through libcloud")
 
     def price(self, size: Any) -> Price | None:
-        """What it costs; None when that is not told."""
+        """Returns its price; None when it is unknown."""
         raise UnsupportedError(f"{self.options.provider} does not tell its prices through libcloud")
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -147,19 +144,19 @@ class Adapter(ABC):
         return {}
 
     def state(self, node: Any) -> MachineState:
-        """Of a node. A word that nobody knows is no reason to think that a machine is gone."""
+        """Returns a node's state. An unknown state does not mean that the machine is gone."""
         return _STATES.get(node.state, MachineState.PENDING)
 
     def created(self, node: Any) -> object:
-        """When it was made, in any form."""
+        """Returns the creation time, in any form."""
         return node.created_at or node.extra.get("created_at")
 
     def id_of(self, node: Any) -> str:
-        """What its node's providerID will be."""
+        """Returns the providerID of its node."""
         return self.provider_id.format(id=node.id)
 
     def machine(self, node: Any) -> Machine:
-        """One of libcloud's nodes in our words."""
+        """Converts one of libcloud's nodes to a machine."""
         state = self.state(node)
         return Machine(
             name=str(node.name or ""),
@@ -171,10 +168,10 @@ class Adapter(ABC):
             addresses=tuple(str(address) for address in (*node.private_ips, *node.public_ips) if address),
         )
 
-    # -- what libcloud wants for arguments -----------------------------------------------------------------------------
+    # -- libcloud's arguments ------------------------------------------------------------------------------------------
 
     def node(self, cloud: Any, machine: Machine) -> Node:
-        """A node to hand to libcloud, without asking for it."""
+        """Builds a node for libcloud without a request."""
         return Node(machine.machine_id, machine.name, NodeState.UNKNOWN, [], [], cloud)
 
     def size(self, cloud: Any, name: str) -> NodeSize:
@@ -182,7 +179,7 @@ class Adapter(ABC):
         return NodeSize(name, name, 0, 0, 0, 0, cloud)
 
     def size_by_name(self, cloud: Any, name: str) -> NodeSize:
-        """Of a cloud that wants the id of a size, where people know its name."""
+        """Looks up a size by name, for clouds that require its id."""
         for size in self.sizes(cloud):
             if name in (size.name, size.id):
                 return size
@@ -198,13 +195,13 @@ class Adapter(ABC):
 
 
 def host_of(endpoint: SplitResult) -> str:
-    """As libcloud wants it, which puts it before a port as it is."""
+    """Returns the host as libcloud needs it: libcloud appends the port to it."""
     host = endpoint.hostname or ""
     return f"[{host}]" if ":" in host else host
 
 
 def moment(value: object) -> datetime | None:
-    """A point in time, whatever libcloud makes of it; without a zone it is in UTC."""
+    """Converts any of libcloud's time values; UTC when it has no zone."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
@@ -217,7 +214,7 @@ def moment(value: object) -> datetime | None:
 def shape_of(
     name: str, cpu: object, ram: object, disk_gib: float = 0, labels: Mapping[str, str] | None = None
 ) -> Shape:
-    """A shape of what libcloud tells: RAM is in MiB."""
+    """Builds a shape from libcloud's values: RAM is in MiB."""
     capacity = {"cpu": Quantity(str(cpu)), "memory": Quantity(f"{int(float(str(ram)))}Mi")}
     if disk_gib > 0:
         capacity["ephemeral-storage"] = Quantity(f"{int(disk_gib)}Gi")
@@ -225,20 +222,20 @@ def shape_of(
 
 
 def price_of(name: str, hourly: object) -> Price | None:
-    """In dollars. None and nothing are libcloud's words for what it does not know."""
+    """Returns a price in dollars. Libcloud uses None and 0 for unknown prices."""
     if not isinstance(hourly, int | float | str) or not Decimal(str(hourly)):
         return None
     return Price(shape=name, hourly=Decimal(str(hourly)), currency="USD")
 
 
 def query_of(request: requests.PreparedRequest, key: str) -> Sequence[str]:
-    """A parameter of a request, in its URL or in its body."""
+    """Returns the values of a parameter in the URL or in the body."""
     body = request.body if isinstance(request.body, str) else ""
     return parse_qs(f"{urlsplit(request.url or '').query}&{body}").get(key, [])
 
 
 # -- all clouds --------------------------------------------------------------------------------------------------------
-# The clouds that are served, by their names. An adapter's library is only imported when its cloud is used.
+# The served clouds by name. An adapter is only imported when its cloud is used.
 
 ADAPTERS: Final = {
     "EC2": "amazon:Ec2",
@@ -263,7 +260,7 @@ ADAPTERS: Final = {
 
 
 def adapter_of(options: LibcloudOptions) -> Adapter:
-    """The adapter for a cloud; raises InvalidArgumentError for options that it has no use for."""
+    """Returns the adapter of a cloud; raises InvalidArgumentError for options that it does not support."""
     module, _, name = ADAPTERS[options.provider].partition(":")
     found: type[Adapter] = getattr(importlib.import_module(f"cloudgraft.drivers.libcloud.{module}"), name)
     return found(options)

@@ -1,9 +1,9 @@
 """Adapts EC2, and the clouds with its API: Eucalyptus and Outscale.
 
-Libcloud sends everything in the URL of a GET, user data too, where any proxy writes it to its log. To EC2 it is sent as
-the body of a POST instead. The others sign in the old way, which is for GET only: what is longer than a request line of
-8 KiB may be refused on the way, so their user data is limited to what fits for certain. A list is read page by page,
-which libcloud does not do by itself, and without the second call that it makes for elastic addresses.
+Libcloud sends everything in the URL of a GET, even user data, where any proxy may log it. To EC2 it is sent as the body
+of a POST instead. The other clouds use the old signature, which is for GET only: a proxy may refuse a request line over
+8 KiB, so their user data is limited to a size that surely fits. Lists are read page by page, which libcloud does not
+do, and without its second call for elastic addresses.
 """
 
 from __future__ import annotations

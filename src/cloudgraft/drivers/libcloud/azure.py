@@ -1,9 +1,9 @@
 """Adapts Azure: virtual machines in one resource group.
 
-Libcloud makes a network card first, which stays behind when the machine fails, and cannot send user data. Here one
-request through its connection makes all: the virtual machine with its marks and its user data, and with it a card and a
-disk that Azure deletes together with the machine. The name is unique in the group, and a machine that is there already
-is never changed. Azure accepts first and finds out later whether there is room: a list then shows what failed.
+Libcloud creates a network card first, which is left behind when the machine fails, and cannot send user data. Here one
+request through its connection creates everything: the virtual machine with its marks and user data, and a card and a
+disk that Azure deletes with the machine. The name is unique in the group, and an existing machine is never changed.
+Azure accepts first and checks for room later: a list then shows what failed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adapts clouds with JSON and a token: DigitalOcean, Linode, cloudscale.ch, Vultr, and Brightbox with its login.
 
-To create is one call in each of them, and so is to delete. None takes a token for a repeated call; Linode alone refuses
-a second machine of one name.
+In each of them a create is one call, and so is a delete. None has an idempotency token; only Linode refuses a second
+machine of one name.
 """
 
 from __future__ import annotations

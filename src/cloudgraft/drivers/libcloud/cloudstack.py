@@ -1,8 +1,8 @@
 """Adapts CloudStack, and Ikoula's.
 
-It keeps no marks in the call that creates, so ours are known by their names. Its create is a job: a machine whose job
-failed stays behind as broken, and is deleted here, so that "no room" means that nothing is there. All is sent by GET,
-user data too, of which little fits.
+Its create call takes no marks, so machines are identified by name. A create is a job: a machine whose job failed is
+left behind as broken. The adapter deletes it, so that "no room" means that nothing exists. All requests use GET, even
+with user data, of which little fits.
 """
 
 from __future__ import annotations

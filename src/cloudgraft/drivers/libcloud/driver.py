@@ -1,8 +1,8 @@
 """Implements the driver ``libcloud``: machines of a cloud that libcloud supports.
 
-Libcloud is not safe for threads: an answer is kept on the connection, where another thread finds it. So each thread has
-a driver of libcloud's of its own, which is made in that thread, since to make one may ask the cloud. How to speak to a
-cloud is in its adapter; each of them creates in one call, or removes what was left behind.
+Libcloud is not thread-safe: it stores a response on the connection, where another thread reads it. So each thread has
+its own libcloud driver, created in that thread, since creating one may call the cloud. The adapter knows how to talk to
+a cloud; each one creates in one call, or removes what a failed create left behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Maps the errors of libcloud's clouds to ours.
 
-Libcloud's own exceptions are not asked: some have lost the status, some are bare ``Exception``, some cannot even be
-printed. What counts is what went over the wire: the status and the words of the last answer, and whether a change
-had been accepted before, after which nothing can be called undone.
+Libcloud's own exceptions are not used: some have lost the status, some are bare ``Exception``, some cannot even be
+printed. The recorded traffic decides: the status and text of the last response, and whether a change was accepted
+before. After an accepted change, no error may claim that nothing was done.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Adapts Google Compute Engine, with the key of a service account.
 
-Libcloud guesses how to log in, and with a wrong key falls into a dialogue that waits for a person; it keeps tokens in a
-file in the home directory. Here a token is had by the key alone, and kept in memory. To create is one call; Google then
-works on it, and says at the end of that whether there was room: libcloud waits for it, and so do we. Labels are marks.
+Libcloud guesses how to log in, and with a wrong key opens an interactive prompt; it stores tokens in a file in the home
+directory. Here only the key is used, and tokens stay in memory. A create is one call, which starts an operation. Its
+end shows whether there was room: libcloud waits for it, and so do we. Labels are marks.
 """
 
 from __future__ import annotations

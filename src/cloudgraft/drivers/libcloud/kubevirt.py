@@ -1,13 +1,13 @@
 """Adapts KubeVirt: virtual machines in one namespace of a Kubernetes cluster.
 
-Libcloud speaks an old version of the API, reads no labels, and asks twice for each machine; what is taken from it is
-its connection with a token. What is sent is a VirtualMachine of kubevirt.io/v1: its name is unique in the namespace,
-its annotations are our marks, and its disk and its Secret belong to it, so that they go with it.
+Libcloud uses an old version of the API, reads no labels, and makes two requests per machine. Only its connection with a
+token is used. The adapter creates a VirtualMachine of kubevirt.io/v1: its name is unique in the namespace, its
+annotations are our marks, and it owns its disk and its Secret, so that they are deleted with it.
 
-User data of up to 2 KiB is in the machine itself, and then to create is one call. What is longer must be in a Secret,
-which can only belong to a machine that is there: the machine is made first, halted and marked as unfinished, then the
-Secret, and then it is started. One that was left unfinished is not listed for a while, so that its create is called
-again and finishes it; after that it is listed as failed, and is removed.
+User data of up to 2 KiB is in the machine itself, and then a create is one call. Longer user data must be in a Secret,
+which only an existing machine can own. So the adapter creates the machine halted and marked as unfinished, then the
+Secret, and then starts the machine. An unfinished machine is not listed for a while, so that the engine repeats its
+create, which finishes it. After that it is listed as failed, and the engine deletes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Adapts OpenStack, and Rackspace's.
 
-Nova's names are not unique and it takes no token: what became of a call without an answer is seen in a list. Libcloud
-asks for a new server once more after it was made; when only that fails, the machine is known all the same. What is
-listed is read here: libcloud wants keys that Nova leaves out when a cell is down.
+Nova's names are not unique and it takes no token: only a list shows the outcome of a call without a response. Libcloud
+reads a new server again after creating it; when only that fails, the machine is still known. The adapter parses lists
+itself: libcloud requires keys that Nova leaves out when a cell is down.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Defines the options of the driver ``libcloud`` and the ``machine:`` section of its groups.
 
-Each cloud takes a part of it; the rest is refused, by what ``adapter`` says of the cloud. Some of libcloud's drivers
-drop what they do not know without a word, so nothing is handed on that was not named here.
+Each cloud supports some of them; its ``adapter`` refuses the others. Some of libcloud's drivers silently drop unknown
+arguments, so only options named here are passed on.
 """
 
 from __future__ import annotations

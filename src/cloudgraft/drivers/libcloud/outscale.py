@@ -1,9 +1,9 @@
 """Adapts Outscale's own API.
 
-A machine cannot be tagged in the call that creates it, but it keeps the token of that call and shows it in every list.
-So the token is the machine's name, and ours are known by it: one call makes a machine, and the same call again makes no
-second one. Libcloud would send with no timeout and take an error for a machine; it only signs here, and what it has
-signed goes over our own connection.
+The create call cannot set tags, but the machine keeps the token of that call and shows it in every list. So the token
+is the machine's name and identifies ours: one call creates a machine, and repeating it creates no second one. Libcloud
+would send without a timeout and take an error for a machine. Here it only signs requests, and our own connection sends
+them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Makes libcloud's connections for one thread, with our timeouts, CA and record of requests.
 
-Libcloud's defaults are no good for a program that buys machines. A timeout works in some of its drivers only, one
-variable of the environment makes it repeat every POST, another writes all secrets to a file, and how TLS is checked is
-said once for the whole process. So every class is subclassed for each thread, and its connections are made here: with
-our timeouts and our CA, without repeats and without a log. They also remember what was asked and answered, since many
-of libcloud's errors have lost the status, and some cannot even be printed.
+Libcloud's defaults are unsafe for a program that buys machines. Timeouts work only in some of its drivers, one
+environment variable makes it repeat every POST, another writes all secrets to a file, and TLS checks are configured
+once for the whole process. So every class is subclassed for each thread, and its connections are created here: with our
+timeouts and our CA, without retries and without a log. They also record requests and responses, since many of
+libcloud's errors have lost the status, and some cannot even be printed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Manages one connection to a host for all threads: libvirt allows them to share it.
 
-It is opened when it is first needed, and again when it broke. Opening is done by a thread of its own, so that a host
-that does not answer keeps nobody waiting for longer than ``connect_timeout``. Both sides send each other signs of life:
-without them a call to a host that has died would never end.
+It opens at first use, and again after it broke. A separate thread opens it, so that a host that does not answer delays
+no caller for longer than ``connect_timeout``. Both sides send keepalives: without them a call to a dead host would
+never end.
 
-It is never closed by a word of ours, only let go: it ends with the last call that uses it. Closed under a call, libvirt
-reads memory that was given back, and takes the process with it.
+It is never closed explicitly, only released: it ends with the last call that uses it. If it were closed during a call,
+libvirt would read freed memory and crash the process.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableErr
 
 __all__ = ["Connection", "code_of", "told"]
 
-_SILENT: Final = 3  # signs of life that may be missing
-_MOST: Final = 3  # attempts at a time: a daemon that accepts and does not answer holds each for as long as it runs
-_FORGOTTEN: Final = 600.0  # seconds after which one counts no more: its host may have gone without a word
-_PATIENCE: Final = 3  # times connect_timeout after which an attempt is given up, and another is made
+_SILENT: Final = 3  # keepalives that may be missing
+_MOST: Final = 3  # attempts at a time: a daemon that accepts and does not answer blocks each one as long as it runs
+_FORGOTTEN: Final = 600.0  # seconds after which an attempt no longer counts: its host may be gone
+_PATIENCE: Final = 3  # times connect_timeout after which an attempt is given up for another
 _events = threading.Lock()
 _has_events = False
 
 
 @contextmanager
 def told(what: str, *, is_change: bool = False) -> Iterator[None]:
-    """What libvirt raises in the block, in our words; ``what`` is being done there."""
+    """Converts libvirt's errors in the block to ours; ``what`` names the action."""
     try:
         yield
     except libvirt.libvirtError as error:
         raise error_of(code_of(error), _message(error), what, is_change=is_change) from None
-    except SystemError as error:  # libvirt's words are no UTF-8: its binding stumbles over them, and loses the number
+    except SystemError as error:  # libvirt's message is not UTF-8: its binding fails on it, and loses the code
         said = error.__cause__
         message = said.object.decode(errors="replace") if isinstance(said, UnicodeDecodeError) else str(error)
         raise error_of(0, " ".join(message.split()), what, is_change=is_change) from None
 
 
 def code_of(error: libvirt.libvirtError) -> int:
-    """Its number; 0 when it has none."""
+    """Returns its code; 0 when it has none."""
     return int(error.get_error_code() or 0)
 
 
@@ -56,7 +56,7 @@ def _message(error: libvirt.libvirtError) -> str:
 
 
 class _Attempt:
-    """One try to open it, in a thread of its own."""
+    """One attempt to open it, in its own thread."""
 
     def __init__(self, options: LibvirtOptions, password: SecretFile | None) -> None:
         self.ended = threading.Event()
@@ -74,7 +74,7 @@ class _Attempt:
                 self.connection = self._opened()
         except CloudgraftError as error:
             self.error = error
-        except Exception as error:  # noqa: BLE001 - whoever waits must be told, whatever it is
+        except Exception as error:  # noqa: BLE001 - the waiting caller must get any error
             self.error = InternalError(f"connecting to {self._options.uri}: {type(error).__name__}: {error}")
         finally:
             self.ended.set()
@@ -92,14 +92,14 @@ class _Attempt:
         return connection
 
     def _answer(self, asked: list[list[Any]], password: str) -> int:
-        """Fills in what the host asks for."""
+        """Fills in the credentials that the host asks for."""
         for one in asked:
             one[4] = password if one[0] == libvirt.VIR_CRED_PASSPHRASE else self._options.username
         return 0
 
 
 class Connection:
-    """Gives out an open connection. Its methods may be called by several threads."""
+    """Provides an open connection. Thread-safe."""
 
     def __init__(self, options: LibvirtOptions) -> None:
         self._options = options
@@ -107,12 +107,12 @@ class Connection:
         self._password = SecretFile(path=file, option="passwordFile") if file is not None else None
         self._lock = threading.Lock()
         self._attempt: _Attempt | None = None
-        self._given_up: list[_Attempt] = []  # each holds a thread and a socket until it ends
+        self._given_up: list[_Attempt] = []  # each occupies a thread and a socket until it ends
         self._open: Any = None
         self._is_closed = False
 
     def get(self) -> Any:
-        """A connection that is open as far as one can tell; raises when there is none to be had: nothing was done."""
+        """Returns a connection that seems open; raises when none can be opened: nothing was done."""
         with self._lock:
             if self._is_closed:
                 raise UnavailableError("this driver is closed")
@@ -127,7 +127,7 @@ class Connection:
         return self._settled(attempt)
 
     def _current(self) -> _Attempt:
-        """The attempt that is under way, or a new one: a host that was switched off never ends the old one."""
+        """Returns the current attempt, or a new one: with a host that is off, the old one never ends."""
         longest = _PATIENCE * self._options.connect_timeout.total_seconds()
         attempt = self._attempt
         now = time.monotonic()
@@ -143,7 +143,7 @@ class Connection:
 
     def _settled(self, attempt: _Attempt) -> Any:
         with self._lock:
-            if self._attempt is attempt:  # the first of those who waited
+            if self._attempt is attempt:  # the first of several waiting callers
                 self._attempt, self._open = None, attempt.connection
                 if self._is_closed:
                     self._open = None
@@ -152,19 +152,19 @@ class Connection:
         return attempt.connection
 
     def open(self) -> None:
-        """It may be used from now on, also after it was closed."""
+        """Allows its use from now on, also after close()."""
         with self._lock:
             self._is_closed = False
 
     def close(self) -> None:
-        """Lets it go. Calls that are under way still end by themselves."""
+        """Releases it. Calls in flight still end by themselves."""
         with self._lock:
             self._is_closed = True
             self._open = None
 
 
 def _is_alive(connection: Any) -> bool:
-    """As far as one can tell; one that cannot even be asked is not."""
+    """Returns whether it seems open; one that cannot be asked is not."""
     try:
         return bool(connection.isAlive())
     except libvirt.libvirtError:
@@ -172,19 +172,19 @@ def _is_alive(connection: Any) -> bool:
 
 
 def _start_events() -> None:
-    """Once per process, before the first connection: signs of life are sent by libvirt's own loop of events."""
+    """Starts libvirt's event loop, which sends keepalives: once per process, before the first connection."""
     global _has_events  # noqa: PLW0603 - libvirt has one such loop per process
     with _events:
         if _has_events:
             return
-        libvirt.registerErrorHandler(_be_quiet, None)  # it would write every error to stderr
+        libvirt.registerErrorHandler(_be_quiet, None)  # the default writes every error to stderr
         libvirt.virEventRegisterDefaultImpl()
         threading.Thread(target=_run_events, name="libvirt-events", daemon=True).start()
         _has_events = True
 
 
 def _be_quiet(_context: object, _error: object) -> None:
-    """What is wrong is raised."""
+    """Ignores the message: errors are raised."""
 
 
 def _run_events() -> None:

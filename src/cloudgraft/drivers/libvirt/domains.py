@@ -31,10 +31,10 @@ __all__ = [
 
 
 # -- marks -------------------------------------------------------------------------------------------------------------
-# Whose a domain is: what cloudgraft writes into its metadata, and what it reads there. A domain's uuid is made from its
-# machine's name. So the name is a key twice over: libvirt refuses a second domain of that name, and to define the same
-# one again changes nothing but itself. Such a uuid is of version 5, while libvirt makes those of version 4: most
-# domains of others are told apart by their id alone.
+# The ownership marks that cloudgraft writes into a domain's metadata. A domain's uuid is derived from its machine's
+# name. So the name is unique twice: libvirt refuses a second domain of that name, and defining the same one again
+# changes only itself. Such a uuid has version 5, while libvirt's own have version 4: so the id alone excludes most
+# other domains.
 
 NAMESPACE: Final = "urn:cloudgraft:libvirt:machine:1"  # of our element in a domain
 _NAMES: Final = uuid.UUID("7d2f8c0e-51c7-5d5b-9a53-3c1f2b0c7a11")  # never change it: every machine's id depends on it
@@ -42,36 +42,36 @@ _VERSION: Final = 5
 
 
 def uuid_of(name: str) -> str:
-    """The id of the machine with this name."""
+    """Returns the id of the machine with this name."""
     return str(uuid.uuid5(_NAMES, name))
 
 
 def may_be_ours(domain_id: str) -> bool:
-    """Whether a domain with this id is worth a look at its metadata."""
+    """Returns whether a domain with this id may have our metadata."""
     return uuid.UUID(domain_id).version == _VERSION
 
 
 def provider_id(domain_id: str) -> str:
-    """What the node of this machine carries."""
+    """Returns the providerID of this machine's node."""
     return f"libvirt:///{domain_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """What a domain carries of us."""
+    """The ownership marks of a domain."""
 
-    name: str  # the domain's own may be changed by hand
-    pool: str  # where its volumes are: the configuration may name another one by now
+    name: str  # the domain's own name may be changed by hand
+    pool: str  # of its volumes: the configuration may have changed since
     since: datetime
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: MachineSpec, pool: str) -> Marks:
-        """For a machine that is made now."""
+        """Creates the marks of a new machine."""
         return cls(name=spec.name, pool=pool, since=datetime.now(UTC), tags=dict(spec.tags))
 
     def element(self) -> ET.Element:
-        """For a domain's ``<metadata>``. Tags are JSON in plain ASCII: XML would not keep every character."""
+        """Builds the element for ``<metadata>``. Tags are JSON in plain ASCII: XML would not keep every character."""
         attributes = {"name": self.name, "pool": self.pool, "since": self.since.isoformat()}
         element = ET.Element(f"{{{NAMESPACE}}}machine", attributes)
         element.text = json.dumps(dict(self.tags))
@@ -79,10 +79,10 @@ class Marks:
 
     @classmethod
     def read(cls, text: str, domain_id: str) -> Marks | None:
-        """From what libvirt gives back; None when it is not what we wrote: then nothing proves to be ours.
+        """Parses the marks; None when they are not ours: then nothing proves ownership.
 
-        Marks of another name than the id is made from were copied by hand: they are of the machine that they were
-        copied from, and whoever went by them would remove that one's disks (law 4).
+        Marks whose name does not match the id were copied by hand from another machine. Trusting them would delete that
+        machine's disks (law 4).
         """
         try:
             element = ET.fromstring(text)  # noqa: S314 - libvirt has parsed it, and writes it out without entities
@@ -95,7 +95,7 @@ class Marks:
         return marks if is_sound and uuid_of(marks.name) == domain_id and since.tzinfo is not None else None
 
     def are_of(self, machine: Machine) -> bool:
-        """Whether they are still those by which this machine proved to be ours, where it says which."""
+        """Returns whether they still match the marks of this machine, where it has any."""
         return not machine.tags or machine.tags == self.tags
 
 
@@ -116,32 +116,32 @@ _STATES: Final = {
 }
 _IO_ERROR: Final = 5  # why a domain is paused
 _STARTING: Final = 11
-_NEVER_RAN: Final = frozenset({0, 6})  # why one is shut off: nobody knows, which is so of a new one; it did not start
+_NEVER_RAN: Final = frozenset({0, 6})  # reasons of a shut-off domain: unknown, as for a new one; failed to start
 _WHY_OFF: Final = {1: "its guest shut it down", 2: "it was switched off"}
 _BROKEN: Final = {3: "it crashed", 8: "libvirt's daemon was restarted and could not take it over"}
 _HAS_RUN: Final = frozenset({1, 2, 4, 5, 7})  # shut down, switched off, moved to another host, saved, reverted
 
 
 def is_active(state: int) -> bool:
-    """Whether a domain in this state has a process."""
+    """Returns whether a domain in this state has a process."""
     return state not in (_SHUTOFF, _CRASHED)
 
 
 def has_run(state: int, reason: int) -> bool:
-    """Whether it runs, or certainly did. One that broke off, or whose daemon was restarted, may be half made."""
+    """Returns whether it runs or certainly did. One that crashed, or whose daemon restarted, may be half made."""
     return is_active(state) or reason in _HAS_RUN
 
 
 def is_being_made(marks: Marks | None, state: int, reason: int, making: timedelta) -> bool:
-    """Whether a create may still be at work on it, or may be repeated: it never started, and is not that old.
+    """Returns whether a create may still work on it or be repeated: it never started, and is young enough.
 
-    ``making`` is how long it takes at most to make one.
+    ``making`` is the longest time of a create.
     """
     return _never_ran(state, reason) and marks is not None and is_younger(marks.since, making)
 
 
 def machine_of(domain_id: str, name: str, marks: Marks | None, state: int, reason: int) -> Machine:
-    """A domain as a machine. One that never started was left by a create that died, and is FAILED: so it is removed."""
+    """Converts a domain to a machine. One that never started is FAILED: its create died, and it must be deleted."""
     seen, why, failure = _meaning(state, reason)
     if _never_ran(state, reason):
         seen, why = MachineState.FAILED, "it is off: it was never made in whole, or its host was restarted"
@@ -177,25 +177,25 @@ def _meaning(state: int, reason: int) -> tuple[MachineState, str, str]:
     return seen, why, ""
 
 
-# -- marks that are remembered -----------------------------------------------------------------------------------------
-# Marks of domains, remembered for a while: libvirt tells those of one domain at a time only. Without it a list of
-# thousands of machines would be thousands of calls. Only marks of domains that run are remembered: those of a domain
-# that is being made may be written anew. Whoever takes the marks from one that runs, by hand, is heard of in the end:
-# with the next look, after 10 to 20 minutes. Nothing is deleted by what is remembered.
+# -- cached marks ------------------------------------------------------------------------------------------------------
+# libvirt returns the marks of one domain at a time. Without a cache, a list of thousands of machines would be thousands
+# of calls. Only marks of running domains are cached: those of a domain that is being created may be rewritten. Marks
+# removed by hand from a running domain are noticed at the next read, after 10 to 20 minutes. Deletes never use the
+# cache.
 
-_LASTS: Final = (600.0, 1200.0)  # seconds; not the same for all, so that they are not all asked for at once
+_LASTS: Final = (600.0, 1200.0)  # seconds; random, so that they do not all expire at once
 _NOT_KNOWN: Final = 0  # the state of a domain that did not answer in time
 
 
 class KnownMarks:
-    """What the domains of one host carry. Its methods may be called by several threads."""
+    """Caches the marks of the domains of one host. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: dict[str, tuple[str, Marks, float]] = {}  # by id: the domain's name, its marks, until when
 
     def read(self, domain_id: str, name: str, state: int, ask: Callable[[], Marks | None]) -> Marks | None:
-        """The marks of a domain: those that are remembered, else what ``ask`` says."""
+        """Returns the cached marks of a domain, else those from ``ask``."""
         known = self._known.get(domain_id)
         if known is not None and known[0] == name and is_active(state) and self._clock() < known[2]:
             return known[1]

@@ -1,12 +1,12 @@
 """Implements the driver ``libvirt``: machines are domains of one host.
 
-The domain is defined first, with its marks and without being started; then its disk and its seed are made, under names
-that come from the machine's; then it is started. So everything hangs on the domain from the first moment: volumes carry
-no marks, and without their domain nobody could tell whose they are. Deleting goes the other way round, the domain last.
-Whatever dies in the middle, by a kill -9 of this program or of libvirt's daemon, leaves a domain that never ran. For as
-long as a create may take, list() does not have it: what a list has is taken as accepted, and nobody would repeat the
-create that finishes it. It makes the volumes anew and starts the domain. One that nobody came back for is then listed
-as FAILED, so that it is removed. A create that fails removes what it made before it says so.
+A create first defines the domain with its marks, without starting it. Then it creates the disk and the seed, with names
+derived from the machine's, and starts the domain. So everything belongs to the domain from the start: volumes have no
+marks, and without their domain no one could tell whose they are. A delete goes the other way round, the domain last.
+A crash midway, by a kill -9 of this program or of libvirt's daemon, leaves a domain that never ran. For as long as a
+create may take, list() leaves it out: the engine takes a listed machine as accepted, and would not repeat the create
+that finishes it. A repeated create makes the volumes again and starts the domain. A domain that no create finished is
+then listed as FAILED, so that the engine deletes it. A create that fails removes what it made before it raises.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cloudgraft.sdk.errors import (
 
 __all__ = ["LibvirtDriver"]
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # it is a host name too
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # it is also the host name
 _LONGEST_TURN: Final = timedelta(seconds=60)
 
 
@@ -64,14 +64,14 @@ class LibvirtDriver(BlockingDriver):
         self._host = Host(options, self._connection)
         self._known = KnownMarks()
         self._turns = NamedLocks(_LONGEST_TURN)
-        self._admission = NamedLocks(_LONGEST_TURN)  # from counting to the definition, which counts for the next one
+        self._admission = NamedLocks(_LONGEST_TURN)  # from counting until the new domain is defined, and so counted
 
     def start(self) -> None:
-        """Connects to nothing yet: a host that is away keeps no other cloud from starting."""
+        """Does not connect yet: an unavailable host must not keep other clouds from starting."""
         self._connection.open()
 
     def close(self) -> None:
-        """Lets the connection go."""
+        """Releases the connection."""
         self._connection.close()
 
     def shapes(self) -> Sequence[Shape]:
@@ -79,7 +79,7 @@ class LibvirtDriver(BlockingDriver):
         return self._options.offers()
 
     def list(self) -> Sequence[Machine]:
-        """All domains in one call, and one more for the marks of each that is new. Others are not looked at."""
+        """Reads all domains in one call, and one more for the marks of each new one. Ignores domains of others."""
         domains = [seen for seen in self._host.domains() if may_be_ours(seen.id)]
         self._known.keep({seen.id for seen in domains})
         machines = (self._listed(seen) for seen in domains)

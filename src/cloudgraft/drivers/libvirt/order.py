@@ -32,7 +32,7 @@ __all__ = ["Order", "Wish", "check_room", "order_of", "wish_of"]
 
 
 class _Asked(Protocol):
-    """What a host can tell; each raises when it has no such thing."""
+    """The part of a host that an order needs; each method raises when the thing does not exist."""
 
     def image(self, name: str) -> tuple[Any, Image]: ...
 
@@ -43,7 +43,7 @@ class _Asked(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a group asks for, without a look at the host."""
+    """What a group asks for, before the host is asked."""
 
     spec: MachineSpec
     settings: MachineSettings
@@ -53,7 +53,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One machine, with all that is needed to make it."""
+    """One machine, with everything needed to create it."""
 
     plan: Plan
     size: int  # of the disk, in bytes
@@ -63,7 +63,7 @@ class Order:
 
 
 def wish_of(spec: MachineSpec, options: LibvirtOptions) -> Wish:
-    """Raises InvalidArgumentError for what can never be made."""
+    """Reads the wish of a spec; raises InvalidArgumentError for one that can never be created."""
     settings = read_section(MachineSettings, spec.settings)
     shape = options.shapes.get(settings.shape)
     if shape is None:
@@ -76,7 +76,7 @@ def wish_of(spec: MachineSpec, options: LibvirtOptions) -> Wish:
 
 
 def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) -> Order:
-    """Looks whether all is on the host that the machine needs."""
+    """Checks that the host has everything that the machine needs."""
     settings = wish.settings
     source = host.image(wish.image)
     is_clone = settings.disk is Disk.CLONE
@@ -99,7 +99,7 @@ def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) ->
 
 
 def _arch(host: _Asked, options: LibvirtOptions) -> str:
-    """What the machine's processors are. Its shape, and so its group's template, was told without asking the host."""
+    """Returns the architecture. The shape, and so the group's template, was built without asking the host."""
     if options.arch:
         return options.arch
     arch = host.offer().arch
@@ -118,11 +118,11 @@ def _size(wish: Wish, image: Image) -> int:
     return size
 
 
-# -- Whether a host has room for one more machine: asked before anything is made ---------------------------------------
+# -- room on the host --------------------------------------------------------------------------------------------------
 
 
 class _HostRoom(Protocol):
-    """What a host can tell."""
+    """The part of a host that the check needs."""
 
     def domains(self) -> list[Seen]: ...
 
@@ -132,9 +132,9 @@ class _HostRoom(Protocol):
 
 
 def check_room(host: _HostRoom, options: LibvirtOptions, memory: int) -> None:
-    """Raises OutOfStockError when a limit of the options would be passed by a machine with so much memory.
+    """Raises OutOfStockError when a machine with this memory would exceed a limit of the options.
 
-    Domains of others count too while they run; ours also while they are being made.
+    Domains of others count while they run; ours also while they are being created.
     """
     if options.max_machines is not None or options.host_memory_reserve != "":
         domains = host.domains()
@@ -142,10 +142,6 @@ def check_room(host: _HostRoom, options: LibvirtOptions, memory: int) -> None:
         _check_memory(domains, host, options, memory)
     if options.pool_reserve != "" and host.room() < amount(options.pool_reserve).value:
         raise OutOfStockError(f"the storage pool {options.pool} has less room than poolReserve: {options.pool_reserve}")
-
-
-# -- room --------------------------------------------------------------------------------------------------------------
-# Whether a host has room for one more machine: asked before anything is made.
 
 
 def _check_count(domains: list[Seen], options: LibvirtOptions) -> None:

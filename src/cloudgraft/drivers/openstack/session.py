@@ -1,14 +1,13 @@
 """Calls OpenStack's services: authentication, endpoints and timeouts.
 
-openstacksdk reads clouds.yaml and makes the login of it. The calls are plain HTTP through keystoneauth, which
-openstacksdk stands on: so that every answer's status is seen, nothing is sent twice behind our back, and a list of
-thousands of servers is not turned into thousands of objects that nobody asked for.
+openstacksdk reads clouds.yaml and creates the login from it. The calls are plain HTTP through keystoneauth, which
+openstacksdk uses itself. So the driver sees the status of every response, nothing is sent twice unnoticed, and a list
+of thousands of servers does not become thousands of unused objects.
 
-- Threads share the login, which guards itself, and so one token; each has a session, and so connections, of its own.
-- keystoneauth repeats a request once when it was answered with 401, with a new token: that first one did nothing.
-  All its other retries are off. It is led elsewhere only to read: after a 302 it would send the same change again, to
-  whomever the answer names.
-- What is sent is not logged: it holds user data.
+- Threads share the login, which is thread-safe, and so one token; each has its own session, and so its own connections.
+- keystoneauth repeats a request once after a 401, with a new token: the first one did nothing. All its other retries
+  are off. It follows redirects only for reads: after a 302 it would send the same change again, to another server.
+- Requests are not logged: they hold user data.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = ["Call", "Cloud", "Login", "Logins"]
 
 
 # -- login -------------------------------------------------------------------------------------------------------------
-# Who we are in a cloud: from a clouds.yaml, or from the options and a file with a secret; anew when a file changes.
+# Credentials from a clouds.yaml, or from the options and a secret file; reloaded when a file changes.
 
 _APP: Final = "cloudgraft"
 _ELSEWHERE: Final = ("OS_CLIENT_CONFIG_FILE", "OS_CLIENT_SECURE_FILE")

@@ -28,14 +28,14 @@ __all__ = ["Api", "Clock", "Json", "Login", "Tasks"]
 
 
 # -- login -------------------------------------------------------------------------------------------------------------
-# How each request shows who we are: an API token, or a ticket that a user with a password gets. A ticket is good for
-# two hours. It is fetched anew after one, and when a node does not believe it any more.
+# A request authenticates with an API token, or with a ticket that a user gets for a password. A ticket is valid for two
+# hours. A new one is fetched after one hour, and when a node refuses it.
 
 _RENEWED: Final = 3600.0  # seconds after which a new ticket is fetched
 
 
 class Login:
-    """Who we are, for all threads and all nodes of a cluster."""
+    """The credentials for all threads and all nodes of a cluster."""
 
     def __init__(self, options: ProxmoxOptions) -> None:
         self._secret = SecretFile(path=Path(), option="tokenFile")
@@ -52,7 +52,7 @@ class Login:
         self._secret.read()
 
     def auth(self, base_url: str, network: dict[str, Any]) -> ProxmoxHTTPAuthBase:
-        """For one request; fetches a ticket when there is none. ``network`` is how requests are to be made."""
+        """Returns the authentication of a request; fetches a ticket if needed. ``network`` holds request options."""
         if self._options.token_file is not None:
             user, _, token = self._options.user.partition("!")
             return ProxmoxHTTPApiTokenAuth(
@@ -68,7 +68,7 @@ class Login:
             return _TicketAuth(ticket, network)
 
     def refused(self, auth: ProxmoxHTTPAuthBase) -> bool:
-        """A node did not believe it; True when it may do so with a new ticket."""
+        """Handles a refusal by a node; returns True when a new ticket may help."""
         if not isinstance(auth, _TicketAuth) or auth.ticket.is_fresh:
             return False
         with self._lock:
@@ -114,7 +114,7 @@ class _Ticket:
     def __init__(self, cookie: str, csrf: str, secret: str) -> None:
         self.cookie, self.csrf, self.secret = cookie, csrf, secret
         self.born = time.monotonic()
-        self.is_fresh = True  # nobody has used it yet
+        self.is_fresh = True  # not used yet
 
 
 class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc]  # proxmoxer has no types
@@ -136,11 +136,11 @@ class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc]  # proxmoxer has n
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-# Each request is made once. An answer is judged before proxmoxer reads it, since that keeps neither its headers nor
-# whether it was JSON at all. When nothing was done because a node is away, the next address is tried.
+# Each request is sent once. A response is checked before proxmoxer reads it, since proxmoxer keeps neither its headers
+# nor whether it was JSON. When nothing was done because a node is unavailable, the next address is tried.
 
 Json = dict[str, Any]
-_NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])  # what a server sets would take our ticket's place
+_NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])  # a server's cookie would replace our ticket
 
 log: Final = logging.getLogger("cloudgraft.drivers")
 
@@ -150,7 +150,7 @@ class Api:
 
     def __init__(self, options: ProxmoxOptions) -> None:
         self._bases = [f"{url.rstrip('/')}/api2/json" for url in (options.url, *options.fallback_urls)]
-        self._first = 0  # of the addresses, the one that answered last
+        self._first = 0  # index of the address that answered last
         verify: bool | str = not options.insecure
         if options.ca_file is not None:
             verify = str(options.ca_file)
@@ -182,7 +182,7 @@ class Api:
         return self._call("post", path, what, data)
 
     def put(self, path: str, what: str, **data: object) -> Any:
-        """The same, for the few things that are changed so."""
+        """Like post(), for the few changes that use PUT."""
         return self._call("put", path, what, data)
 
     def delete(self, path: str, what: str, **query: object) -> Any:
@@ -216,7 +216,7 @@ class Api:
         auth = self._login.auth(base, self._network)
         try:
             return self._sent(base, verb, path, what, data, file, auth)
-        except AuthenticationError:  # then nothing was done, and it may be done again
+        except AuthenticationError:  # nothing was done, so it may be repeated
             if not self._login.refused(auth):
                 raise
         return self._sent(base, verb, path, what, data, file, self._login.auth(base, self._network))
@@ -245,7 +245,7 @@ class Api:
         return answer
 
     def _session(self) -> ProxmoxHttpSession:
-        """One for each thread, since they are not made to be shared."""
+        """Returns the session of this thread: sessions are not thread-safe."""
         session: ProxmoxHttpSession | None = getattr(self._own, "session", None)
         if session is None:
             session = self._own.session = ProxmoxHttpSession()
@@ -257,7 +257,7 @@ class Api:
         return session
 
     def _judge(self, response: requests.Response, *_args: object, **_more: object) -> None:
-        """Raises our own errors for whatever is not a whole answer of Proxmox's."""
+        """Raises our own errors unless the response is a complete one of Proxmox."""
         what, is_change = self._own.what, response.request.method != "GET"
         if not 200 <= response.status_code < 300:
             raise error_of_answer(
@@ -277,7 +277,7 @@ class Api:
 
 
 class _File(io.BytesIO):
-    """A file in memory, with the name that it is to be stored under."""
+    """A file in memory, with the name to store it under."""
 
     def __init__(self, name: str, content: bytes) -> None:
         super().__init__(content)
@@ -285,21 +285,21 @@ class _File(io.BytesIO):
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
-# Tasks: what takes Proxmox longer than a request is a worker on a node, which is asked until it has ended.
+# Long operations are tasks on a node, which are polled until they end.
 
 _FIRST_PAUSE: Final = 0.05  # seconds
 _LONGEST_PAUSE: Final = 1.0
 
 
 class Clock:
-    """Until when something may be waited for."""
+    """A deadline with growing pauses."""
 
     def __init__(self, longest: timedelta) -> None:
         self.until = time.monotonic() + longest.total_seconds()
         self._backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, factor=1.5)
 
     def pause(self, what: str) -> None:
-        """A little longer each time; raises DeadlineError when there is no time left."""
+        """Waits a little longer each time; raises DeadlineError when no time is left."""
         left = self.until - time.monotonic()
         if left <= 0:
             raise DeadlineError(f"{what}: it takes too long, and goes on; what becomes of it is not known")
@@ -307,7 +307,7 @@ class Clock:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can be waited for."""
+        """Whether the deadline has passed."""
         return time.monotonic() >= self.until
 
     def rest(self) -> None:
@@ -322,9 +322,9 @@ class Tasks:
         self._api = api
 
     def finish(self, answer: object, what: str, clock: Clock) -> None:
-        """Waits for the task that a change was answered with, if it was; raises what its end means."""
+        """Waits for the task of a change, if it started one; raises the error of a failed task."""
         if not isinstance(answer, str) or not answer.startswith("UPID:"):
-            return  # it was done at once
+            return  # done at once, without a task
         node = answer.split(":")[1]
         clock.rest()
         while True:
@@ -335,7 +335,7 @@ class Tasks:
             clock.pause(what)
 
     def _status(self, node: str, upid: str, what: str) -> dict[str, object]:
-        """A node that does not answer now may do so later: its task goes on meanwhile."""
+        """Reads a task's status. A node that does not answer may do so later: its task continues."""
         try:
             status = self._api.get(f"nodes/{node}/tasks/{upid}/status", what)
         except UnavailableError:
@@ -345,6 +345,6 @@ class Tasks:
 
 def _check(what: str, end: str) -> None:
     if end != "OK" and not end.startswith("WARNINGS"):
-        if end in ("", "unexpected status"):  # the node was switched off in the middle
+        if end in ("", "unexpected status"):  # the node was switched off midway
             raise DeadlineError(f"{what}: its task has ended, and nobody knows how")
         raise error_of_task(what, end)

@@ -1,8 +1,8 @@
 """Implements the driver ``proxmox``: virtual machines of a Proxmox VE cluster, cloned from templates.
 
-A machine's VMID is made from its name. VMIDs are unique in a cluster, and Proxmox refuses a clone to one that is taken:
-that is what makes a second create of a name safe, since names themselves need not be unique there. How a create of
-several steps is made whole after it was interrupted is told in :mod:`cloudgraft.drivers.proxmox.making`.
+A machine's VMID is derived from its name. VMIDs are unique in a cluster, and Proxmox refuses a clone to a used one:
+this makes a second create of a name safe, since names themselves need not be unique there.
+:mod:`cloudgraft.drivers.proxmox.making` describes how an interrupted create continues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoun
 __all__ = ["ProxmoxDriver"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?")
-_LAST_STEPS: Final = timedelta(seconds=3)  # in which most machines are made, or removed
+_LAST_STEPS: Final = timedelta(seconds=3)  # in which most creates and deletes end
 
 
 class ProxmoxDriver(BlockingDriver):
@@ -54,15 +54,15 @@ class ProxmoxDriver(BlockingDriver):
         self._api.start()
 
     def close(self) -> None:
-        """Closes the connections, when what is under way has ended; what takes longer goes on, within its time."""
+        """Waits a moment for calls in progress, then closes the connections. Longer calls continue until they end."""
         self._turns.settle(_LAST_STEPS)
         self._api.close()
 
     def create(self, spec: MachineSpec) -> Machine:
-        """Makes a machine and starts it, or finishes one of this name that was begun."""
+        """Creates a machine and starts it, or finishes one of this name that was begun."""
         try:
             with self._turns.take(spec.name):
-                order = self._order(spec)  # which says when it was made
+                order = self._order(spec)  # it holds the time of the create
                 self._machines.begin(order.vmid)
                 marks = self._making.make(order)
         except CloudgraftError as error:
@@ -72,20 +72,20 @@ class ProxmoxDriver(BlockingDriver):
     def delete(self, machine: Machine) -> None:
         """Removes a machine, its disks, and the CD with its user data."""
         if not machine.machine_id.isdecimal() or not machine.name:
-            return  # no machine has such an id; and of one without a name nobody knows whose it is
+            return  # no machine has such an id; and without a name the owner is unknown
         with self._turns.take(machine.name):
             self._removal.remove(int(machine.machine_id), machine.name, f"delete of {machine.name}")
         self._making.release(int(machine.machine_id))
 
     def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """Puts our marks on a machine, or takes them off. Then only one in our pool is still listed."""
+        """Sets or removes our marks on a machine. Without marks it is listed only in our pool."""
         if not machine.machine_id.isdecimal():
             raise NotFoundError(f"mark of {machine.name}: no machine has the id {machine.machine_id!r}")
         with self._turns.take(machine.name):
             self._marking.mark(int(machine.machine_id), machine.name, tags, f"mark of {machine.name}")
 
     def list(self) -> Sequence[Machine]:
-        """Every machine with our marks, of whichever cluster, and all that are in our pool; none that is half made."""
+        """Returns every machine with our marks, of any cluster, and all in our pool; none that is half made."""
         return self._machines.all()
 
     def shapes(self) -> Sequence[Shape]:

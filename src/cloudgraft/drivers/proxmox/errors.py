@@ -1,8 +1,8 @@
 """Maps the errors of Proxmox VE to ours, with what a person can do about them.
 
-Proxmox has no codes: what went wrong is a sentence, in the first line of the answer or as a task's last word, and most
-of it comes as 500. So a sentence that says for certain that nothing was done is known here by its words, and any other
-500 to a change leaves open whether it was done.
+Proxmox has no error codes: an error is a sentence, in the status line of the response or as a task's exit status, and
+most come as 500. The table knows the sentences that prove that nothing was done. Any other 500 to a change leaves the
+outcome unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["ERRORS", "error_of_answer", "error_of_task"]
 _ROOM: Final = "make room on the storage, or let machines be made on another one"
 _SHARED: Final = "put the template's disks on a shared storage, or a template of the same name on every node"
 _SEEDS: Final = "let seedStorage name a storage of files that takes ISO images"
-_LONGEST_QUOTE: Final = 300  # characters of an answer that is not Proxmox's
+_LONGEST_QUOTE: Final = 300  # characters of a response that is not from Proxmox
 
 ERRORS: Final = ErrorTable(
     Known(status=401, error=AuthenticationError, fix="look at user, and at what is in tokenFile or passwordFile"),
@@ -44,9 +44,9 @@ ERRORS: Final = ErrorTable(
     Known(text="failed: file exists", error=AlreadyExistsError),  # the same, when it is on another node
     Known(text="no quorum", error=UnavailableError, fix="bring nodes back, until more than half of them are there"),
     Known(status=595, error=UnavailableError, fix="the node that was to do it cannot be reached"),
-    Known(text="is locked (", error=ConflictError),  # something else is under way with this machine
+    Known(text="is locked (", error=ConflictError),  # another operation on this machine is in progress
     Known(text="can't lock file", error=ConflictError),
-    Known(text="is running - destroy failed", error=ConflictError),  # it was just being started
+    Known(text="is running - destroy failed", error=ConflictError),  # it is starting
     Known(text="no space left on device", error=OutOfStockError, fix=_ROOM),
     Known(text="not enough free space", error=OutOfStockError, fix=_ROOM),
     Known(text="insufficient free space", error=OutOfStockError, fix=_ROOM),
@@ -75,7 +75,7 @@ ERRORS: Final = ErrorTable(
 def error_of_answer(
     what: str, status: int, reason: str, headers: Mapping[str, str], body: bytes, *, is_change: bool
 ) -> CloudgraftError:
-    """Returns the exception for an answer that says no."""
+    """Returns the exception for an error response."""
     text = _read(status, reason, body)
     return ERRORS.error(
         f"{what}: {text} ({status})", said=text, is_change=is_change, status=status, retry_after=retry_after(headers)
@@ -83,9 +83,9 @@ def error_of_answer(
 
 
 def error_of_task(what: str, exit_status: str) -> CloudgraftError:
-    """Returns the exception for a task that failed. It has ended, so it is no longer open what it did.
+    """Returns the exception for a task that failed. It has ended, so its outcome is known.
 
-    What nobody knows is told at once, and not tried again and again: a start that QEMU refuses is refused each time.
+    An unknown error is final and not retried: a start that QEMU refuses is refused each time.
     """
     row = ERRORS.find(text=exit_status)
     message = f"{what}: {exit_status}"
@@ -95,7 +95,7 @@ def error_of_task(what: str, exit_status: str) -> CloudgraftError:
 
 
 def _read(status: int, reason: str, body: bytes) -> str:
-    """Proxmox's own words, with those about single parameters. A proxy on the way answers in its own form."""
+    """Returns Proxmox's message, with those about single parameters. A proxy responds in another format."""
     try:
         answer: Any = json.loads(body)
         message = str(answer.get("message") or reason).strip()

@@ -29,15 +29,15 @@ __all__ = ["Machines", "Marking", "Rights", "marks_of"]
 
 
 # -- rights ------------------------------------------------------------------------------------------------------------
-# Whether a list may be believed: Proxmox leaves out, without a word, what our user may not see. So a right that was
-# taken away looks like machines that are gone. Whenever a list has lost a machine, and when the first one has none, it
-# is asked what our user may see; only what it could have seen is gone.
+# Proxmox silently leaves out what our user may not see. So a revoked permission looks like deleted machines. Whenever a
+# list has lost a machine, and when the first list is empty, the driver reads the permissions of our user; only a
+# machine that it may see counts as gone.
 
 _SEE: Final = "VM.Audit"
 
 
 class Rights:
-    """Remembers which machines of ours there were."""
+    """Checks permissions, and remembers the machines of earlier lists."""
 
     def __init__(self, api: Api, options: ProxmoxOptions) -> None:
         self._api = api
@@ -46,7 +46,7 @@ class Rights:
         self._known: dict[int, str] | None = None  # the pools of machines by their VMIDs; None: nothing is known yet
 
     def check(self, inventory: Inventory) -> None:
-        """Raises PermissionDeniedError when machines are missing that our user may not see any more."""
+        """Raises PermissionDeniedError when machines are missing that our user may no longer see."""
         ours = {vmid: guest.pool for vmid, guest in inventory.guests.items() if guest.marks is not None}
         with self._lock:
             known = self._known
@@ -72,21 +72,21 @@ class Rights:
 
 
 def _sees(rights: Mapping[str, Any], vmid: int, pools: Iterable[str]) -> bool:
-    own = rights.get(f"/vms/{vmid}")  # there only if somebody has said something of it, or it exists
+    own = rights.get(f"/vms/{vmid}")  # present only if it has permissions of its own, or exists
     if isinstance(own, dict) and _SEE in own:
         return True
     in_pool = any(_SEE in (rights.get(f"/pool/{pool}") or ()) for pool in pools if pool)
-    general = bool((rights.get("/vms") or {}).get(_SEE))  # 0: it is for that path alone
+    general = bool((rights.get("/vms") or {}).get(_SEE))  # 0: for that path alone, not inherited
     return in_pool or (general and own is None)
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
-# A machine gets its tags last of all, and for its first seconds it has no name either. Whether such a one is ours is in
-# its description, so it is looked at alone. What turned out to be another's is remembered with its name. Ours is left
-# out for as long as a create may be at work on it, or be repeated: it would be taken as accepted, and nobody would
-# finish it. After that it is listed as what it is: RUNNING if it runs, else FAILED, so that it is removed.
+# A machine gets its tags last, and has no name in its first seconds. Its description shows whether it is ours, so it is
+# read on its own. A machine of others is remembered with its name. Ours is left out while a create may work on it or be
+# repeated: the engine would take it as accepted, and would not finish it. After that it is listed as RUNNING if it
+# runs, else as FAILED, so that the engine deletes it.
 
-_FIRST_START = timedelta(minutes=2)  # for which a new machine may be off, before it is seen to run
+_FIRST_START = timedelta(minutes=2)  # for which a new machine may be off before it first runs
 _MARGIN = timedelta(seconds=10)  # by which clocks may differ
 _GOING = frozenset({"destroyed"})
 
@@ -99,19 +99,19 @@ class Machines:
         self._options = options
         self._lock = threading.Lock()
         self._rights = Rights(api, options)
-        self._strangers: dict[int, str] = {}  # names of machines among our VMIDs that are not ours
+        self._strangers: dict[int, str] = {}  # names of others' machines in our VMID range
         self._begun: dict[int, datetime] = {}  # when the latest create for a VMID began here
         self._making = options.create_timeout + options.timeout + _MARGIN  # the last request may take its time
 
     def begin(self, vmid: int) -> None:
-        """From now on a create is at work on this one, also before it can say so in the cluster."""
+        """Records that a create works on this VMID, before the cluster shows it."""
         now = datetime.now(UTC)
         with self._lock:
             self._begun = {other: at for other, at in self._begun.items() if now - at < self._making}
             self._begun[vmid] = now
 
     def all(self) -> list[Machine]:
-        """All with our marks, of whichever cluster, and all in our pool; none that is half made."""
+        """Returns all with our marks, of any cluster, and all in our pool; none that is half made."""
         inventory = read_inventory(self._api, "list")
         self._rights.check(inventory)
         machines = []
@@ -127,10 +127,10 @@ class Machines:
         return machines
 
     def machine(self, vmid: int, name: str, marks: Marks, state: tuple[MachineState, str]) -> Machine:
-        """One of ours. Somebody may have renamed it: its marks say which machine it is, and it is deleted by that.
+        """Converts one of ours. Its marks identify it, even if it was renamed by hand.
 
-        Unless they may have come with a copy: under the name of what it was copied from, it would be taken for a
-        double. It has the name that it is called by then, and none before that is told.
+        Marks that may have come with a copy do not count: under the name of its original, a copy would look like a
+        duplicate. It then has its own name in Proxmox, and none until Proxmox reports one.
         """
         known = (marks.name or name) if self._is_own(marks, vmid) else name
         return Machine(
@@ -152,7 +152,7 @@ class Machines:
         return f"proxmox://{self._options.region}/{vmid}"
 
     def _unmarked(self, guest: Guest, inventory: Inventory) -> Machine:
-        """Not ours, as far as it can be told; a person may want it to be taken over."""
+        """Converts a machine without our marks; a person may want to adopt it."""
         state, reason = self._state(guest, inventory)
         return Machine(
             name=guest.name,
@@ -175,14 +175,14 @@ class Machines:
             return MachineState.PENDING, "it is new, and was not seen to run yet"
         if guest.status == "stopped":
             return MachineState.STOPPED, "it is stopped"
-        # A machine whose node cannot be asked is not known to be gone: it may well run.
+        # A machine whose node does not answer may still run.
         where = f"its node {guest.node} is {inventory.node_of(guest.node)}"
         return MachineState.RUNNING, f"{where}: whether it runs is not known"
 
     # -- those that are being made -------------------------------------------------------------------------------------
 
     def _is_to_be_looked_at(self, guest: Guest) -> bool:
-        """Whether its tags do not tell what it is: it has none yet, or those that it was cloned with."""
+        """Returns whether its tags do not identify it: it has none yet, or those of its template."""
         if not self._options.first_vmid <= guest.vmid <= self._options.last_vmid:
             return False
         if guest.marks is not None:
@@ -194,7 +194,7 @@ class Machines:
         try:
             config = self._api.get(f"nodes/{guest.node}/qemu/{guest.vmid}/config", f"list, VM {guest.vmid}")
         except (NotFoundError, PermissionDeniedError):
-            # It has gone, or is on another node with the next list; or it is not ours, or not in our pool yet.
+            # It is gone, or has moved to another node; or it is not ours, or not in our pool yet.
             return []
         except UnavailableError as error:
             if inventory.node_of(guest.node) == "online":
@@ -217,18 +217,18 @@ class Machines:
         return [self.machine(guest.vmid, str(config.get("name", "")), marks, state)]
 
     def _unknown(self, guest: Guest, reason: str) -> Machine:
-        """Somebody's: perhaps ours. Its id counts as there; its name is not told, for that must prove to be ours."""
+        """Converts a machine that may be ours. Its id counts as existing; its name is left out until it is proven."""
         return Machine(name="", machine_id=str(guest.vmid), state=MachineState.PENDING, reason=reason)
 
     def _is_being_made(self, vmid: int, marks: Marks) -> bool:
-        """Whether a create may be at work on one without tags, or may be repeated."""
+        """Returns whether a create may work on a machine without tags, or may be repeated."""
         with self._lock:
             begun = self._begun.get(vmid)
         return any(is_younger(at, self._making) for at in (begun, marks.made) if at is not None)
 
 
 def _left_state(guest: Guest) -> tuple[MachineState, str]:
-    """Of one without tags that nobody came back for; or somebody has taken its tags away."""
+    """Returns the state of one without tags whose create never finished, or whose tags were removed."""
     if guest.lock in _GOING:
         return MachineState.DELETING, "it is being destroyed"
     if guest.status == "running":
@@ -239,9 +239,9 @@ def _left_state(guest: Guest) -> tuple[MachineState, str]:
 
 
 def marks_of(config: Mapping[str, Any], vmid: int, options: ProxmoxOptions) -> Marks | None:
-    """Our marks in a machine's configuration: its tags, else its description. A copy has none of its own.
+    """Returns our marks in a machine's configuration: its tags, else its description. Marks of a copy do not count.
 
-    A clone has the tags of its template, which may have been made from a machine of ours: first comes what is certain.
+    A clone has the tags of its template, which may have been a machine of ours: certain marks come first.
     """
     both = from_tags(str(config.get("tags", ""))), from_description(str(config.get("description", "")))
     possible = [marks for marks in both if marks is not None and marks.is_of(vmid)]
@@ -250,9 +250,8 @@ def marks_of(config: Mapping[str, Any], vmid: int, options: ProxmoxOptions) -> M
 
 
 # -- marking -----------------------------------------------------------------------------------------------------------
-# Puts our marks on a machine that is there already, and takes them off. They are kept as tags, which are in the list of
-# all machines. The VMID is among them, as it is for machines that we make, so that a clone of the machine is not taken
-# for it. Tags of others stay.
+# Sets and removes our marks on an existing machine, as tags, which are in the list of all machines. They include the
+# VMID, as for machines that we create, so that a clone of the machine does not count as it. Tags of others stay.
 
 
 class Marking:
@@ -263,7 +262,7 @@ class Marking:
         self._options = options
 
     def mark(self, vmid: int, name: str, tags: Mapping[str, str | None], what: str) -> None:
-        """Sets these marks, and removes those that are None. Raises NotFoundError when it is another by now."""
+        """Sets these marks, and removes those that are None. Raises NotFoundError when the VMID has another machine."""
         guest = read_inventory(self._api, what).guests.get(vmid)
         if guest is None or guest.is_container or guest.is_template:
             raise NotFoundError(f"{what}: there is no VM {vmid}")
@@ -274,7 +273,7 @@ class Marking:
             raise NotFoundError(f"{what}: VM {vmid} is another machine by now")
         wanted = {key: value for key, value in ({**known.tags, **tags} if known else tags).items() if value is not None}
         marks = Marks(tags=wanted, made=known.made if known else None, vmid=vmid) if wanted else None
-        # The digest makes Proxmox refuse it if somebody has changed the machine since it was read.
+        # With the digest, Proxmox refuses the change if the machine was changed since it was read.
         self._api.put(path, what, digest=config["digest"], **_changes(config, marks))
 
 

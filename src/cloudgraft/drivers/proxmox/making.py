@@ -1,15 +1,15 @@
 """Creates a machine: the steps from a template to a machine that starts.
 
-1. The clone, with name, pool and, as its description, the marks. Its VMID is made from its name, and so Proxmox refuses
-   a second one. 2. The CD with user data, named like the machine. 3. The disk is made larger. 4. One call sets up CPUs,
-   memory, network and CD. 5. The start. 6. The marks once more, as tags: they say that nothing is missing any more.
+1. Clone, with name, pool and, as its description, the marks. Its VMID is derived from its name, so Proxmox refuses a
+   second one. 2. Upload the CD with user data, named like the machine. 3. Grow the disk. 4. Set CPUs, memory, network
+   and CD in one call. 5. Start. 6. Set the marks again, as tags: they show that the machine is complete.
 
-Whoever is interrupted between two steps leaves a machine with marks in its description, and without tags. For as long
-as a create may be at work on it, or be repeated, no list has it: what a list has is taken as accepted, and nobody would
-come back to finish it. A repeated create goes on where the first one ended: it finds what there is by its VMID, says in
-its description that its time begins anew, and repeats what may not have been done; no step does harm when it is done
-twice, and one that runs only lacks its tags. So a create whose answer got lost is repeated here too, a few times. A
-step that fails for good removes what was made. What nobody came back for is listed in the end: see machines.
+An interruption between two steps leaves a machine with marks in its description, and without tags. While a create may
+work on it or be repeated, lists leave it out: the engine takes a listed machine as accepted, and would not finish it. A
+repeated create continues where the first one ended: it finds the machine by its VMID, resets the start time in its
+description, and repeats what may be missing. Every step is safe to repeat, and a running machine only lacks its tags.
+So a create whose response got lost is also repeated here, a few times. A step that fails finally removes what was made.
+A machine that no create finished is listed in the end: see machines.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from cloudgraft.sdk.errors import (
 
 __all__ = ["Making", "Order"]
 
-_ATTEMPTS: Final = 3  # to come to the end of one create, when answers get lost
+_ATTEMPTS: Final = 3  # to finish one create, when responses get lost
 _UUID: Final = re.compile(r"(?:^|,)uuid=[^,]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One machine that is wanted."""
+    """One machine to create."""
 
     vmid: int
     name: str
@@ -60,7 +60,7 @@ class Order:
 
 
 class Making:
-    """Makes machines."""
+    """Creates machines."""
 
     def __init__(self, api: Api, options: ProxmoxOptions, removal: Removal) -> None:
         self._api = api
@@ -71,9 +71,9 @@ class Making:
         self._placement = Placement(options)
 
     def make(self, order: Order) -> Marks:
-        """Makes the machine, or what is missing of it; gives the marks that it has.
+        """Creates the machine, or finishes it; returns its marks.
 
-        An answer that got lost is no reason to give up: what there is can be looked up, by the VMID.
+        After a lost response it continues: the VMID shows what exists.
         """
         what = f"create of {order.name}"
         clock = Clock(self._options.create_timeout)
@@ -90,7 +90,7 @@ class Making:
         try:
             node, config = self._cloned(order, what, clock)
         except CloudgraftError as error:
-            if not is_first:  # whatever it is, an earlier clone may still be on its way
+            if not is_first:  # an earlier clone may still be in progress, whatever the error
                 raise DeadlineError(f"{error.message}; whether an earlier try was done is not known") from None
             if error.retry is Retry.NO:
                 self._templates.forget()  # it may be another one by now
@@ -102,17 +102,17 @@ class Making:
             raise self._undone(order, error, what) from None
 
     def release(self, vmid: int) -> None:
-        """A machine is gone, and so is what it had."""
+        """Releases the reservation of a machine that is gone."""
         self._placement.release(vmid)
 
     # -- the clone -----------------------------------------------------------------------------------------------------
 
     def _cloned(self, order: Order, what: str, clock: Clock) -> tuple[str, Mapping[str, Any]]:
-        """The node and the configuration of the clone, whoever made it."""
+        """Returns the node and the configuration of the clone, whichever call made it."""
         while True:
             try:
                 return self._found_or_cloned(order, what, clock)
-            except ConflictError as error:  # the template, or the VMID, is locked by somebody else
+            except ConflictError as error:  # another operation has locked the template or the VMID
                 self._placement.release(order.vmid)
                 clock.pause(error.message)
 
@@ -134,7 +134,7 @@ class Making:
         place = self._placement.choose(order.vmid, order.shape, settings, sources, inventory)
         try:
             self._clone(order, place, what, clock)
-        except AlreadyExistsError:  # another was faster, perhaps we ourselves: whose answer got lost
+        except AlreadyExistsError:  # another call was faster, perhaps our own whose response got lost
             return self._settled(order, None, what, clock)
         return place.node, self._config(place.node, order.vmid, what)
 
@@ -155,12 +155,12 @@ class Making:
         path = f"nodes/{place.source.node}/qemu/{place.source.vmid}/clone"
         try:
             answer = self._api.post(path, what, **given)
-        except NotFoundError as error:  # the template has gone
+        except NotFoundError as error:  # the template is gone
             raise InvalidArgumentError(f"machine.template: {error.message}") from None
         self._tasks.finish(answer, f"{what}, the clone", clock)
 
     def _settled(self, order: Order, guest: Guest | None, what: str, clock: Clock) -> tuple[str, Mapping[str, Any]]:
-        """Waits until a clone that another call has begun is whole, and looks whether it is the one that is meant."""
+        """Waits until another call's clone is complete, and checks that it is the right machine."""
         is_seen = guest is not None
         clock.rest()
         while True:
@@ -174,18 +174,18 @@ class Making:
             elif is_seen:
                 raise ConflictError(f"{what}: the clone that was begun before has failed, and is gone")
             clock.pause(f"{what}: VM {order.vmid} exists, and is not whole")
-            with contextlib.suppress(UnavailableError):  # what was begun goes on meanwhile
+            with contextlib.suppress(UnavailableError):  # the clone continues meanwhile
                 guest = read_inventory(self._api, what).guests.get(order.vmid)
 
     def _config(self, node: str, vmid: int, what: str) -> Mapping[str, Any]:
         try:
             config: Mapping[str, Any] = self._api.get(f"nodes/{node}/qemu/{vmid}/config", what)
-        except CloudgraftError as error:  # it was made; so it is not true that nothing was done
+        except CloudgraftError as error:  # the clone exists, so the error must not claim that nothing was done
             raise DeadlineError(f"{error.message}; it was cloned") from None
         return config
 
     def _config_or_none(self, node: str, vmid: int, what: str) -> Mapping[str, Any] | None:
-        """None: it has moved to another node, or is not in its pool yet, so that we may not see it."""
+        """Returns None when it has moved to another node, or is not in its pool yet and so not visible."""
         try:
             config: Mapping[str, Any] = self._api.get(f"nodes/{node}/qemu/{vmid}/config", what)
         except (NotFoundError, PermissionDeniedError, UnavailableError):
@@ -195,13 +195,13 @@ class Making:
     # -- the rest ------------------------------------------------------------------------------------------------------
 
     def _finish(self, order: Order, node: str, config: Mapping[str, Any], what: str, clock: Clock) -> Marks:
-        """Does what is missing; gives the marks that the machine has."""
+        """Does the missing steps; returns the machine's marks."""
         tags = from_tags(str(config.get("tags", "")))
         if tags is not None and self._is_own(tags, order):
-            return tags  # it was finished; others came from its template, which was a machine of ours once
+            return tags  # finished; other tags came from its template, which was once a machine of ours
         base = f"nodes/{node}/qemu/{order.vmid}"
         known = from_description(str(config.get("description", "")))
-        if known is None or known.made != order.marks.made:  # its time to be made begins anew
+        if known is None or known.made != order.marks.made:  # reset its start time
             self._set(base, {"description": order.marks.as_description()}, what, clock)
         if self._api.get(f"{base}/status/current", what).get("status") != "running":
             if order.user_data:
@@ -246,7 +246,7 @@ class Making:
             "sockets": 1,
             "cores": shape.cpu,
             "memory": shape.memory_bytes // MEBIBYTE,
-            "balloon": 0,  # what Kubernetes counts on must not be taken away
+            "balloon": 0,  # Kubernetes relies on the memory
         }
         if settings.bridge:
             tag = f",tag={settings.vlan}" if settings.vlan is not None else ""
@@ -261,7 +261,7 @@ class Making:
         return given
 
     def _patiently(self, change: Callable[[], object], what: str, clock: Clock) -> None:
-        """Does something as soon as nobody else works on the machine."""
+        """Retries a change while another operation locks the machine."""
         while True:
             try:
                 self._tasks.finish(change(), what, clock)
@@ -275,7 +275,7 @@ class Making:
                 return
 
     def _undone(self, order: Order, error: CloudgraftError, what: str) -> CloudgraftError:
-        """Returns the exception for a machine that was cloned and cannot be finished."""
+        """Returns the exception for a clone that cannot be finished."""
         if isinstance(error, NotFoundError):
             error = ConflictError(f"{error.message}; it was deleted while it was made")
         elif error.retry is not Retry.NO and not isinstance(error, ConflictError):
@@ -290,7 +290,7 @@ class Making:
 
 
 def _check_same(order: Order, name: str, marks: Marks | None, what: str) -> None:
-    """The VMID that belongs to a name may have been given to another machine before."""
+    """Checks that the VMID of a name does not belong to another machine."""
     if marks is not None and marks.tags == order.marks.tags:
         return
     if order.name in (name, marks.name if marks is not None else ""):
@@ -302,7 +302,7 @@ def _check_same(order: Order, name: str, marks: Marks | None, what: str) -> None
 
 
 def _seed_drive(wanted: str, config: Mapping[str, Any]) -> str:
-    """In the place of Proxmox's own cloud-init drive, if there is one: a machine must have one of them only."""
+    """Returns the drive for the CD: that of Proxmox's own cloud-init drive, if any, since only one may exist."""
     volumes = drives(config)
     own = [drive for drive, volume in volumes.items() if "-cloudinit" in volume]
     if own:

@@ -1,7 +1,7 @@
 """Deletes a machine: stops it, removes its CD, then the machine itself with its disks.
 
-In this order, so that whoever is interrupted leaves a machine that can be seen and deleted again, and never a CD, with
-its secrets, that nobody knows of.
+The order matters: an interrupted delete leaves a machine that is visible and can be deleted again, and never a
+forgotten CD with secrets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Calls one controller through sushy. Everything here blocks; the library's untyped objects stay in this module.
 
-sushy repeats requests by itself: whatever broke off, actions too, and what was answered with an error of the server. So
-it gets a session that makes each request once, and that raises our own errors, which it hands on; its other
-repetitions are told to be none. Answers that say no are the library's own: it knows what vendors leave out.
+By default sushy repeats requests after a broken connection, even actions, and after a server error. So it gets a
+session that sends each request once and raises our own errors, which it passes on; its other retries are turned off.
+The library itself handles error responses: it knows the differences of vendors.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Implements the driver ``redfish``: create powers a host on through its controller, delete powers it off.
 
-A create is several requests to one controller: media in, what to boot from, power on. Before the first of them it is
-written down which host the machine has and whether media are put in (law 2); a create that is repeated, and a delete,
-find it there. What fails before the power is switched leaves the host off: it is given back, with its media out. What
-nobody knows after that keeps the host, until its controller says whether it is on.
+A create sends several requests to one controller: insert media, set the boot device, power on. Before the first one the
+driver stores which host the machine has and whether media are inserted (law 2), for a repeated create and a delete. A
+failure before power-on leaves the host off: its media are ejected, and it is released. After an unknown outcome the
+machine keeps the host, until its controller reports whether it is on.
 
-A delete asks the host to shut down, and takes its power away when it has not in time. The host is free when it is off
-and its media are out. A list asks the controllers of the hosts that are taken, one request each, so many at once as
-the options say: every host is a cloud of its own, and nobody can be asked for all of them. One that does not answer
-leaves its machine as it was, with the reason.
+A delete asks the host to shut down, and forces power off when that takes too long. The host is free when it is off and
+its media are ejected. A list asks the controllers of the assigned hosts, one request each, with the concurrency of the
+options: no single endpoint knows all hosts. If a controller does not answer, its machine keeps its state, with the
+reason.
 """
 
 from __future__ import annotations

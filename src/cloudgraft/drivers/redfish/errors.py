@@ -1,7 +1,7 @@
 """Maps the errors of Redfish controllers to ours, with what a person can do about them.
 
 A controller names an error by a message of a registry, such as ``Base.1.8.InsufficientPrivilege``. Registries have
-versions, and vendors have registries of their own, so that only the last word counts.
+versions, and vendors have their own registries, so only the last part counts.
 """
 
 from __future__ import annotations

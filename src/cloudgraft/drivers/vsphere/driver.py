@@ -1,10 +1,10 @@
 """Implements the driver ``vsphere``: virtual machines of VMware vSphere.
 
-One call makes a machine: the clone has its name, its marks, its cloud-init data and its size in its specification, and
-is switched on by it. So there is nothing that a crash between two steps could leave behind. The name is unique in the
-folder, and vCenter itself refuses a second clone of it. The call is answered at once and the clone goes on in a task;
-:meth:`VsphereDriver.create` looks on for a while, to tell at once when there is no room. What runs on is shown by
-:meth:`VsphereDriver.list` as a machine in the making, also to another process (see :mod:`.clones`).
+One call creates a machine: the clone specification holds its name, marks, cloud-init data and size, and powers it on.
+So a crash between two steps cannot leave anything behind. The name is unique in the folder, and vCenter itself refuses
+a second clone of it. The call returns at once and the clone continues in a task; :meth:`VsphereDriver.create` watches
+it for a while, to report at once when there is no room. :meth:`VsphereDriver.list` shows a clone in progress as a
+machine that is being created, also one of another process (see :mod:`.clones`).
 """
 
 from __future__ import annotations

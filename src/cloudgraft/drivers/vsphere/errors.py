@@ -1,7 +1,7 @@
 """Maps the faults of vSphere to our errors.
 
-A fault has a class, and its class has parents: a fault that the table does not name is told by its nearest parent that
-is in it. The last ones of the table are therefore those that others come from.
+A fault has a class with base classes. The nearest base class in the table decides for a fault that the table does not
+name. The table therefore ends with the base classes.
 """
 
 from __future__ import annotations

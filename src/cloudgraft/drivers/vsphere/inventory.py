@@ -1,7 +1,7 @@
 """Looks up objects of a vCenter by the names in the options, and caches them.
 
-A name is looked for below its part of the datacenter as a path; one that is no path is looked for everywhere in that
-part, and must be there once.
+A name is first tried as a path below its part of the datacenter. Otherwise it is searched everywhere in that part, and
+must be unique.
 """
 
 from __future__ import annotations
