@@ -300,7 +300,7 @@ async def test_before_it_has_described_itself_nothing_counts_as_gone(caplog: pyt
     remote = RemoteDriver.connect(CloudConfig(address=Address.parse("127.0.0.1:1")))
     await remote.start()
     try:
-        assert "a driver is not there yet" in caplog.text
+        assert "a driver is not available yet" in caplog.text
         assert not remote.traits.complete_list
         assert remote.traits.idempotency is Idempotency.NONE
         with pytest.raises(UnavailableError):

@@ -44,25 +44,25 @@ QUOTED: Final = 80  # characters of a wrong value that a message repeats
 
 
 def foreign(make: Callable[..., T], *, is_closed: bool = True, **fields: Form[Any] | Key) -> Form[T]:
-    """An object from outside. Null is as good as a key that is not there.
+    """Describes an untrusted object. Null counts as a missing key.
 
-    A key that nobody knows is refused: a misspelt providerID would show only when no node is ever found.
+    Unknown keys are refused: a misspelt providerID would show only when no node is ever found.
     """
     return record(make, fields, is_closed=is_closed, missing_is_null=True)
 
 
 def mapping(form: Form[T]) -> Form[Mapping[str, T]]:
-    """An object with keys of any name."""
+    """Describes an object with any keys."""
     return chosen(expecting("an object", OBJECT), entries(form))
 
 
 def one_of(words: Iterable[str], make: Callable[[str], T], write: Callable[[T], str] = str) -> Form[T]:
-    """One of these words."""
+    """Describes a text that is one of these words."""
     return chosen(TEXT, expecting(f"one of {', '.join(words)}", parsed(make, write)))
 
 
 def a_time(expected: str = "a time with its zone", *, may_be_empty: bool = False) -> Form[datetime | None]:
-    """A time, in the form of ISO 8601; an empty text, where that may be, is None."""
+    """Describes a time in ISO 8601; an empty text, if allowed, is None."""
 
     def read(text: str) -> datetime | None:
         return None if may_be_empty and not text else _zoned(text)
@@ -98,10 +98,10 @@ LIST_OF_TEXTS: Final = expecting("a list of texts", items(json_codec.TEXT))
 
 
 def reader(form: Form[T], *, between: str = ".") -> Codec[T]:
-    """Reads objects of that form; ``between`` stands in messages between what was read and the place in it."""
+    """Reads objects of that form; in messages ``between`` separates the object's name from the place in it."""
 
     def explained(what: str, mistake: Mistake) -> CloudgraftError:
-        if isinstance(mistake.error, FlawedError):  # whoever makes the value has words of his own
+        if isinstance(mistake.error, FlawedError):  # the class of the value has its own messages
             return mistake.error
         where = f"{what}{between}{mistake.place}" if mistake.path else what
         return InternalError(f"{where}{_words(mistake)}")

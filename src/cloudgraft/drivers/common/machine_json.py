@@ -50,7 +50,7 @@ __all__ = [
     "spec_to_json",
 ]
 
-_MOST_BYTES: Final = 1 << 30  # transports have limits of their own, below this one
+_MOST_BYTES: Final = 1 << 30  # transports have their own, lower limits
 _LOOKED_AT: Final = 4096  # bytes: more than is shown, so that no secret is cut before it is hidden
 
 
@@ -81,7 +81,7 @@ def _amount(amount: object) -> Quantity:
 
 def _hourly(value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-        raise ValueError(value)  # noqa: TRY004 - what is wrong is told by the form
+        raise ValueError(value)  # noqa: TRY004 - the form makes the message
     try:
         hourly = Decimal(value)
     except InvalidOperation:
@@ -129,7 +129,7 @@ _PRICE: Final = foreign(Price, hourly=_HOURLY, shape=FILLED, currency=FILLED)
 
 _ONE_MACHINE: Final = reader(_MACHINE)
 _ERROR: Final = reader(foreign(_told, code=FILLED, message=TEXT, retry_after=Key(maybe(TEXT), "retryAfter")))
-# Answers.
+# Responses.
 _CREATED: Final = reader(foreign(_only, one=Key(_MACHINE, "machine")), between=": ")
 _LIST: Final = reader(foreign(_only, one=Key(items(_MACHINE), "machines")), between=": ")
 _PAGE: Final = reader(foreign(_page, machines=items(_MACHINE), token=Key(maybe(TEXT), "nextPageToken")), between=": ")
@@ -152,7 +152,7 @@ def spec_to_json(spec: MachineSpec) -> Json:
 
 
 def machine_to_json(machine: Machine) -> Json:
-    """A machine as it was last seen; :func:`machine_from_json` reads the same."""
+    """Converts a machine as it was last seen; :func:`machine_from_json` reads the same."""
     return _ONE_MACHINE.write(machine)
 
 
@@ -192,7 +192,7 @@ def parse_json(raw: bytes, what: str) -> object:
 
 
 def created_from_json(data: object, name: str, what: str = "the answer") -> Machine:
-    """The ``machine`` of an answer to create; ``name`` is the one that was asked for."""
+    """Reads the ``machine`` of a create response; ``name`` is the requested one."""
     machine: Machine = _CREATED.read(data, what)
     if machine.name != name:
         raise InternalError(
@@ -203,12 +203,12 @@ def created_from_json(data: object, name: str, what: str = "the answer") -> Mach
 
 
 def machines_from_json(data: object, what: str = "the answer") -> list[Machine]:
-    """The ``machines`` of an answer to list."""
+    """Reads the ``machines`` of a list response."""
     return _distinct(_LIST.read(data, what), what)
 
 
 def page_from_json(data: object, what: str = "the answer") -> tuple[list[Machine], str]:
-    """The ``machines`` of a page of a list, and its ``nextPageToken``; empty when it is the last one."""
+    """Reads the ``machines`` of a page and its ``nextPageToken``, which is empty on the last page."""
     machines, token = _PAGE.read(data, what)
     return _distinct(machines, what), token
 
@@ -223,17 +223,17 @@ def _distinct(machines: Sequence[Machine], what: str) -> list[Machine]:
 
 
 def machine_from_json(data: object, where: str = "machine") -> Machine:
-    """One machine. Only ``name`` and ``machineID`` must be there; without ``state`` it is running."""
+    """Reads one machine. Only ``name`` and ``machineID`` are required; without ``state`` it is running."""
     return _ONE_MACHINE.read(data, where)
 
 
 def shapes_from_json(data: object, what: str = "the answer") -> list[Shape]:
-    """The ``shapes`` of an answer."""
+    """Reads the ``shapes`` of a response."""
     return list(_SHAPES.read(data, what))
 
 
 def prices_from_json(data: object, what: str = "the answer") -> list[Price]:
-    """The ``prices`` of an answer."""
+    """Reads the ``prices`` of a response."""
     return list(_PRICES.read(data, what))
 
 

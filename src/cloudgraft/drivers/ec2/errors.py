@@ -247,7 +247,7 @@ def _said(error: ClientError, code: str) -> str:
     text, _, encoded = text.partition(_ENCODED)
     if encoded:
         log.warning(
-            "a call was refused; what was lacking is told by `aws sts decode-authorization-message`",
+            "AWS refused a call; decode the reason with `aws sts decode-authorization-message`",
             extra={"encoded_message": encoded.strip()},
         )
     return cut(text.strip(), _LONGEST)

@@ -167,7 +167,7 @@ class Assignments:
 
 
 def _assignment(*, since: datetime, stopping: bool, stopping_since: datetime | None = None, **rest: Any) -> Assignment:
-    """Older releases did not say since when a machine stops."""
+    """Builds an assignment. Older releases did not store since when a machine stops."""
     return Assignment(since=since, stopping_since=(stopping_since or since) if stopping else None, **rest)
 
 
@@ -181,7 +181,7 @@ _TAKEN: Final = reader(
         since=a_time(),
         addresses=maybe(LIST_OF_TEXTS),
         tags=maybe(TEXTS),
-        is_confirmed=Key(taken(lambda said: said is not False), "confirmed"),  # older releases did not say
+        is_confirmed=Key(taken(lambda said: said is not False), "confirmed"),  # older releases did not store it
         stopping=Key(taken(lambda said: said is True), of="is_stopping"),
         stopping_since=Key(maybe(a_time()), "stoppingSince"),
         notes=maybe(TEXTS),

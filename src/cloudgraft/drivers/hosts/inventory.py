@@ -74,9 +74,9 @@ class Source(Generic[HostType]):
 
     given: Sequence[HostType]  # in the configuration
     file: Path | None
-    key: str  # under which a file may have its list; the option that names the file is called after it
-    codec: Codec[HostType]  # by which a machine of the file is read
-    complete: Callable[[HostType, Path], HostType]  # with paths that are relative to the directory of the file
+    key: str  # of the list in a file; the option that names the file has a name derived from it
+    codec: Codec[HostType]  # reads a machine of the file
+    complete: Callable[[HostType, Path], HostType]  # resolves paths relative to the directory of the file
 
 
 class Inventory(Generic[HostType]):

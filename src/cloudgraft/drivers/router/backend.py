@@ -222,7 +222,7 @@ class Backend:
             machines = _checked(self.name, await self._budgeted("list", self.driver.list))
         except CloudgraftError as error:
             if not self.away:
-                log.warning("a backend is away", extra={"cloud": self.name, "error": error.message})
+                log.warning("a backend is unavailable", extra={"cloud": self.name, "error": error.message})
             self.away = error.message
             self._leave_alone("list", error)
             return error

@@ -187,7 +187,8 @@ class RouterDriver(Driver):
     def _passed_over(self, backend: Backend, shape: str, error: CloudgraftError) -> None:
         if not backend.is_cooling(shape):
             log.warning(
-                "a backend is passed over", extra={"cloud": backend.name, "shape": shape, "error": error.message}
+                "a backend refused a machine and is asked last for a while",
+                extra={"cloud": backend.name, "shape": shape, "error": error.message},
             )
         backend.cool_down(shape, max(hinted(error) or 0.0, self._options.cool_down.total_seconds()))
 

@@ -23,12 +23,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One machine that one owns."""
+    """One machine of the list."""
 
     id: str
     providerID: str = ""  # noqa: N815 - spelt as Kubernetes spells it. Without it: static://ID
     addresses: Sequence[str] = ()  # IP addresses and host names by which its node may be known
-    labels: Mapping[str, str] = field(default_factory=dict)  # by which a group selects; they are not a node's labels
+    labels: Mapping[str, str] = field(default_factory=dict)  # for the selection by groups; not the node's labels
     group: str = ""  # the only group that it serves; empty: any
     vars: Mapping[str, str] = field(default_factory=dict, repr=False)  # for the commands, such as bmc: 10.0.0.7
     var_files: Mapping[str, Path] = field(default_factory=dict)  # the same from files: for secrets
@@ -50,7 +50,7 @@ class Host:
         return self.providerID or f"static://{self.id}"
 
     def below(self, base: Path) -> Host:
-        """The same with paths that are relative to that directory."""
+        """Returns the same with paths relative to that directory."""
         return replace(self, var_files={name: base / file for name, file in self.var_files.items()})
 
 
@@ -92,7 +92,7 @@ class PowerTimeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticOptions(CommandOptions):
-    """Machines that one owns, and the commands that switch them."""
+    """A list of machines, and the commands that switch them."""
 
     power_on: Command
     power_off: Command
@@ -104,7 +104,7 @@ class StaticOptions(CommandOptions):
     power_on_time: timedelta = timedelta(minutes=2)  # how long a machine that was powered on may still look off
     power_off_time: timedelta = timedelta(minutes=5)  # how long one may still be on; then the order is repeated
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - spelt as Kubernetes spells it
-    user_data_limit: int | None = None  # bytes that powerOn can hand on; None: no limit
+    user_data_limit: int | None = None  # bytes that powerOn can pass on; None: no limit
 
     def flaws(self) -> Flaws:
         """Returns the validation errors."""
@@ -119,12 +119,12 @@ class StaticOptions(CommandOptions):
         return flaws
 
     def given(self) -> Mapping[str, Command]:
-        """All that there are."""
+        """Returns all commands."""
         state = {"powerState": self.power_state} if self.power_state is not None else {}
         return {"powerOn": self.power_on, "powerOff": self.power_off, **state}
 
     def source(self) -> Source[Host]:
-        """Where the machines are listed."""
+        """Returns the places where machines are listed."""
         return Source(given=self.machines, file=self.machines_file, key="machines", codec=_HOST, complete=Host.below)
 
     def traits(self) -> DriverTraits:

@@ -136,7 +136,9 @@ class VsphereDriver(BlockingDriver):
             if state.is_over and state.fault is None:
                 return self._cloned(clone, state.result)
         except CloudgraftError as error:
-            log.warning("a clone was begun, and cannot be followed", extra={"machine": clone.name, "error": str(error)})
+            log.warning(
+                "a clone has started, but its task cannot be read", extra={"machine": clone.name, "error": str(error)}
+            )
             return clone.machine()
         if state.is_over:
             raise self._refused(clone, state)

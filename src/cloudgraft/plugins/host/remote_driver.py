@@ -181,7 +181,7 @@ class RemoteDriver(Driver):
         try:
             await self._describe()
         except (UnavailableError, DeadlineError) as error:
-            log.warning("a driver is not there yet: %s", error.message, extra={"driver": self.link.name})
+            log.warning("a driver is not available yet: %s", error.message, extra={"driver": self.link.name})
         except BaseException:
             await self.link.close()
             raise
@@ -239,7 +239,7 @@ class RemoteDriver(Driver):
             return
         traits = wire.traits_from_pb(await self._call(channel, "Describe", pb.DescribeRequest(), pb.DescribeResponse))
         if self._described is not None and traits != self.traits:
-            log.warning("a driver describes itself anew: %s", traits, extra={"driver": self.link.name})
+            log.warning("the traits of a driver have changed: %s", traits, extra={"driver": self.link.name})
         self.traits = traits
         self._described = channel
 

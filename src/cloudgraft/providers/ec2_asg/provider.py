@@ -146,7 +146,7 @@ class Ec2AsgProvider(Provider):
                 await self._changes.give_back(self._usable(group), -delta)
             except CloudgraftError as error:
                 log.warning(
-                    "what never came could not be given back; the autoscaler will ask again",
+                    "the desired capacity was not lowered by missing instances; the autoscaler will ask again",
                     extra={"group": group, "error": error.message},
                 )
 

@@ -105,7 +105,7 @@ def _read(asg: Asg, prefix: str, read: Callable[[str], Any], only: set[str] | No
             yield name, read(text)
         except (InvalidArgumentError, ValueError) as error:
             log.warning(
-                "a tag of an Auto Scaling group makes no sense and is left out",
+                "ignoring an invalid tag of an Auto Scaling group",
                 extra={"group": asg.name, "tag": tag, "value": text, "error": str(error)},
             )
 
