@@ -40,7 +40,7 @@ async def test_a_database_that_is_away_is_waited_for_and_meanwhile_nothing_is_an
         with postgres.stopped():
             server = Server(tmp_path / "c.yaml", text)
             await check_that_nothing_is_answered(server)
-            assert len(server.said("the journal is waited for: cannot use the journal", least="warning")) == 1
+            assert len(server.said("waiting for the journal: cannot use the journal", least="warning")) == 1
         with server:
             await until(server.is_ready, seconds=30)
             async with server.connected() as provider:

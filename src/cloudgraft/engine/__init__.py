@@ -1,1 +1,1 @@
-"""Three verbs become crash-safe node groups."""
+"""Turns three verbs (create, delete, list) into crash-safe node groups."""

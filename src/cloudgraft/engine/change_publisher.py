@@ -1,11 +1,11 @@
-"""Publishes what changes in the fleet, by the subjects that answers depend on.
+"""Publishes changes of the fleet, by the subjects that answers depend on.
 
 | subject | what depends on it |
 |---|---|
 | ``groups`` | the list of groups |
-| ``group/ID`` | what is said of one group: its bounds, template and options, and whether it is listed |
+| ``group/ID`` | one group's bounds, template and options, and whether it is listed |
 | ``machines/ID`` | the target and the instances of one group |
-| ``node/ID`` | whose node it is that has this providerID, placeholder or name |
+| ``node/ID`` | the group of the node with this providerID, placeholder or name |
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _OF_MACHINES: Final = frozenset({"target_size", "instances"})
 
 
 def of_node(node: NodeRef, group: str) -> list[str]:
-    """What the group of a node depends on; ``group`` is that of the machine which was found for it, if one was."""
+    """Subjects that the group of a node depends on; ``group`` is the group of the machine found for it, if any."""
     subjects = [f"node/{key}" for key in (node.provider_id, node.name) if key]
     return [*subjects, f"group/{group}"] if group else subjects
 
 
 def of_question(question: Question) -> list[str]:
-    """What the answer to a question about groups depends on."""
+    """Subjects that the answer to a question about groups depends on."""
     if question.method == "node_groups":
         return [_GROUPS]
     subject = f"group/{question.group}"
@@ -40,7 +40,7 @@ def of_question(question: Question) -> list[str]:
 
 
 class ChangePublisher:
-    """Follows one fleet, and publishes all that it is told of to one place."""
+    """Watches one fleet and publishes every change to one set of ready replies."""
 
     def __init__(self, fleet: Fleet, groups: Groups, replies: ReadyReplies) -> None:
         self._fleet = fleet
@@ -51,7 +51,7 @@ class ChangePublisher:
         self.on_reload()
 
     def on_machine(self, record: MachineRecord) -> None:
-        """It is found by its ids from now on, and counts as what it is."""
+        """The machine is found by its ids from now on, and counts in its new state."""
         self._replies.publish([f"machines/{record.group}", *_nodes(record)])
 
     def on_forgotten(self, record: MachineRecord) -> None:
@@ -59,7 +59,7 @@ class ChangePublisher:
         self._replies.publish(_nodes(record))
 
     def on_groups(self) -> None:
-        """Most of the time nothing is new: a Refresh that changes nothing drops nothing."""
+        """Publishes only groups that changed: a Refresh that changes nothing drops no reply."""
         told = self._present()
         changed = [id_ for id_ in told.keys() | self._told.keys() if told.get(id_) != self._told.get(id_)]
         subjects = [subject for id_ in changed for subject in (f"group/{id_}", f"machines/{id_}")]
@@ -70,7 +70,7 @@ class ChangePublisher:
             self._replies.publish(subjects)
 
     def on_reload(self) -> None:
-        """Anything may be different."""
+        """Drops every reply: anything may have changed."""
         self._listed, self._told = self._groups.shown, self._present()
         self._replies.clear()
 
@@ -80,5 +80,5 @@ class ChangePublisher:
 
 
 def _nodes(record: MachineRecord) -> list[str]:
-    """All names under which a node of this machine may be asked for."""
+    """All subjects under which the autoscaler may ask for a node of this machine."""
     return [f"node/{key}" for key in (record.provider_id, record.placeholder, record.name) if key]

@@ -1,4 +1,4 @@
-"""Injectable clocks: wall time without its jumps, and time that only passes."""
+"""Injectable clocks: wall time without jumps, and monotonic time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from cloudgraft.store.records import Progress
 __all__ = ["Clock", "Patience", "SystemClock", "SystemTimer", "Timer", "wall_time"]
 
 
-# -- Time that only passes: for how long something has held, whatever happens to the clock on the wall -----------------
+# -- monotonic time ----------------------------------------------------------------------------------------------------
+# Measures how long something has held, whatever happens to the wall clock.
 
 
 T = TypeVar("T")
@@ -26,48 +27,48 @@ class Timer(Protocol):
     """Measures time and waits for it."""
 
     def now(self) -> float:
-        """Seconds since some moment; never goes back, and goes on while the process is stopped."""
+        """Seconds since some moment; never goes back, and keeps counting while the process is stopped."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits."""
 
 
 class SystemTimer:
-    """The machine's own. Safe to ask from any thread."""
+    """The host's monotonic clock. Safe to read from any thread."""
 
     def now(self) -> float:
-        """Seconds since the machine was started, those in which it was suspended included."""
+        """Seconds since the host booted, including time in which it was suspended."""
         return time.clock_gettime(_CLOCK)
 
     async def sleep(self, seconds: float) -> None:
-        """Waits; a machine that was suspended may wake up late, so look at the time afterwards."""
+        """Waits. A host that was suspended may wake up late, so read the time afterwards."""
         await asyncio.sleep(seconds)
 
 
 class Patience:
-    """Waits for a time or an answer, but no longer once something else has happened that must be looked at."""
+    """Waits for a time or an answer; :meth:`end` interrupts every wait."""
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
         self._over = asyncio.Event()
 
     def end(self) -> None:
-        """Ends every wait, those to come included, until :meth:`begin`."""
+        """Ends every wait, including later ones, until :meth:`begin`."""
         self._over.set()
 
     def begin(self) -> None:
-        """Makes waiting possible again."""
+        """Allows waiting again."""
         self._over.clear()
 
     async def pause(self, seconds: float) -> None:
-        """Waits that long at most."""
+        """Waits at most that long."""
         if seconds > 0 and not self._over.is_set():
             await self._first_of(asyncio.create_task(self._timer.sleep(seconds)))
 
     async def answer(self, question: Coroutine[Any, Any, T], seconds: float) -> T:
-        """The answer; TimeoutError when it does not come in time, or is no longer waited for.
+        """Returns the answer; raises TimeoutError when it is late, or when :meth:`end` interrupts the wait.
 
-        Not asyncio.timeout(): that waits until what it cancels has ended, and a database driver may take its time.
+        Does not use asyncio.timeout(): that waits until the cancelled task ends, and a database driver may be slow.
         """
         asking = asyncio.create_task(question)
         await self._first_of(asking, asyncio.create_task(self._timer.sleep(seconds)))
@@ -76,7 +77,7 @@ class Patience:
         raise TimeoutError(f"no answer within {seconds:.3g} s")
 
     async def _first_of(self, *tasks: asyncio.Task[Any]) -> None:
-        """Until one of them is done; the others are cancelled and left to themselves."""
+        """Waits until one of the tasks is done; cancels the others and does not wait for them."""
         over = asyncio.create_task(self._over.wait())
         try:
             await asyncio.wait({*tasks, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -87,13 +88,13 @@ class Patience:
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:
-    """Takes notice of an error that nobody waits for, so that asyncio does not complain."""
+    """Retrieves the error of an abandoned task, so that asyncio does not complain."""
     if not task.cancelled():
         task.exception()
 
 
 _NO_TIME: Final = 1_600_000_000.0  # September 2020: a clock that shows less was never set
-_HASTE: Final = 0.02  # of the time that passes, at most, is what it catches up: no deadline is shorter for it
+_HASTE: Final = 0.02  # share of the elapsed time by which it catches up, at most: no deadline gets shorter
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -101,14 +102,14 @@ class Clock(Protocol):
     """Tells the time."""
 
     def now(self) -> float:
-        """Seconds since the epoch, for what is written down."""
+        """Seconds since the epoch, for records and events."""
 
 
 class SystemClock:
-    """The machine's clock, without its jumps.
+    """The host's wall clock, without its jumps.
 
-    When somebody sets the clock, no time has passed: no machine is late, and nothing has to wait for longer. So it
-    catches up with the new time little by little. Only a clock that was never set is left at once.
+    When somebody sets the clock, no time has passed: no machine is late, and nothing has to wait for longer. So this
+    clock catches up with the new time gradually. Only a clock that was never set is corrected at once.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class SystemClock:
         ran: Callable[[], float] | None = None,
         boot_id: Callable[[], str] | None = None,
     ) -> None:
-        """``wall`` is the clock that people set, ``ran`` one that nobody can, and ``boot_id`` names its beginning."""
+        """``wall`` is the clock that people set, ``ran`` is monotonic, and ``boot_id`` identifies its boot."""
         self._wall = wall
         self._ran = ran or SystemTimer().now
         self._boot_id = boot_id or _read_boot_id
@@ -135,17 +136,17 @@ class SystemClock:
 
     @property
     def offset(self) -> float:
-        """Seconds by which the wall clock is ahead of this one: what is left of a jump."""
+        """Seconds by which the wall clock is ahead of this one: the rest of a jump."""
         return self._wall() - self._shown
 
     def progress(self) -> Progress:
-        """How far it has come, for the journal."""
+        """The clock's progress, for the journal."""
         return Progress(at=self.now(), boot_id=self._boot_id(), boot_time=self._ran())
 
     def go_on(self, latest: float, progress: Progress | None) -> None:
-        """Goes on from what the journal holds: never behind its ``latest`` time.
+        """Continues from the journal's progress, never behind its ``latest`` time.
 
-        On the same boot it goes on by the time that has really passed since.
+        On the same boot it adds the time that has really passed since.
         """
         shown = max(self.now(), latest)
         if progress is not None and progress.boot_id and progress.boot_id == self._boot_id():
@@ -155,13 +156,13 @@ class SystemClock:
 
 
 def wall_time(clock: Clock) -> float:
-    """What the wall clock shows, jumps included: clouds charge by it."""
+    """The wall clock's time, including jumps: clouds charge by it."""
     now = clock.now()
     return now + clock.offset if isinstance(clock, SystemClock) else now
 
 
 def _read_boot_id() -> str:
-    """Empty where the system does not tell."""
+    """Reads the boot id; empty where the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What all workers of an engine share."""
+"""Holds the state and settings that all workers of an engine share."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from cloudgraft.store.records import Event, MachineRecord
 __all__ = ["LOSS", "EngineContext", "Losses"]
 
 
-# -- Which machines lists have missed lately, and since when -----------------------------------------------------------
-# A machine that is taken for gone because lists miss it, and for no other reason, is an event of kind `loss`, written
-# with its new state. A restart goes on from these events: losses of a few machines at a time add up as if there had
-# been none.
+# -- recent losses -----------------------------------------------------------------------------------------------------
+# When the engine takes a machine for gone only because lists miss it, it writes an event of kind `loss` together with
+# the new state. A restart reads these events, so that losses of a few machines at a time add up as if there had been
+# no restart.
 
 
 LOSS: Final = "loss"  # the kind of the events that count
 
 
 class Losses:
-    """By cloud and name: when lists began to miss a machine. It outlives a worker whose cloud has a new driver."""
+    """When lists began to miss a machine, by cloud and name. Outlives a worker whose cloud gets a new driver."""
 
     def __init__(self) -> None:
         self._since: dict[str, Mapping[str, float]] = {}
 
     def load(self, events: Iterable[Event], now: float) -> None:
-        """Takes what the journal has, in place of what was known before."""
+        """Replaces all losses by those of the journal."""
         found: dict[str, dict[str, float]] = {}
         for event in events:
             since = event.data.get("since")
@@ -45,15 +45,15 @@ class Losses:
         self._since = dict(found)
 
     def of(self, cloud: str) -> Mapping[str, float]:
-        """Those of one cloud."""
+        """The losses of one cloud."""
         return self._since.get(cloud, {})
 
     def put(self, cloud: str, since: Mapping[str, float]) -> None:
-        """Replaces those of one cloud."""
+        """Replaces the losses of one cloud."""
         self._since[cloud] = since
 
     def told(self, record: MachineRecord, now: float) -> Event:
-        """The event for a machine that is taken for gone."""
+        """The event for a machine that the engine takes for gone."""
         why = "lists miss it, and nothing else tells that it is gone; it counts for engine.massAbsence"
         return about(record, now, why, kind=LOSS, since=self.of(record.cloud)[record.name])
 
@@ -64,7 +64,7 @@ _LONGEST_HOLD: Final = 86_400.0  # seconds; losses count for as long as engine.m
 
 @dataclass(slots=True, kw_only=True)
 class EngineContext:
-    """The engine, as a worker sees it. Settings, guards, the cluster and user data change with the configuration."""
+    """The engine as a worker sees it. Settings, guards, the cluster and user data change with the configuration."""
 
     fleet: Fleet
     writer: Writer
@@ -74,7 +74,9 @@ class EngineContext:
     guard_usage: GuardUsage
     may_act: Callable[[], bool]  # False as soon as another process leads
     is_configured: Callable[[str], bool]  # whether there is a cloud of this name
-    is_placed: Callable[[str], bool]  # whether a cloud's groups are known: its machines have no place to go before
+    is_placed: Callable[
+        [str], bool
+    ]  # whether a cloud's groups are known; before that its machines cannot be assigned to a group
     nodes: Nodes
     deletions: DeleteGuard
     losses: Losses
@@ -82,7 +84,7 @@ class EngineContext:
     user_data: UserData | None = None
 
     async def recall(self, journal: Journal) -> None:
-        """Reads what counts for limits that hold over a restart."""
+        """Reads the events that count for limits which survive a restart."""
         now = self.clock.now()
         for kind, seconds, load in (
             (REMOVAL, HOUR, self.deletions.load),

@@ -1,8 +1,7 @@
-"""The engine as a whole: it opens the journal, leads or waits, runs one worker per cloud, and takes in new
-configuration.
+"""Runs the engine: opens the journal, leads or waits, runs one worker per cloud, and applies new configuration.
 
-    start ─▶ lead? ─▶ load the journal ─▶ one worker per cloud ─▶ new clouds listed? ─▶ serve
-                └ no: answer UNAVAILABLE, and wait for the lease     └ no: answer UNAVAILABLE, not for long
+start ─▶ lead? ─▶ load the journal ─▶ one worker per cloud ─▶ new clouds listed? ─▶ serve
+            └ no: answer UNAVAILABLE, and wait for the lease     └ no: answer UNAVAILABLE, for a short time
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_HOUSEKEEPING: Final = "/housekeeping"  # tasks beside those of the clouds, which no cloud can be named like
+_MAINTENANCE: Final = "/maintenance"  # key of the engine's own task; no cloud can have this name
 _JOURNAL: Final = "/journal"
 _PROBE: Final = 1.0
 _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
 
 
 class Engine:
-    """Machines in several clouds, as node groups that survive whatever crashes, hangs, lies or is late."""
+    """Serves machines of several clouds as node groups that survive crashes, hangs, wrong lists and late answers."""
 
     def __init__(  # noqa: PLR0913 - all but two have defaults
         self,
@@ -62,12 +61,12 @@ class Engine:
         cluster: Cluster | None = None,
         user_data: UserData | None = None,
     ) -> None:
-        """Prepares it; :meth:`start` begins.
+        """Prepares the engine; :meth:`start` starts it.
 
         ``lease`` is shared with other replicas; without one this process leads for as long as it has the journal open.
-        ``on_fenced`` is awaited when another replica took over. With ``is_stepped`` nothing happens by itself: the
-        caller makes every :meth:`turn`, on a clock of its own. ``cluster`` and ``user_data`` are what machines join,
-        and with what; whoever gives them starts and closes them.
+        ``on_fenced`` is awaited when another replica took over. With ``is_stepped`` no loop runs: the caller makes
+        every :meth:`turn`, on its own clock. ``cluster`` is the cluster that machines join and ``user_data`` makes
+        their user data; the caller starts and closes both.
         """
         self.clock = clock or SystemClock()
         self.fleet = Fleet()
@@ -109,50 +108,50 @@ class Engine:
         )
         self.on_fenced = on_fenced
         self.composer: Composer | None = None  # without one, groups that operators declared are not served
-        self._had_declared = False  # the configuration may be one with groups of operators
+        self._had_declared = False  # the configuration may contain groups that operators declared
         self._refreshing = asyncio.Lock()
-        self._epoch = 0  # of the latest reign of this process
+        self._epoch = 0  # of this process's latest leadership
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    # -- what everybody asks -----------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> EngineSettings:
-        """What holds for all clouds and groups."""
+        """The settings for all clouds and groups."""
         return self._desired_state.settings
 
     @property
     def identity(self) -> Identity:
-        """The cluster that is served."""
+        """The identity of the cluster that this engine serves."""
         return self._context.identity
 
     @property
     def workers(self) -> dict[str, Worker]:
-        """Who looks after which cloud."""
+        """The workers by cloud."""
         return self._worker_pool.workers
 
     @property
     def nodes(self) -> Nodes:
-        """What is known of the cluster."""
+        """The node tracking of the cluster."""
         return self._context.nodes
 
     @property
     def guard_usage(self) -> GuardUsage:
-        """What counts against the guards."""
+        """The usage that counts against the guards."""
         return self._context.guard_usage
 
     @property
     def database_clock(self) -> DatabaseClock:
-        """How far this host's clock is from that of the database that replicas share."""
+        """The offset of this host's clock from the clock of the shared database."""
         return self._leadership.clock
 
     def check_leader(self) -> None:
-        """Raises UnavailableError when this process may not act, because it does not lead."""
+        """Raises UnavailableError when this process does not lead and so may not act."""
         if not self._leadership.is_leader() or not self._is_serving:
             raise UnavailableError(self._why_not_leading())
 
     def check_open(self) -> None:
-        """Raises UnavailableError when the autoscaler may not be answered: asked before every call of its."""
+        """Raises UnavailableError when the autoscaler may not be answered; checked before each of its calls."""
         self.check_leader()
         if self._startup_gate.awaited:
             raise UnavailableError(self._startup_gate.trouble())
@@ -172,14 +171,14 @@ class Engine:
             replies.close()
 
     def opening_trouble(self) -> str:
-        """Why calls are refused for clouds that the journal never took in; empty when they are not."""
+        """Why calls are refused until clouds are listed for the first time; empty when they are answered."""
         return self._startup_gate.trouble()
 
     def _why_not_leading(self) -> str:
         return self._waiting_for or self._leadership.trouble() or "the journal is being read"
 
     def trouble(self) -> str:
-        """Why not to send calls here; an empty string for no reason."""
+        """Why callers should not use this process; empty when they may."""
         if not self._leadership.is_leader() or not self._is_serving:
             return self._why_not_leading()
         if self.writer.trouble:
@@ -187,16 +186,16 @@ class Engine:
         if self._startup_gate.awaited:
             return self._startup_gate.trouble()
         if self.fleet.adopted_clouds:
-            return ""  # a cloud that is blocked is no reason not to serve the others
+            return ""  # a blocked cloud must not keep the engine from serving the others
         return next((w.observer.blocked for w in list(self.workers.values()) if w.observer.blocked), "")
 
     def observes_only(self, cloud: str) -> bool:
-        """Whether nothing may be changed in a cloud."""
+        """Whether the engine may only observe a cloud."""
         declared = self._desired_state.clouds.get(cloud)
         return declared is not None and declared.settings.observe_only
 
     def guard_use(self) -> list[GuardUse]:
-        """What is used of every guard that is set."""
+        """The usage of every guard that is set."""
         return [*self.guard_usage.use(), *self._context.deletions.use(self.clock.now())]
 
     @property
@@ -205,12 +204,12 @@ class Engine:
         return self._pending is not None
 
     def traits(self, cloud: str) -> DriverTraits:
-        """What the cloud's driver declares."""
+        """The traits that the cloud's driver declares."""
         worker = self.workers.get(cloud)
         return worker.driver.traits if worker else DriverTraits()
 
     def refusal(self, cloud: str) -> ErrorRecord | None:
-        """Why a machine that is asked for now in this cloud would not come."""
+        """Why a machine requested now in this cloud would fail; None when nothing speaks against it."""
         worker = self.workers.get(cloud)
         if worker is None:
             return ErrorRecord(code="no_cloud", message=f"cloud {cloud} is not configured", error_class=99)
@@ -232,12 +231,12 @@ class Engine:
         worker = self.workers.get(cloud)
         return (worker.observer.blocked or worker.observer.health.error or worker.catalog.error) if worker else ""
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- start, stop, configuration ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Opens the journal and begins to lead, if no other process does.
+        """Opens the journal and begins to lead, unless another process does.
 
-        A database that is away is waited for: one of several replicas must not be restarted for that.
+        Waits for a database that is unavailable: a replica must not be restarted for that.
         """
         try:
             await self.journal.open()
@@ -254,7 +253,7 @@ class Engine:
         while self._waiting_for:
             if self._waiting_for != told:  # once, not at every attempt
                 told = self._waiting_for
-                log.warning("the journal is waited for: %s", told)
+                log.warning("waiting for the journal: %s", told)
             await asyncio.sleep(_PROBE)
             try:
                 await self.journal.open()
@@ -265,7 +264,7 @@ class Engine:
         await self._leadership.start(is_patient=True)
 
     async def close(self) -> None:
-        """Lets calls under way end for a moment, and closes the journal."""
+        """Gives calls under way a moment to end, and closes the journal."""
         self._worker_pool.last_calls = _LAST_CALLS
         journal = self._tasks.pop(_JOURNAL, None)
         if journal is not None:
@@ -274,20 +273,20 @@ class Engine:
         await self.journal.close()
 
     async def turn(self) -> None:
-        """One pass of every worker, by hand."""
+        """Makes one pass of every worker, for a stepped engine."""
         await self._worker_pool.turn()
         await self._startup_gate.look()
 
     def reconfigure(self, desired_state: DesiredState, joining: Joining | None = None) -> None:
-        """A new configuration; it is applied at the next Refresh (R4). Without ``joining``, that stays as it is.
+        """Takes a new configuration, which the next Refresh applies (R4). Without ``joining``, that stays unchanged.
 
-        What it replaces is still used until then; :attr:`joining` tells what is in use.
+        The engine uses the old configuration until then; :attr:`joining` returns the one in use.
         """
         self._pending, self._pending_joining = desired_state, joining or self._pending_joining
 
     @property
     def joining(self) -> Joining:
-        """The cluster and the user data that are in use."""
+        """The cluster and the user data in use."""
         return Joining(cluster=self.nodes.cluster, user_data=self._context.user_data)
 
     def _join(self, joining: Joining) -> None:
@@ -302,14 +301,14 @@ class Engine:
             worker.on_nodes()
 
     async def refresh(self) -> None:
-        """Applies what changed: configuration, and what clouds offer."""
+        """Applies changes of the configuration and of the clouds' offers."""
         await self.writer.probe()
         async with self._refreshing:
             await self._take_pending()
             await self._apply()
 
     async def _apply(self) -> None:
-        """Brings groups and clouds in step with the configuration, and shows the autoscaler what came of it."""
+        """Reconciles groups and clouds with the configuration, and publishes the resulting groups."""
         catalogs = {name: w.catalog.known for name, w in self.workers.items() if w.catalog.known is not None}
         await self.groups.apply(self._desired_state, catalogs)
         for name, worker in list(self.workers.items()):
@@ -321,7 +320,7 @@ class Engine:
         wanted = self._pending
         if wanted is not None:
             await self._exchange(wanted)
-            if self._pending is wanted:  # else it has changed once more
+            if self._pending is wanted:  # else the configuration has changed again
                 self._pending = None
 
     # -- leading -----------------------------------------------------------------------------------------------------
@@ -331,7 +330,7 @@ class Engine:
             self.writer.forget_doubts()
         self._epoch = epoch
         contents = await self.journal.load()
-        if isinstance(self.clock, SystemClock):  # tests and the demo have a time of their own
+        if isinstance(self.clock, SystemClock):  # tests and the demo have their own clock
             self.clock.go_on(contents.latest_at, contents.progress)
         self._context.identity = Identity(self.identity.cluster, contents.cluster_id, not contents.is_id_new)
         self._load(contents)
@@ -340,7 +339,8 @@ class Engine:
         if self._had_declared and self.composer is not None:  # also when another leader removed the last of them
             async with self.composer.turn:
                 self.reconfigure(*await self.composer.compose(contents.declared))
-        # What the last leader has applied, this one has only read so far: groups must not come and go with the lead.
+        # This process has only read the configuration that the last leader applied. Apply it now: a change of leader
+        # must not make groups come and go.
         await self._exchange(self._pending or self._desired_state)
         self._pending = None
         await self._first_look()
@@ -352,18 +352,18 @@ class Engine:
         self._startup_gate.begin(self.settings.first_list_timeout, time, is_stepped=self._is_stepped)
         self._is_serving = True
         if not self._is_stepped:
-            self._tasks[_HOUSEKEEPING] = asyncio.create_task(self._maintenance.run(), name="housekeeping")
+            self._tasks[_MAINTENANCE] = asyncio.create_task(self._maintenance.run(), name="maintenance")
 
     async def _follow(self, _reason: str) -> None:
-        """Ends everything that only a leader may do."""
+        """Stops everything that only a leader may do."""
         self._is_serving = False
         ending = self._worker_pool.dismiss()
         if self.on_fenced is not None:
-            await self.on_fenced()  # before anything that may hang: the autoscaler is to find the new leader
+            await self.on_fenced()  # before anything that may hang: the autoscaler must find the new leader
         await self._startup_gate.stop()
-        housekeeping = self._tasks.pop(_HOUSEKEEPING, None)
-        if housekeeping is not None:
-            await _cancelled(housekeeping)
+        maintenance = self._tasks.pop(_MAINTENANCE, None)
+        if maintenance is not None:
+            await _cancelled(maintenance)
         if ending:
             await asyncio.wait(ending)
         await self.writer.drain()
@@ -372,16 +372,16 @@ class Engine:
         self._had_declared |= bool(self.fleet.declared)
         self.groups.load(contents)
         for worker in self.workers.values():
-            worker.nudge(needs_look=False)  # a journal that fails again and again must not make calls to clouds
+            worker.nudge(needs_look=False)  # a journal that fails repeatedly must not cause calls to clouds
 
     async def _first_look(self) -> None:
-        """Waits, not for long, for clouds that the journal never took in: most are listed in a moment."""
+        """Waits briefly for clouds that were never listed: most lists take a moment."""
         await self._worker_pool.first_look(set(self.workers) - self.fleet.adopted_clouds)
 
     # -- clouds ------------------------------------------------------------------------------------------------------
 
     async def _exchange(self, desired_state: DesiredState) -> None:
-        """Takes a configuration in: what machines join, guards, settings, and one worker for each cloud."""
+        """Applies a configuration: joining, guards, settings, and one worker for each cloud."""
         old, self._desired_state = self._desired_state, desired_state
         if self._pending_joining is not None:
             self._join(self._pending_joining)
@@ -396,14 +396,14 @@ class Engine:
         self._context.deletions.configure(desired_state.settings.guards, limits)
         await self._worker_pool.exchange(old.clouds, desired_state.clouds)
 
-    # -- housekeeping ------------------------------------------------------------------------------------------------
+    # -- maintenance -------------------------------------------------------------------------------------------------
 
     async def clean(self) -> None:
-        """Forgets what is older than it has to be kept."""
+        """Deletes records and events past their retention."""
         await self._maintenance.clean()
 
 
 async def _cancelled(task: asyncio.Task[object]) -> None:
-    """Cancels a task and waits for its end, whatever it was."""
+    """Cancels a task and waits for its end, ignoring how it ended."""
     task.cancel()
     await asyncio.wait({task})

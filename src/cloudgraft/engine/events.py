@@ -1,4 +1,4 @@
-"""The words for what is decided and what happens, and the way to write one down.
+"""Defines the kinds of events and builds events.
 
 Every event goes to the journal, the log, a metric and, where one is set, a webhook.
 """
@@ -13,7 +13,7 @@ from cloudgraft.store.records import Event, MachineRecord, State
 
 __all__ = ["KINDS", "about", "happened", "level_of"]
 
-# kind -> (level in the log, what it tells)
+# kind -> (log level, meaning)
 KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "increase": (logging.INFO, "the autoscaler asked for more machines"),
     "decrease": (logging.INFO, "the autoscaler gave up machines that never came"),
@@ -67,12 +67,12 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
 
 
 def level_of(event: Event) -> int:
-    """How loud an event is in the log, and for a webhook. That a machine has failed is no mere step of its life."""
+    """An event's level for the log and the webhook. A machine's failure has a higher level than other state changes."""
     return logging.WARNING if event.state is State.FAILED else KINDS[event.kind][0]
 
 
 def about(record: MachineRecord, now: float, message: str, *, kind: str = "state", **data: object) -> Event:
-    """An event about one machine; of kind ``state``, a line of its history."""
+    """Builds an event about one machine; kind ``state`` is a line of its history."""
     return Event(
         at=now,
         kind=kind,
@@ -86,5 +86,5 @@ def about(record: MachineRecord, now: float, message: str, *, kind: str = "state
 
 
 def happened(kind: str, now: float, message: str, *, cloud: str = "", group: str = "", **data: object) -> Event:
-    """An event about a group, a cloud, or all."""
+    """Builds an event about a group, a cloud, or the whole engine."""
     return Event(at=now, kind=kind, message=message, cloud=cloud, group=group, data=data)

@@ -1,6 +1,6 @@
-"""Everything the RPCs read, in memory: built from the journal, changed only by what the journal has taken.
+"""Keeps everything the RPCs read in memory: built from the journal, changed only after the journal was written.
 
-Look-ups are O(1). A group's list of instances is made once per change and is the very same tuple until the next one.
+Look-ups are O(1). A group's list of instances is built once per change and is the same tuple until the next one.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _REQUESTS_KEPT: Final = 86_400.0  # seconds, as the journal keeps them
 
 
 class Watcher(Protocol):
-    """Somebody who follows everything that is answered from here. None of these may take long."""
+    """Receives every change of the fleet. No method may take long."""
 
     def on_machine(self, record: MachineRecord) -> None:
-        """A machine is new, or another one than before; or its id went to another machine."""
+        """A machine is new or has changed, or its id went to another machine."""
 
     def on_forgotten(self, record: MachineRecord) -> None:
-        """A machine that was gone long ago is no longer found by its ids."""
+        """A machine that has long been gone is no longer found by its ids."""
 
     def on_groups(self) -> None:
-        """What the autoscaler is told of groups may have changed."""
+        """The published groups may have changed."""
 
     def on_reload(self) -> None:
         """Anything may have changed."""
@@ -50,27 +50,27 @@ class Group:
     """One node group and its machines."""
 
     spec: GroupSpec
-    shown: NodeGroup  # as the autoscaler was told at the last Refresh (R4)
+    shown: NodeGroup  # as published at the last Refresh (R4)
     is_configured: bool = True  # False: no longer in the file, draining
     machines: dict[str, MachineRecord] = field(default_factory=dict)  # by name, without those that are gone
     target: int = 0
-    lesson: LearnedRecord | None = None  # what its template was made of, beside the configuration
-    ids: Mapping[str, str] = field(default_factory=dict)  # of the whole fleet: which machine an id stands for
+    learned: LearnedRecord | None = None  # the learned part of its template
+    ids: Mapping[str, str] = field(default_factory=dict)  # of the whole fleet: id -> name of its machine
     _instances: tuple[Instance, ...] | None = None
 
     def instances(self) -> tuple[Instance, ...]:
-        """What the autoscaler lists (law 5), in an order that a restart does not change."""
+        """The instances that the autoscaler sees (law 5), in an order that a restart does not change."""
         if self._instances is None:
             ordered = sorted(self.machines.values(), key=lambda record: (record.requested_at, record.name))
             self._instances = tuple(_instance(record, self.ids) for record in ordered)
         return self._instances
 
     def look_again(self) -> None:
-        """The id of a machine went to another one."""
+        """Drops the cached instances: the id of a machine went to another one."""
         self._instances = None
 
     def put(self, old: MachineRecord | None, new: MachineRecord) -> None:
-        """Takes in a machine's new record."""
+        """Replaces a machine's record."""
         self.target += (new.state in COUNTED) - (old is not None and old.state in COUNTED)
         if new.state is State.GONE:
             self.machines.pop(new.name, None)
@@ -84,10 +84,10 @@ class Fleet:
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
-        self.machines: dict[str, MachineRecord] = {}  # by name, those that are gone and not yet forgotten too
+        self.machines: dict[str, MachineRecord] = {}  # by name, including those that are gone and not yet forgotten
         self.active: dict[str, dict[str, MachineRecord]] = {}  # by cloud and name, without those that are gone
-        self.moving: dict[str, set[str]] = {}  # by cloud, the names of those that the next list will tell about
-        self.released: dict[str, MachineRecord] = {}  # by name: gone to us, and still in their cloud
+        self.moving: dict[str, set[str]] = {}  # by cloud, names of machines whose change the next list will show
+        self.released: dict[str, MachineRecord] = {}  # by name: gone for the engine, and still in their cloud
         self.adopted_clouds: set[str] = set()
         self.learned: dict[str, LearnedRecord] = {}  # by group
         self.pauses: dict[tuple[Scope, str], PauseRecord] = {}
@@ -109,11 +109,11 @@ class Fleet:
         if record is None:
             name = self._by_id.get(node.name)
             return self.machines.get(name) if name is not None and not node.provider_id else None
-        # A node of the same name with another id is another machine's.
+        # A node of the same name with another id belongs to another machine.
         return record if not node.provider_id or not record.provider_id else None
 
     def by_machine_id(self, cloud: str, machine_id: str) -> MachineRecord | None:
-        """The machine with that id of its cloud."""
+        """The machine that has this id in its cloud."""
         name = self._by_machine_id.get((cloud, machine_id))
         return self.machines.get(name) if name is not None else None
 
@@ -122,7 +122,7 @@ class Fleet:
         return self.active.get(cloud, {})
 
     def owner(self, provider_id: str) -> str:
-        """The name of the machine that has this providerID by now; empty for none."""
+        """The name of the machine that has this providerID now; empty for none."""
         return self._by_id.get(provider_id, "")
 
     def pause_of(self, group: str, cloud: str) -> PauseRecord | None:
@@ -132,24 +132,24 @@ class Fleet:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def listen(self, cloud: str, listener: Callable[[MachineRecord], None]) -> None:
-        """Calls back with every record of that cloud that changes."""
+        """Calls ``listener`` with every changed record of that cloud."""
         self._listeners[cloud] = listener
 
     def unlisten(self, cloud: str) -> None:
-        """Calls back no more."""
+        """Removes the cloud's listener."""
         self._listeners.pop(cloud, None)
 
     def watch(self, watcher: Watcher) -> None:
-        """Has somebody follow all that changes."""
+        """Adds a watcher of all changes."""
         self._watchers.append(watcher)
 
     def tell_of_groups(self) -> None:
-        """What the autoscaler is told of groups may have changed."""
+        """Notifies the watchers that the published groups may have changed."""
         for watcher in self._watchers:
             watcher.on_groups()
 
     def take_group(self, spec: GroupSpec) -> None:
-        """Takes in a group of the configuration, new or changed."""
+        """Adds or updates a group of the configuration."""
         group = self.groups.get(spec.id)
         if group is not None:
             group.spec, group.is_configured = spec, True
@@ -161,7 +161,7 @@ class Fleet:
                 group.put(None, record)
 
     def load(self, contents: Contents, groups: Iterable[Group]) -> None:
-        """Starts from what the journal holds; ``groups`` come without machines."""
+        """Replaces everything by the journal's contents; ``groups`` come without machines."""
         self.groups = {group.spec.id: group for group in groups}
         self.moving = {}
         self.machines, self.active, self.released, self._by_id, self._by_machine_id = {}, {}, {}, {}, {}
@@ -170,7 +170,7 @@ class Fleet:
         self.learned = {record.group: record for record in contents.learned}
         for group in self.groups.values():
             group.ids = self._by_id
-        # Where a cloud gives ids away again, an id belongs to the machine that is there, not to one that was.
+        # Where a cloud reuses ids, an id belongs to the machine that exists, not to one that is gone.
         for record in sorted(contents.machines, key=_presence_order):
             self._put(record)
         ordered = sorted(contents.requests, key=lambda request: request.at)
@@ -180,7 +180,7 @@ class Fleet:
             watcher.on_reload()
 
     def apply(self, change: Change) -> None:
-        """Takes in what the journal has just taken."""
+        """Applies a change that was just written to the journal."""
         for record in change.machines:
             self._put(record)
         self.adopted_clouds.update(cloud.name for cloud in change.clouds)
@@ -191,7 +191,7 @@ class Fleet:
         for group in change.removed_groups:
             self.groups.pop(group, None)
             self.learned.pop(group, None)
-        self.learned.update((lesson.group, lesson) for lesson in change.learned)
+        self.learned.update((record.group, record) for record in change.learned)
         self._take_requests(change)
         for watcher in self._watchers:
             for record in change.machines:
@@ -213,7 +213,7 @@ class Fleet:
         self.declared.update((group.id, group) for group in change.declared)
 
     def forget(self, gone_before: float) -> None:
-        """Drops machines that were gone before that time, as the journal does; not those that were released."""
+        """Drops machines that were gone before that time, as the journal does, except released ones."""
         gone = (r for r in self.machines.values() if r.gone_at is not None and r.gone_at < gone_before)
         old = [r for r in gone if not is_released(r)]
         for record in old:
@@ -249,14 +249,14 @@ class Fleet:
             group.put(old, record)
 
     def _leave(self, old: MachineRecord) -> None:
-        """A machine whose cloud has another name now."""
+        """Removes a machine from the cloud of its old record: the cloud was renamed."""
         self.active.get(old.cloud, {}).pop(old.name, None)
         self.moving.get(old.cloud, set()).discard(old.name)
         if self._by_machine_id.get((old.cloud, old.machine_id)) == old.name:
             del self._by_machine_id[old.cloud, old.machine_id]
 
     def _index(self, old: MachineRecord | None, record: MachineRecord) -> None:
-        """An id belongs to the machine that got it last, for as long as that one is there."""
+        """Indexes a record's ids. An id belongs to the machine that got it last, while that one exists."""
         if record.provider_id:
             rival = self._rival(self._by_id.get(record.provider_id), record)
             if rival is None or old is None or old.provider_id != record.provider_id:
@@ -272,20 +272,20 @@ class Fleet:
                 self._by_machine_id[key] = record.name
 
     def _rival(self, name: str | None, record: MachineRecord) -> MachineRecord | None:
-        """Another machine that is there and has an id which this one has too."""
+        """Another existing machine that shares an id with this one."""
         holder = self.machines.get(name) if name not in (None, record.name) else None
         return None if holder is None or holder.state is State.GONE else holder
 
 
 def _presence_order(record: MachineRecord) -> tuple[int, float]:
-    """Those that are gone first, the latest of them last, and then those that are going."""
+    """Sorts gone machines first, by time, then those being deleted, then the others."""
     rank = {State.GONE: 0, State.DELETING: 1}.get(record.state, 2)
     return rank, record.gone_at or 0.0
 
 
 def _instance(record: MachineRecord, ids: Mapping[str, str]) -> Instance:
     error = record.error if record.state is State.FAILED else None
-    is_known = record.provider_id and ids.get(record.provider_id) == record.name  # else the id is another's by now
+    is_known = record.provider_id and ids.get(record.provider_id) == record.name  # else the id is another machine's now
     return Instance(
         id=record.provider_id if is_known else record.placeholder,
         state=SHOWN[record.state],

@@ -1,4 +1,4 @@
-"""Limits what machines cost and how many are deleted (law 10), counted from the journal and from lists."""
+"""Limits the cost of machines and the number of deletions (law 10), counted from the journal and from lists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY = 24 * HOUR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
-    """A machine in a cloud's list that looks like ours and is not in the journal."""
+    """A machine in a cloud's list that looks like ours and is not in the journal, as the guards count it."""
 
     machine_id: str
     created_at: float
@@ -31,16 +31,16 @@ class Stray:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What counts against the guards of one cloud."""
+    """The usage that counts against the guards of one cloud."""
 
-    machines: int = 0  # there, perhaps there, or asked for
-    waiting: int = 0  # asked for, no call made yet
+    machines: int = 0  # existing, perhaps existing, or requested
+    waiting: int = 0  # requested, no call made yet
     orders: int = 0  # calls to create in the last hour
-    spend: float = 0.0  # of the last 24 hours, and of the next hour for all that is there or asked for
+    spend: float = 0.0  # of the last 24 hours, and of the next hour for all machines that exist or are requested
 
     @staticmethod
     def total(parts: Collection[Tally]) -> Tally:
-        """All of them together."""
+        """The sum of several counts."""
         return Tally(
             machines=sum(part.machines for part in parts),
             waiting=sum(part.waiting for part in parts),
@@ -51,7 +51,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardUse:
-    """How much of a guard is used, for people."""
+    """The usage of one guard, for reports."""
 
     scope: str  # a cloud's name, or empty for all
     guard: str
@@ -61,10 +61,10 @@ class GuardUse:
 
 
 def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float, *, wall: float | None = None) -> Tally:
-    """Counts one cloud; ``records`` include those that went within the last day.
+    """Counts one cloud; ``records`` include machines that were gone within the last day.
 
-    ``wall`` is what the wall clock shows, where that differs from ``now``. Clouds charge by the wall clock, so the
-    larger of both counts: after a lost journal and a clock that was wrong, the engine's own may be hours behind.
+    ``wall`` is the wall clock's time, where that differs from ``now``. Clouds charge by the wall clock, so the larger
+    of both counts: after a lost journal and a wrong clock, the engine's clock may be hours behind.
     """
     total = Tally()
     wall = now if wall is None else wall
@@ -88,9 +88,9 @@ def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float,
 
 
 def tally_returned(records: Iterable[MachineRecord], now: float, *, wall: float | None = None) -> Tally:
-    """Counts machines of records that are gone, where the cloud has the machine all the same.
+    """Counts machines whose records are gone although the cloud still has them.
 
-    Whether such a machine is deleted may have to wait. They cost since they counted as gone, as far as we know.
+    The deletion of such a machine may have to wait. As far as we know, they cost since they counted as gone.
     """
     total, latest = Tally(), max(now, now if wall is None else wall)
     for record in records:
@@ -105,7 +105,7 @@ def _hours_in_last_day(record: MachineRecord, now: float) -> float:
         return 0.0
     is_over = record.presence is Presence.NONE and record.state is not State.CREATING
     if is_over and record.gone_at is None:
-        end = record.state_since  # refused or cleared away: it costs no more. One to be ordered again counts on
+        end = record.state_since  # refused or deleted: it costs nothing any more. One to be created again still counts
     else:
         end = now if record.gone_at is None else record.gone_at
     return max(0.0, end - max(record.ordered_at, now - DAY)) / HOUR
@@ -113,7 +113,7 @@ def _hours_in_last_day(record: MachineRecord, now: float) -> float:
 
 @dataclass(slots=True)
 class GuardUsage:
-    """The guards of all clouds and what counts against them."""
+    """The guards of all clouds and their usage."""
 
     overall: GuardLimits
     clouds: Mapping[str, GuardLimits]
@@ -121,17 +121,17 @@ class GuardUsage:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether there is any limit at all."""
+        """Whether any limit is set."""
         return any(limits != GuardLimits() for limits in (self.overall, *self.clouds.values()))
 
     def put(self, cloud: str, counted: Tally) -> None:
-        """Takes a fresh count of one cloud."""
+        """Replaces the count of one cloud."""
         self.tallies[cloud] = counted
 
     def ask(self, cloud: str, hourly: Decimal | None, *, is_in_place: bool = False) -> ErrorRecord | None:
-        """Whether one more machine may be asked for; None, and it is counted, or the reason why not.
+        """Counts one more machine and returns None, or returns why it may not be requested.
 
-        ``is_in_place`` when it takes the place of one that is known to be gone and is still in the count.
+        ``is_in_place``: it replaces a machine that is known to be gone and is still in the count.
         """
         wanted = Tally(machines=0 if is_in_place else 1, waiting=1, spend=float(hourly or 0))
         refusal = self._refusal(cloud, wanted, orders_to_come=1)
@@ -140,13 +140,13 @@ class GuardUsage:
         return refusal
 
     def refusal(self, cloud: str, hourly: Decimal | None) -> ErrorRecord | None:
-        """Why one more machine may not be asked for; None when it may. Counts nothing."""
+        """Why one more machine may not be requested; None when it may. Counts nothing."""
         return self._refusal(cloud, Tally(machines=1, waiting=1, spend=float(hourly or 0)), orders_to_come=1)
 
     def order(self, cloud: str, *, is_first: bool) -> ErrorRecord | None:
-        """Whether a call to create may be made now for a machine that was asked for; ``is_first`` for its first one.
+        """Why no create call may be made now for a requested machine; None when it may. ``is_first``: its first call.
 
-        Asked again before every call, because a list may have shown more machines meanwhile.
+        Checked again before every call, because a list may have shown more machines meanwhile.
         """
         refusal = self._refusal(cloud, Tally(), orders_to_come=1, waiting_counts=False)
         if refusal is None:
@@ -154,7 +154,7 @@ class GuardUsage:
         return refusal
 
     def use(self) -> list[GuardUse]:
-        """What is used of every guard that is set."""
+        """The usage of every guard that is set."""
         found = _use("", self.overall, self._sum())
         for cloud, limits in self.clouds.items():
             found += _use(cloud, limits, self.tallies.get(cloud, Tally()))
@@ -213,12 +213,12 @@ def _use(scope: str, limits: GuardLimits, used: Tally) -> list[GuardUse]:
     return found
 
 
-# -- Limits deletions that nobody ordered: `guards.maxDeletesPerHour` --------------------------------------------------
-# Failed machines, broken ones that are replaced, doubles, machines that came back and orphans are deleted by the
-# engine's own decision, and so perhaps by a mistake of it. What the autoscaler or an operator orders neither counts
-# nor waits.
+# -- deletions by the engine -------------------------------------------------------------------------------------------
+# `guards.maxDeletesPerHour` limits deletions that neither the autoscaler nor an operator ordered. The engine decides
+# itself to delete failed machines, broken ones that it replaces, duplicates, machines that came back and orphans, and
+# so perhaps by mistake. Ordered deletions neither count nor wait.
 #
-# Each such deletion is an event of kind `removal`, written before the cloud is called: a restart counts these events.
+# Each such deletion is an event of kind `removal`, written before the call to the cloud: a restart counts these events.
 
 
 REMOVAL: Final = "removal"  # the kind of the events that count
@@ -226,12 +226,12 @@ _NAME: Final = "maxDeletesPerHour"
 
 
 class DeleteGuard:
-    """Counts deletions of the last hour, each machine once however often its cloud is asked."""
+    """Counts deletions of the last hour, each machine once however often its cloud is called."""
 
     def __init__(self) -> None:
-        # By cloud, machine id and name in the journal, since some clouds give ids away again: when.
+        # Time of the deletion by cloud, machine id and name in the journal: some clouds reuse ids.
         self._counted: dict[tuple[str, str, str], float] = {}
-        self._limits: dict[str, int] = {}  # by cloud; empty for all of them
+        self._limits: dict[str, int] = {}  # by cloud; "" for all of them
 
     def configure(self, overall: GuardLimits, clouds: Mapping[str, GuardLimits]) -> None:
         """Takes new limits."""
@@ -243,16 +243,16 @@ class DeleteGuard:
         }
 
     def load(self, events: Iterable[Event], now: float) -> None:
-        """Counts what the journal has of the last hour, in place of what was counted before."""
+        """Replaces the count by the journal's events of the last hour."""
         self._counted = {
             (event.cloud, str(event.data.get("machine_id", "")), event.machine): min(event.at, now) for event in events
         }
 
     def refusal(self, cloud: str, machine_id: str, now: float, *, name: str = "") -> str:
-        """Why this machine may not be deleted now; empty when it may. ``name``: the journal's, if it has one."""
+        """Why this machine may not be deleted now; empty when it may. ``name``: its name in the journal, if any."""
         self._counted = {key: at for key, at in self._counted.items() if at > now - HOUR}
         if (cloud, machine_id, name) in self._counted:
-            return ""  # its cloud is asked once more
+            return ""  # the same deletion is tried again
         for scope, key, end in (
             (cloud, f"clouds.{cloud}.engine.guards", ""),
             ("", "guards", " for all clouds"),
@@ -263,18 +263,18 @@ class DeleteGuard:
         return ""
 
     def count(self, cloud: str, machine_id: str, now: float, *, name: str = "") -> bool:
-        """A machine is about to be deleted; returns whether that counts, or counted already."""
+        """Counts a deletion before the call; returns whether it counts, or was counted already."""
         key = (cloud, machine_id, name)
         is_new = key not in self._counted
         self._counted.setdefault(key, now)
         return is_new
 
     def uncount(self, cloud: str, machine_id: str, *, name: str = "") -> None:
-        """What was just counted was not deleted: the journal could not be written."""
+        """Takes back a count: the machine was not deleted, because the journal could not be written."""
         self._counted.pop((cloud, machine_id, name), None)
 
     def use(self, now: float) -> list[GuardUse]:
-        """What is used of every limit that is set."""
+        """The usage of every limit that is set."""
         return [
             GuardUse(scope=scope, guard=_NAME, used=self._used(scope, now), limit=limit)
             for scope, limit in self._limits.items()

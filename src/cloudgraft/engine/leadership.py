@@ -1,10 +1,10 @@
 """Leader election with self-fencing: a deposed leader stops before it can act.
 
-A leader renews its lease every third of its length. It counts itself out some time before the lease ends, by a clock of
-its own and from the moment *before* it asked for the last renewal: so at no time do two processes take themselves for
-the leader, whatever hangs in between. :meth:`Leadership.is_leader` is that check. It asks nobody, so a process that was
-stopped or suspended and wakes up after hours gets the right answer at the first call. The other half of the proof, how
-long the others wait, is in :mod:`cloudgraft.store.lease.row`.
+A leader renews its lease every third of its length. It stops leading some time before the lease ends, by its own clock
+and from the moment *before* it sent the last renewal. So at no time do two processes believe that they lead, whatever
+hangs in between. :meth:`Leadership.is_leader` is that check. It makes no call, so a process that was stopped or
+suspended and wakes up after hours gets the right answer at the first check. The other half of the proof, how long the
+other replicas wait, is in :mod:`cloudgraft.store.lease.row`.
 
     follower ──acquired──▶ elected ──on_elected──▶ leading ──▶ fenced ──on_fenced──▶ follower
                               └── lost, late, failed, stepped back, stopping ──▲
@@ -36,73 +36,73 @@ _LATE: Final = "the lease ended before it could be renewed"
 
 
 class Holder(Protocol):
-    """Who has a lease."""
+    """The holder of a lease."""
 
     @property
     def holder(self) -> str:
-        """Its name, for people."""
+        """Its name, for messages."""
 
 
 class LeaseLike(Protocol):
-    """What only one process has at a time. Each method may raise JournalUnavailableError."""
+    """A lease that only one process holds at a time. Each method may raise JournalUnavailableError."""
 
     @property
     def seconds(self) -> float:
-        """How long it lasts unless it is renewed."""
+        """How long the lease lasts unless it is renewed."""
 
     @property
     def clock(self) -> DatabaseClock:
-        """How far this host's clock is from that of the place where the lease is kept."""
+        """The offset of this host's clock from the clock of the lease's database."""
 
     async def acquire(self) -> int | None:
-        """Takes it if it is free, or was ours: a new epoch. None when another has it, or may have."""
+        """Takes the lease if it is free or was ours, and returns a new epoch; None when another holds it, or may."""
 
     async def renew(self) -> bool:
-        """Makes it last longer; False when it is no longer ours."""
+        """Renews the lease; returns False when it is no longer ours."""
 
     async def release(self) -> None:
-        """Lets go of it, if it is ours, so that another need not wait for its end."""
+        """Releases the lease, if it is ours, so that another replica need not wait until it expires."""
 
     async def find_leader(self) -> Holder | None:
-        """Who has it now; None when nobody has, as far as is known."""
+        """The current holder; None when none is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Somebody of whom only the name is known."""
+    """A holder of whom only the name is known."""
 
     holder: str
 
 
 class SoleLease:
-    """The lease of a process that shares its journal with nobody: it ends when another process opens the journal."""
+    """The lease of a process that does not share its journal: it ends when another process opens the journal."""
 
     seconds = math.inf
     clock = DatabaseClock()
 
     def __init__(self, fenced_by: Callable[[], str] = lambda: "") -> None:
-        """``fenced_by`` tells who has opened the journal meanwhile; an empty string when nobody has."""
+        """``fenced_by`` returns the name of the process that has opened the journal since; empty for none."""
         self._fenced_by = fenced_by
 
     async def acquire(self) -> int | None:
-        """Ours, for as long as the journal is."""
+        """Always succeeds: the lease is ours while the journal is."""
         return None if self._fenced_by() else 1
 
     async def renew(self) -> bool:
-        """Whether it is still ours."""
+        """Whether the journal is still ours."""
         return not self._fenced_by()
 
     async def release(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: no other process waits for the lease."""
 
     async def find_leader(self) -> Holder | None:
-        """Whoever has opened the journal."""
+        """The process that has opened the journal."""
         return _Named(self._fenced_by()) if self._fenced_by() else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """What follows from the length of a lease, in seconds."""
+    """Intervals derived from the length of a lease, in seconds."""
 
     lease: float
 
@@ -112,7 +112,7 @@ class _Times:
 
     @property
     def usable(self) -> float:
-        """For how long it is trusted; the rest is a margin for clocks that differ and checks that have just passed."""
+        """How long a renewal is trusted; the rest is a margin for clock differences and checks that just passed."""
         return self.lease * USABLE
 
     @property
@@ -125,12 +125,12 @@ class _Times:
 
     @property
     def attempt(self) -> float:
-        """For how long one question about the lease is worth waiting."""
+        """The timeout of one request about the lease."""
         return min(self.lease / 3, 10.0)
 
 
 class Leadership:
-    """Becomes the leader when it can, stays it while it may, and says at any moment whether it is."""
+    """Acquires and renews the lease, and says at any moment whether this process leads."""
 
     def __init__(
         self,
@@ -142,13 +142,13 @@ class Leadership:
         timer: Timer | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Prepares it; :meth:`start` begins.
+        """Prepares leadership; :meth:`start` starts it.
 
         ``on_elected`` gets the epoch, reads the journal and settles what is open. While it runs ``is_leader()`` is true
-        and the lease is renewed; it is cancelled when leadership ends, and when it fails another replica may try.
-        ``on_fenced`` gets the reason, ends what is under way and closes connections; when it is called ``is_leader()``
-        is false already, and no attempt to lead again is made before it returns. ``on_end`` is called at the moment in
-        which a reign ends, unless the lease simply runs out. ``jitter`` gives a number from 0 to 1.
+        and the lease is renewed. It is cancelled when leadership ends; when it fails another replica may try.
+        ``on_fenced`` gets the reason, ends what is under way and closes connections. When it is called ``is_leader()``
+        is already false, and no attempt to lead again is made before it returns. ``on_end`` is called at the moment
+        leadership ends, unless the lease simply expires. ``jitter`` returns a number from 0 to 1.
         """
         self._lease = lease
         self._times = _Times(lease.seconds)
@@ -158,43 +158,43 @@ class Leadership:
         self._timer = timer or SystemTimer()
         self._patience = Patience(self._timer)
         self._jitter = jitter
-        self._deadline = _NOT_LEADING  # from here on we are not the leader, whatever the database says
+        self._deadline = _NOT_LEADING  # from this time on this process does not lead, whatever the database says
         self._renew_at = _NOT_LEADING
         self._epoch: int | None = None
         self._is_settled = False
         self._may_hold = False  # the lease may be ours in the database
         self._trouble = "not the leader: it has not been tried yet"
-        self._reason = ""  # why the last reign ended
+        self._reason = ""  # why the last leadership ended
         self._failure: BaseException | None = None  # of on_elected
-        self._gives_way = False  # to another replica, which should lead instead
+        self._gives_way = False  # releases the lease, so that another replica can lead instead
         self._is_stopping = False
         self._is_patient = False
         self._first: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    # -- what anybody may ask, from any thread -----------------------------------------------------------------------
+    # -- state, safe to read from any thread -------------------------------------------------------------------------
 
     def is_leader(self) -> bool:
-        """Whether this process leads at this very moment. Ask before each call to a cloud and before each answer."""
+        """Whether this process leads at this moment. Check it before each call to a cloud and before each answer."""
         return self._timer.now() < self._deadline
 
     @property
     def deadline(self) -> float:
-        """Until when this process leads without asking anybody, by its timer; minus infinity when it does not."""
+        """Until when this process leads without another renewal, by its timer; minus infinity when it does not lead."""
         return self._deadline
 
     @property
     def epoch(self) -> int | None:
-        """The number of this reign; None when it does not lead."""
+        """The epoch of this leadership; None when this process does not lead."""
         return self._epoch if self.is_leader() else None
 
     @property
     def clock(self) -> DatabaseClock:
-        """How far this host's clock is from the database's."""
+        """The offset of this host's clock from the database's."""
         return self._lease.clock
 
     def trouble(self) -> str:
-        """Why not to send calls here; an empty string when it leads and ``on_elected`` is through."""
+        """Why callers should not use this process; empty when it leads and ``on_elected`` has finished."""
         deadline = self._deadline
         if deadline == _NOT_LEADING:
             return self._trouble
@@ -202,13 +202,13 @@ class Leadership:
             return f"not the leader any more: {_LATE}"
         return "" if self._is_settled else "elected leader, and still reading the journal"
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self, *, is_patient: bool = False) -> None:
-        """Begins, and returns when the first attempt is over: it leads and is settled, or another does.
+        """Starts, and returns after the first attempt: this process leads and has taken over, or another leads.
 
-        An error of ``on_elected`` that no other attempt will mend is raised; all later ones are logged, and told by
-        :meth:`trouble`. So is the first when ``is_patient``: then there is nobody to raise it to.
+        Raises an error of ``on_elected`` that no further attempt will mend. Later errors are logged and reported by
+        :meth:`trouble`. So is the first with ``is_patient``: then there is no caller to raise it to.
         """
         self._is_patient = is_patient
         self._first = asyncio.get_running_loop().create_future()
@@ -220,7 +220,7 @@ class Leadership:
             raise
 
     async def stop(self) -> None:
-        """Ends it: ``on_fenced`` is called if it led, then the lease is let go, and a successor need not wait."""
+        """Calls ``on_fenced`` if this process led, then releases the lease, so that a successor need not wait."""
         self._is_stopping = True
         self.fence("stopping")
         self._patience.end()
@@ -229,7 +229,7 @@ class Leadership:
         await self._release()
 
     def fence(self, reason: str) -> None:
-        """Ends this reign at once: for who sees the journal refuse a write. Nothing happens when it does not lead."""
+        """Ends leadership at once, after the journal refused a write. Does nothing when this process does not lead."""
         if self._deadline != _NOT_LEADING:
             self._deadline = _NOT_LEADING
             self._reason = reason
@@ -249,12 +249,12 @@ class Leadership:
     # -- becoming the leader -----------------------------------------------------------------------------------------
 
     async def _acquire(self) -> int | None:
-        """The epoch, when it has become the leader."""
+        """Tries to become the leader; returns the epoch, or None."""
         sent = self._timer.now()
         self._may_hold = True
         try:
             epoch = await self._patience.answer(self._lease.acquire(), self._times.attempt)
-        except Exception as error:  # noqa: BLE001 - whatever it is, another attempt follows
+        except Exception as error:  # noqa: BLE001 - another attempt follows any error
             self._tell(f"not the leader: the lease cannot be asked for: {_shown(error)}", logging.WARNING)
             return None
         if epoch is None:
@@ -262,27 +262,27 @@ class Leadership:
             self._tell(f"not the leader: {await self._why_not()}")
             return None
         if self._is_stopping or self._timer.now() >= sent + self._times.usable:
-            return None  # too late: what is left of it is not worth having
+            return None  # too late: the lease is about to expire
         self._epoch, self._is_settled, self._reason, self._failure, self._gives_way = epoch, False, "", None, False
         self._extend(sent)
         log.info("elected leader", extra={"epoch": epoch})
         return epoch
 
     async def _why_not(self) -> str:
-        """Who leads, as far as that is known, or why the lease is left alone."""
+        """Who leads, as far as that is known, or why this process does not take the lease."""
         try:
             leader = await self._patience.answer(self._lease.find_leader(), self._times.attempt)
-        except Exception:  # noqa: BLE001 - it is only for people
+        except Exception:  # noqa: BLE001 - it is only for a message
             return "another process leads"
         if leader is not None:
             return f"{leader.holder} leads"
         return self._lease.clock.trouble() or "no process leads; the lease is taken once it is certain that none does"
 
     def _elected(self, electing: asyncio.Task[None]) -> None:
-        """When ``on_elected`` has ended."""
-        error = InternalError("it was given up") if electing.cancelled() else electing.exception()
+        """Handles the end of ``on_elected``."""
+        error = InternalError("it was cancelled") if electing.cancelled() else electing.exception()
         if not self.is_leader():
-            return  # then it does not matter how
+            return  # leadership has ended, so the result does not matter
         if error is None:
             self._is_settled = True
             self._first_is_over()
@@ -313,14 +313,14 @@ class Leadership:
         try:
             await self._on_fenced(self._reason)
         except Exception:
-            log.exception("what follows the end of leadership failed")
+            log.exception("the clean-up after the end of leadership failed")
         if self._failure is not None or self._gives_way:
-            await self._release()  # another replica may be able to
+            await self._release()  # another replica may be able to lead
         if not self._is_stopping:
             self._patience.begin()
 
     async def _keep(self) -> str:
-        """Renews the lease for as long as it works; returns why it no longer does."""
+        """Renews the lease while that works; returns why it no longer does."""
         told = ""
         while True:
             await self._patience.pause(min(self._renew_at, self._deadline) - self._timer.now())
@@ -333,7 +333,7 @@ class Leadership:
                 )
             except FencedError:
                 is_kept = False
-            except Exception as error:  # noqa: BLE001 - whatever it is, there may be time for another attempt
+            except Exception as error:  # noqa: BLE001 - there may be time for another attempt after any error
                 if self.is_leader() and _shown(error) != told:  # once, not at every attempt
                     told = _shown(error)
                     log.warning("the lease could not be renewed: %s", told, extra={"epoch": self._epoch})
@@ -342,7 +342,7 @@ class Leadership:
             if not is_kept:
                 self._may_hold = False
                 return _LOST
-            if self.is_leader():  # what comes too late does not bring back what has ended
+            if self.is_leader():  # a late renewal does not restore a leadership that has ended
                 self._extend(sent)
             if reason := self._lease.clock.why_step_back():
                 self._gives_way = True
@@ -359,12 +359,12 @@ class Leadership:
         try:
             async with asyncio.timeout(self._times.attempt):
                 await self._lease.release()
-        except Exception as error:  # noqa: BLE001 - it ends by itself
-            log.warning("the lease could not be let go, it ends by itself: %s", _shown(error))
+        except Exception as error:  # noqa: BLE001 - the lease expires by itself
+            log.warning("the lease could not be released, it expires by itself: %s", _shown(error))
 
     def _tell(self, trouble: str, level: int = logging.INFO) -> None:
         if trouble != self._trouble and not self._is_stopping:  # once, not at every attempt
-            self._trouble = trouble  # first: who has read the log may ask another thread
+            self._trouble = trouble  # before the log line: its reader may read this from another thread
             log.log(level, trouble)
 
 

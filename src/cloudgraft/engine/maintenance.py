@@ -1,4 +1,4 @@
-"""What is done once in a while for all clouds: what is old is forgotten, and a journal that failed is tried again."""
+"""Deletes old records and events from the journal, and probes a journal that failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JUMP: Final = 60.0  # seconds by which the wall clock must be off to be reporte
 
 
 class Maintenance:
-    """Looks after the journal."""
+    """Maintains the journal."""
 
     def __init__(self, journal: Journal, writer: Writer, context: EngineContext) -> None:
         self._journal = journal
@@ -35,7 +35,7 @@ class Maintenance:
         self._is_clock_off = False
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Runs until cancelled."""
         cleaned = -math.inf
         while True:
             await asyncio.sleep(_PROBE)
@@ -46,12 +46,12 @@ class Maintenance:
                     cleaned = self._context.clock.now()
                     await self.clean()
             except CloudgraftError as error:
-                log.debug("housekeeping waits for the journal", extra={"error": error.message})
+                log.debug("maintenance waits for the journal", extra={"error": error.message})
             except Exception:
-                log.exception("housekeeping failed")
+                log.exception("maintenance failed")
 
     async def _watch_clock(self) -> None:
-        """Reports a wall clock that was set: the engine's own follows it slowly."""
+        """Reports a wall clock that was set: the engine's clock follows it slowly."""
         clock = self._context.clock
         if not isinstance(clock, SystemClock):
             return
@@ -66,7 +66,7 @@ class Maintenance:
             await self._writer.write(lambda: Change(events=(event,)))
 
     async def clean(self) -> None:
-        """Forgets what is older than it has to be kept, and writes down how far the clock has come."""
+        """Deletes records and events past their retention, and writes the clock's progress."""
         clock = self._context.clock
         if isinstance(clock, SystemClock):
             await self._writer.write(lambda: Change(progress=clock.progress()))

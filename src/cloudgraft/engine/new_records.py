@@ -1,4 +1,4 @@
-"""New records: machines that are asked for, and machines that are found. Pure but for the random part of a name."""
+"""Builds records of requested and of found machines. Pure but for the random part of a name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wanted(
     error: ErrorRecord | None = None,
     replaces: str = "",
 ) -> MachineRecord:
-    """A machine that is asked for; with an ``error``, one that will not come and is shown as such (R39)."""
+    """The record of a requested machine; with an ``error``, one that will not come and is shown as failed (R39)."""
     name = identity.new_name(spec.id)
     while name in fleet.machines:
         name = identity.new_name(spec.id)
@@ -53,16 +53,16 @@ def wanted(
 def found(
     machine: Machine, spec: GroupSpec, fleet: Fleet, now: float, *, is_adopted: bool, taken: Container[str] = ()
 ) -> MachineRecord:
-    """A machine that is there already; ``is_adopted`` when an operator says that it is ours.
+    """The record of a machine that exists already; ``is_adopted`` when an operator says that it is ours.
 
-    It keeps its name when no other machine has that, neither in the fleet nor among those ``taken`` with it.
+    It keeps its name unless another machine has it, in the fleet or among the names ``taken`` by the same change.
     """
-    before = now - 0.001  # it was made before it was found, whatever the clock of its cloud says
+    before = now - 0.001  # it was created before it was found, whatever the clock of its cloud says
     created = min(machine.created_at.timestamp(), before) if machine.created_at else before
     own = (machine.name, machine.tags.get(TAG_NAME, ""))
     names = (*own, machine.machine_id, f"{spec.cloud}-{machine.machine_id}")
     name = next((n for n in names if n and is_storable(n) and n not in fleet.machines and n not in taken), names[-1])
-    # Under a name of our choice, the name that it has is how it is told from one that is given its id later.
+    # If we give it another name, its own name distinguishes it from a machine that gets its id later.
     tags = dict(machine.tags) if name in own else {TAG_NAME: machine.name, **machine.tags}
     return begin(
         MachineRecord(
@@ -83,14 +83,14 @@ def found(
             provider_id=machine.provider_id or "",
             hourly=spec.price.amount if spec.price else None,
             currency=spec.price.currency if spec.price else "",
-            is_adopted=is_adopted or name not in own,  # under a name of ours alone, only its id leads back to it
+            is_adopted=is_adopted or name not in own,  # with a name that only we use, it can be found only by its id
             created_at=machine.created_at.timestamp() if machine.created_at else None,
         )
     )
 
 
 def taken_back(old: MachineRecord, machine: Machine, spec: GroupSpec, fleet: Fleet, now: float) -> MachineRecord:
-    """A machine whose record was at its end, and that an operator says is ours: it goes on under the same name."""
+    """Reopens the record of a gone machine that an operator says is ours; it keeps its name."""
     version = move(old, State.BOOTING, now).version
     fresh = found(machine, spec, fleet, now, is_adopted=True)
     return replace(fresh, name=old.name, placeholder=old.placeholder, version=version)

@@ -1,4 +1,4 @@
-"""The engine, as the autoscaler sees it: every answer from memory, every change one commit."""
+"""Serves the engine to the autoscaler: every answer from memory, every change in one commit."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class EngineProvider(Provider):
         self._orders = Orders(engine.writer)
 
     async def order(self, plan: Callable[[], Change]) -> None:
-        """Makes a change that the autoscaler orders: one commit, planned when its turn comes."""
+        """Makes a change that the autoscaler orders, in one commit; ``plan`` runs when its turn comes."""
         await self._orders.write(plan, self.engine.clock.now())
 
     async def start(self) -> None:
-        """Opens the journal and begins to lead, if no other process does."""
+        """Opens the journal and begins to lead, unless another process does."""
         await self.engine.start()
 
     async def close(self) -> None:
-        """Lets calls under way end for a moment, and closes the journal."""
+        """Gives calls under way a moment to end, and closes the journal."""
         await self.engine.close()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ class EngineProvider(Provider):
         return self.engine.groups.shown
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """R16-R24: by id, alias or name; a gone machine keeps its group while its Node object may still be there."""
+        """R16-R24: by id, alias or name; a gone machine keeps its group while its Node object may still exist."""
         self.engine.check_open()
         record = self.engine.fleet.find(node)
         if record is None or self.engine.is_forgotten(record):
@@ -60,7 +60,7 @@ class EngineProvider(Provider):
         return group.shown if group is not None and record.group in self.engine.groups.shown_ids else None
 
     async def target_size(self, group: str) -> int:
-        """Law 5: all but deleting and gone."""
+        """Law 5: all machines but those being deleted or gone."""
         return self._group(group).target
 
     async def instances(self, group: str) -> Sequence[Instance]:
@@ -68,7 +68,7 @@ class EngineProvider(Provider):
         return self._group(group).instances()
 
     async def template(self, group: str) -> NodeTemplate:
-        """What a new node of the group will look like."""
+        """The template of a new node of the group."""
         return self._group(group).spec.template
 
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
@@ -76,7 +76,7 @@ class EngineProvider(Provider):
         return self._group(group).spec.options
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """R81: of a template by its name, of a real node by its machine."""
+        """R81: finds a template by its name, and a real node by its machine."""
         self.engine.check_open()
         groups = self.engine.fleet.groups
         name = group_of_template(node.name, groups)
@@ -89,7 +89,7 @@ class EngineProvider(Provider):
         return node_price(group.spec.price.amount, start, end)
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
-        """R82: what the pod asks for, at the reference price of all groups."""
+        """R82: the pod's requests at the reference price of all groups."""
         self.engine.check_open()
         reference = self.engine.groups.reference_price
         if reference is None:
@@ -97,7 +97,7 @@ class EngineProvider(Provider):
         return pod_price(pod_requests(pod), start, end, reference)
 
     async def gpu_label(self) -> str:
-        """As configured."""
+        """The configured GPU label."""
         return self.engine.settings.gpu_label
 
     async def gpu_types(self) -> Collection[str]:
@@ -107,14 +107,14 @@ class EngineProvider(Provider):
         return sorted({template.labels[label] for template in templates if label in template.labels})
 
     async def refresh(self) -> None:
-        """Applies what changed in the configuration. Fails only when we do not lead, or cannot write (law 6)."""
+        """Applies changes of the configuration. Fails only when we do not lead, or cannot write (law 6)."""
         self.engine.check_open()
         await self.engine.refresh()
 
     # -- ready replies -----------------------------------------------------------------------------------------------
 
     def dependencies(self, question: Question) -> Collection[str] | None:
-        """What an answer depends on; None for a machine that is gone, which is remembered only for a while (R24)."""
+        """The subjects of an answer; None for a gone machine, which is remembered only for a while (R24)."""
         if question.node is not None:
             record = self.engine.fleet.find(question.node)
             if record is not None and record.state is State.GONE:
@@ -147,10 +147,11 @@ class EngineProvider(Provider):
         self._group(group)
         await self.order(lambda: self.plan_decrease(group, -delta))
 
-    # -- what a change is, at the moment when it is its turn ---------------------------------------------------------
+    # -- planning changes --------------------------------------------------------------------------------------------
+    # The writer calls these when it is the change's turn.
 
     def plan_increase(self, group_id: str, delta: int) -> Change:
-        """Machines that are asked for."""
+        """The change that requests machines."""
         engine, group, now = self.engine, self._group(group_id), self.engine.clock.now()
         if not group.is_configured:
             raise PreconditionError(f"node group {group_id!r} is no longer configured; it only shrinks")
@@ -179,7 +180,7 @@ class EngineProvider(Provider):
         )
 
     def plan_delete(self, group_id: str, nodes: Sequence[NodeRef]) -> Change:
-        """Machines that are not wanted any more."""
+        """The change that deletes machines."""
         engine, now = self.engine, self.engine.clock.now()
         found: dict[str, MachineRecord] = {}
         for node in nodes:
@@ -194,9 +195,9 @@ class EngineProvider(Provider):
             found[record.name] = record
         unwanted = [r for r in found.values() if r.state not in (State.DELETING, State.GONE)]
         self._check_may_delete(group_id, unwanted)
-        # Of one that its cloud lost, it must be known that it is not wanted should it turn up again.
+        # Record that a lost machine is not wanted, in case it shows up again.
         final = [amend(r, error=None) for r in found.values() if is_lost(r)]
-        # One that the engine deletes by itself is ordered from now on, and waits for no guard.
+        # A machine that the engine already deletes counts as ordered from now on, and waits for no guard.
         final += [amend(r, error=None) for r in found.values() if r.state is State.DELETING and is_given_up(r)]
         if not unwanted:
             return Change(machines=final)
@@ -208,14 +209,14 @@ class EngineProvider(Provider):
         return Change(machines=[*records, *final], events=events)
 
     def _check_may_delete(self, group_id: str, unwanted: Sequence[MachineRecord]) -> None:
-        """What its cloud holds nothing of may go at any time (R38): nothing has to be deleted for that."""
+        """A machine that the cloud does not have may always be removed (R38): no deletion is needed."""
         there = [r for r in unwanted if r.presence is not Presence.NONE and self.engine.observes_only(r.cloud)]
         if there:
             names = ", ".join(record.name for record in there)
             raise ObserveOnlyError(there[0].cloud, group_id, f"delete {names}")
 
     def plan_decrease(self, group_id: str, count: int) -> Change:
-        """Machines that are given up before they were ordered."""
+        """The change that cancels machines before any create call."""
         group, now = self._group(group_id), self.engine.clock.now()
         never_sent = [r for r in group.machines.values() if r.state is State.REQUESTED]
         newest = sorted(never_sent, key=lambda r: r.requested_at)[::-1][:count]

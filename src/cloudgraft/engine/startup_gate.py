@@ -1,7 +1,8 @@
-"""Refuses calls at a start until every cloud that the journal never took in was listed, or time is up.
+"""Refuses calls after a start until every new cloud was listed once, or the time limit is over.
 
-Before its first list nobody knows which machines of a cloud are ours (law 11). An empty list of groups, or "not ours"
-for a node that is, does more harm than UNAVAILABLE: that makes the autoscaler try again (R3, R12).
+A cloud is new if the journal has never taken in its machines. Before its first list the engine does not know which of
+its machines are ours (law 11). An empty list of groups, or "not ours" for a node that is, does more harm than
+UNAVAILABLE, after which the autoscaler tries again (R3, R12).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ __all__ = ["StartupGate"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_LOOK: Final = 0.5  # seconds between two looks whether the clouds were listed
+_LOOK: Final = 0.5  # seconds between two checks whether the clouds were listed
 
 
 class StartupGate:
-    """The wait of one start, or of one new leader. A cloud that a reload adds is never waited for."""
+    """The wait after a start or an election. The gate never waits for a cloud that a reload adds."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class StartupGate:
         refresh: Callable[[], Awaitable[None]],
         why_not_listed: Callable[[str], str],
     ) -> None:
-        """``workers`` are the clouds that are configured at any moment; ``refresh`` brings the groups up to date."""
+        """``workers`` are the names of the currently configured clouds; ``refresh`` brings the groups up to date."""
         self._fleet = fleet
         self._workers = workers
         self._refresh = refresh
@@ -78,7 +79,7 @@ class StartupGate:
             return
         missing, is_late = self._missing(), self._time() >= self._ends
         try:
-            await self._refresh()  # after that look: the groups of what was listed by then are there with the answers
+            await self._refresh()  # after the check: the first answers need the groups of all clouds listed by then
         except CloudgraftError as error:
             log.debug("the groups could not be brought up to date", extra={"error": error.message})
             if not is_late:
@@ -87,9 +88,9 @@ class StartupGate:
             return
         self.awaited = frozenset()
         if missing:
-            log.warning("calls are answered, without the groups of %s: no list of it has been had", _clouds(missing))
+            log.warning("answering calls without the groups of %s: no list has succeeded yet", _clouds(missing))
         else:
-            log.info("calls are answered: every cloud was listed")
+            log.info("answering calls: every cloud was listed")
 
     async def _keep_looking(self) -> None:
         while self.awaited:
@@ -97,7 +98,7 @@ class StartupGate:
             try:
                 await self.look()
             except Exception:  # a bug must not end the loop that every call waits for
-                log.exception("a look whether clouds were listed failed")
+                log.exception("the check whether clouds were listed failed")
 
     def _missing(self) -> list[str]:
         """Without those that a reload removed."""

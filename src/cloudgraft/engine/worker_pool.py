@@ -1,4 +1,4 @@
-"""The workers, one for each configured cloud: starts, replaces and stops them."""
+"""Starts, replaces and stops the workers, one for each configured cloud."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 __all__ = ["NoDriver", "WorkerPool", "made"]
 
 
-# -- What stands in for a driver that cannot be made, so that its cloud is down and all others are not -----------------
+# -- broken drivers ----------------------------------------------------------------------------------------------------
+# Stands in for a driver that cannot be made, so that only its own cloud is down.
 
 
 log = logging.getLogger("cloudgraft.engine")
 
 
 class NoDriver(Driver):
-    """Refuses everything, and says why."""
+    """Refuses every call, and says why."""
 
     traits = DriverTraits(complete_list=False)
 
@@ -44,7 +45,7 @@ class NoDriver(Driver):
 
 
 def made(name: str, declared: CloudDeclaration) -> Driver:
-    """The cloud's driver; one that cannot be made is this cloud's trouble, and nobody else's (law 6)."""
+    """Makes the cloud's driver. A failure affects only this cloud (law 6)."""
     try:
         return declared.make()
     except Exception as error:
@@ -57,23 +58,23 @@ _FIRST_LOOK: Final = 10.0  # seconds that a start waits for clouds whose groups 
 
 
 class WorkerPool:
-    """Employs workers and lets them go. With ``is_stepped`` none works by itself."""
+    """Starts and stops workers. With ``is_stepped`` none runs by itself."""
 
     def __init__(self, context: EngineContext, *, is_stepped: bool) -> None:
         self.workers: dict[str, Worker] = {}
-        self.last_calls = 0.0  # seconds that calls under way get when a worker is let go
+        self.last_calls = 0.0  # seconds that calls under way get when a worker stops
         self._context = context
         self._is_stepped = is_stepped
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def turn(self) -> None:
-        """One pass of every worker, by hand."""
+        """Makes one pass of every worker, for a stepped engine."""
         for worker in list(self.workers.values()):
             await worker.turn()
 
     async def exchange(self, old: Mapping[str, CloudDeclaration], new: Mapping[str, CloudDeclaration]) -> None:
-        """Makes workers for new clouds, lets those of removed ones go, and hands new settings to the others."""
+        """Makes workers for new clouds, stops those of removed ones, and passes new settings to the others."""
         former: dict[str, asyncio.Task[None]] = {}
         for name in list(self.workers):
             declared = new.get(name)
@@ -86,11 +87,11 @@ class WorkerPool:
                 self._employ(name, Worker(made(name, declared), declared.settings, self._context), former.get(name))
         if former and self._is_stepped:
             await asyncio.wait(former.values())
-        for worker in list(self.workers.values()):  # a guard that is new knows nothing yet
+        for worker in list(self.workers.values()):  # a new guard has no counts yet
             await worker.observer.count()
 
     async def first_look(self, needed: Collection[str]) -> None:
-        """Waits, not for long, for clouds without which something cannot be served."""
+        """Waits briefly for the first list of clouds whose groups cannot be served without it."""
         waiting = [worker for name, worker in self.workers.items() if name in needed]
         if self._is_stepped:
             await self.turn()
@@ -103,7 +104,7 @@ class WorkerPool:
                 await asyncio.wait(late)
 
     def dismiss(self) -> set[asyncio.Task[None]]:
-        """Lets all of them go; gives those who are still leaving, to be waited for."""
+        """Stops all workers; returns the tasks that are still ending, for the caller to await."""
         return {*self._leaving, *(self._retire(name) for name in list(self.workers))}
 
     def _employ(self, name: str, worker: Worker, former: asyncio.Task[None] | None) -> None:
@@ -113,7 +114,7 @@ class WorkerPool:
             self._tasks[name] = asyncio.create_task(_run(worker, former), name=f"cloud {name}")
 
     def _retire(self, name: str) -> asyncio.Task[None]:
-        """Ends a worker. No RPC waits for it: its driver may hang (law 1)."""
+        """Stops a worker. No RPC waits for it: its driver may hang (law 1)."""
         worker = self.workers.pop(name)
         self._context.fleet.unlisten(name)
         ending = asyncio.create_task(self._end(worker, self._tasks.pop(name, None)))
@@ -125,13 +126,13 @@ class WorkerPool:
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
-        if worker.name not in self.workers:  # nobody looks after its machines here, so nobody may touch their nodes
+        if worker.name not in self.workers:  # its machines have no worker here, so their nodes must not be touched
             self._context.nodes.drop(worker.name)
         await worker.close(self.last_calls)
 
 
 async def _run(worker: Worker, former: asyncio.Task[None] | None) -> None:
-    """Works once the one before has let go of the cloud."""
+    """Runs the worker after the former worker of the cloud has ended."""
     if former is not None:
         await asyncio.wait({former})
     await worker.run()

@@ -1,7 +1,7 @@
-"""The one way to change anything: journal first, then memory, then whoever waits is answered.
+"""Writes every change: to the journal first, then to memory; then the caller gets its answer.
 
-Changes are made one after another. Each is planned at the moment it is its turn, from what memory holds then, so that
-a plan never rests on something that has changed meanwhile.
+Changes are made one after another. Each is planned when its turn comes, from the memory of that moment, so that a plan
+never rests on something that has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Writer"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_TOLD: Final = 20  # events that go to the log in one go
+_TOLD: Final = 20  # events logged at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class _Doubt:
 
     @property
     def can_be_undone(self) -> bool:
-        """False for a machine that was found in a cloud: to be in the journal harms nobody, to be struck out would.
+        """False for a machine that was found in a cloud: a record of it does no harm, its removal would.
 
-        One that an operator adopted is not ours without that word, and the operator was told that it failed.
+        A machine that an operator adopted is ours only by that order, and the operator's request was answered with an
+        error.
         """
         return self.before is not None or self.after.state is not State.BOOTING or self.after.is_adopted
 
@@ -65,7 +66,7 @@ class Writer:
         reload: Callable[[Contents], None],
         on_fenced: Callable[[str], None],
     ) -> None:
-        """``reload`` puts what the journal holds into memory; ``on_fenced`` hears that somebody else leads."""
+        """``reload`` loads the journal into memory; ``on_fenced`` is called when another process leads."""
         self.trouble = ""  # why the journal cannot be written; empty while it can
         self._journal = journal
         self._fleet = fleet
@@ -74,22 +75,24 @@ class Writer:
         self._on_fenced = on_fenced
         self._lock = asyncio.Lock()
         self._doubts: list[_Doubt] = []
-        self._doubtful: list[RequestRecord] = []  # requests whose answer may have been written, and was not given
+        self._doubtful: list[
+            RequestRecord
+        ] = []  # requests that may have been written although their callers got an error
         self._declared: list[tuple[str, DeclaredGroup | None, DeclaredGroup | None]] = []  # id, before, after
         self._must_reload = False
         self._running: set[asyncio.Task[Change]] = set()
         self._subscribers: list[Callable[[Event], None]] = []
-        self._untold: deque[Event] = deque()  # written, and not yet in the log
+        self._untold: deque[Event] = deque()  # written, and not yet logged
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> None:
-        """Calls back with every event that was written."""
+        """Calls ``subscriber`` with every event that was written."""
         self._subscribers.append(subscriber)
 
     async def write(self, plan: Callable[[], Change]) -> Change:
-        """Makes the change that ``plan`` returns when its turn comes. What the plan raises changes nothing.
+        """Makes the change that ``plan`` returns when its turn comes. If the plan raises, nothing changes.
 
-        A caller that is cancelled does not undo a change that has begun; a change of the autoscaler's whose caller has
-        left before that is not made.
+        Cancelling the caller does not undo a change that has begun. A change of the autoscaler is not made if its
+        caller has gone before that.
         """
         task = asyncio.create_task(self._in_turn(plan))
         self._running.add(task)
@@ -101,17 +104,17 @@ class Writer:
             raise
 
     def forget_doubts(self) -> None:
-        """Leaves writes of unknown outcome as they are: another leader has served them meanwhile."""
+        """Forgets writes of unknown outcome: another leader has acted on the journal since."""
         self._doubts, self._doubtful, self._declared = [], [], []
 
     async def probe(self) -> None:
-        """When the journal could not be written: tries whether it can be again."""
+        """Tries to write again, if the journal could not be written."""
         if self.trouble:
             now = self._clock.now()
             await self.write(lambda: Change(events=(happened("journal_recovered", now, "it can be written again"),)))
 
     async def drain(self) -> None:
-        """Waits for changes that have begun, and tells of them all."""
+        """Waits for changes that have begun, and logs all their events."""
         while self._running:
             await asyncio.wait(self._running)
         while self._untold:
@@ -151,7 +154,7 @@ class Writer:
 
     def _note_failure(self, error: CloudgraftError, change: Change) -> None:
         if isinstance(error, InvalidArgumentError):
-            return  # something in the change cannot be stored: the journal is well
+            return  # something in the change cannot be stored: the journal itself works
         if isinstance(error, FencedError):
             self._on_fenced(error.message)
         elif isinstance(error, ConflictError):
@@ -171,14 +174,14 @@ class Writer:
         self._declared += [(id_, before.get(id_), None) for id_ in change.undeclared]
 
     async def _settle_doubts(self) -> None:
-        """After a write of unknown outcome: reads the journal again, and takes back what its caller was denied."""
+        """After a write of unknown outcome: reads the journal again, and reverts changes whose callers got an error."""
         if not self._must_reload:
             return
         contents = await self._journal.load()
         stored = {record.name: record for record in contents.machines}
         landed = [doubt for doubt in self._doubts if stored.get(doubt.after.name) == doubt.after]
         undo = [_undone(doubt, self._clock.now()) for doubt in landed if doubt.can_be_undone]
-        # Asked again under the same key, such a change is to be made, and not to be taken for one that was.
+        # A retry under the same key must make the change, and must not be taken for one that was already made.
         denied = [(r.caller, r.key) for r in self._doubtful if r in contents.requests]
         declared = {group.id: group for group in contents.declared}
         edited = [(id_, before) for id_, before, after in self._declared if declared.get(id_) == after]
@@ -197,7 +200,7 @@ class Writer:
         self._doubts, self._doubtful, self._declared, self._must_reload = [], [], [], False
 
     def _tell_some(self) -> None:
-        """A line in the log takes a while: of many, each caller and each call gets to wait for a few only."""
+        """Logs a few events at a time: logging is slow, and no caller should wait for many lines."""
         try:
             for _ in range(min(_TOLD, len(self._untold))):
                 self._publish(self._untold.popleft())
@@ -228,16 +231,16 @@ class Writer:
 
 
 def _tell_for_its_caller(task: asyncio.Task[Change]) -> None:
-    """Looks at the end of a change whose caller is gone. An error of the journal was told when it came up."""
+    """Logs the error of a change whose caller has gone. Errors of the journal were logged when they occurred."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, CloudgraftError):
         log.error("a change failed after its caller had given up", exc_info=error)
 
 
 def _undone(doubt: _Doubt, now: float) -> MachineRecord:
-    """The record as it was, for nothing was done about the one that was written.
+    """The record before the write, because no action followed it.
 
-    A machine that was adopted is released: a record that is simply gone would have it deleted as one that came back.
+    An adopted machine is released: with its record gone, the engine would delete it as a machine that came back.
     """
     version = doubt.after.version + 1
     if doubt.before is not None:

@@ -58,7 +58,7 @@ async def test_an_error_after_the_end_is_logged_and_does_not_end_the_rest(
     leadership.fence("a reason")
     await pass_time(timer, 1.5)
     assert epochs == [1, 2]
-    assert "what follows the end of leadership failed" in caplog.text
+    assert "the clean-up after the end of leadership failed" in caplog.text
     await leadership.stop()
 
 

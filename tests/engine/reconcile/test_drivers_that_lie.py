@@ -13,7 +13,7 @@ import pytest
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import Catalog
-from cloudgraft.engine.groups.resolution import make_roster
+from cloudgraft.engine.groups.resolution import resolve_groups
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits, Money
 from cloudgraft.engine.machines.identity import TAG_NAME
 from cloudgraft.sdk.driver import Driver, Machine, Price, Shape
@@ -140,8 +140,8 @@ def test_a_price_in_another_currency_than_the_guard_is_refused() -> None:
     cap = GuardLimits(max_spend_per_day=Money(amount=Decimal(40), currency="EUR"))
     plan = desired_state({"a": Cloud()}, group(machine={"shape": "s"}), settings=EngineSettings(guards=cap))
     dollars = Catalog(prices=[Price(shape="s", hourly=Decimal(1), currency="USD")])
-    roster = make_roster(plan, {"a": dollars}, {}, lambda *_: None)
-    assert not roster.specs
-    assert "EUR (guards.maxSpendPerDay), USD (g)" in roster.left_out["g"]
+    resolution = resolve_groups(plan, {"a": dollars}, {}, lambda *_: None)
+    assert not resolution.specs
+    assert "EUR (guards.maxSpendPerDay), USD (g)" in resolution.left_out["g"]
     euros = Catalog(prices=[Price(shape="s", hourly=Decimal(1), currency="EUR")])
-    assert set(make_roster(plan, {"a": euros}, {}, lambda *_: None).specs) == {"g"}
+    assert set(resolve_groups(plan, {"a": euros}, {}, lambda *_: None).specs) == {"g"}

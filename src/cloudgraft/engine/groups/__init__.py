@@ -1,1 +1,1 @@
-"""Node groups, from the configuration to what the autoscaler is served."""
+"""Builds node groups, from the configuration to what the autoscaler sees."""

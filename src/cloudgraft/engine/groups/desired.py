@@ -1,4 +1,4 @@
-"""What the configuration asks for, before the clouds were asked what their machine types hold and cost."""
+"""Models the desired configuration, before clouds were asked for their machine types and prices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Catalog", "CloudDeclaration", "Composer", "DesiredState", "GroupDecl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudDeclaration:
-    """One cloud. ``fingerprint`` is anything that differs when the driver must be made anew."""
+    """One cloud. ``fingerprint`` changes when the driver must be recreated."""
 
     settings: CloudSettings
     make: Callable[[], Driver] = field(compare=False)
@@ -31,7 +31,7 @@ class CloudDeclaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeclaration:
-    """One node group as it is written down."""
+    """One node group as configured."""
 
     id: str
     cloud: str
@@ -46,13 +46,13 @@ class GroupDeclaration:
 
     @property
     def shape(self) -> str:
-        """The machine type that its machines are of; empty when the settings name none."""
+        """The machine type of its machines; empty when the settings name none."""
         return str(self.machine.get("shape", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredState:
-    """All that is configured."""
+    """The whole configuration."""
 
     cluster: str
     clouds: Mapping[str, CloudDeclaration]
@@ -62,24 +62,24 @@ class DesiredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining:
-    """The cluster that machines join, and what they are told for that; None where there is no such thing."""
+    """The cluster that machines join, and their user data; None for either that is not configured."""
 
     cluster: Cluster | None = None
     user_data: UserData | None = None
 
 
 class Composer(Protocol):
-    """Brings the configuration of the file and the groups that operators declared together."""
+    """Combines the configuration file with the groups that operators declared."""
 
-    turn: asyncio.Lock  # held from the reading of either until the engine has what came of it
+    turn: asyncio.Lock  # held from reading either until the engine has the result
 
     async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[DesiredState, Joining]:
-        """All that is configured. Those that do not go together with the file are left out, visibly."""
+        """Combines both. Omits declared groups that conflict with the file, and reports them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """What a cloud offers; empty for a driver that cannot tell."""
+    """A cloud's machine types and prices; empty for a driver that reports none."""
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     prices: Sequence[Price] = ()
@@ -88,11 +88,11 @@ class Catalog:
 def complete(
     declared: GroupDeclaration, catalog: Catalog, *, needs_price: bool, facts: Facts | None = None
 ) -> GroupSpec:
-    """The group with its template and price; raises InvalidArgumentError that says what is missing.
+    """Completes the group with its template and price; raises InvalidArgumentError that says what is missing.
 
-    ``facts`` are what nodes were seen to have whose machines were made with the same settings.
+    ``facts`` were learned from nodes whose machines were made with the same settings.
 
-    ``needs_price`` when a guard counts money: a group without a price would defeat it (law 10).
+    ``needs_price`` is set when a guard counts money: a group without a price would defeat it (law 10).
     """
     shape = catalog.shapes.get(declared.shape)
     if declared.shape and catalog.shapes and shape is None:

@@ -1,10 +1,10 @@
-"""What groups, nodes and pods cost. Pure, and exact until the very last step, because the wire carries a double.
+"""Computes prices of groups, nodes and pods. Pure, and exact until the last step, because the wire carries a double.
 
-A pod is priced by what it asks for, at one reference price for all groups, for the autoscaler compares the price of
+A pod is priced by its requests, at one reference price for all groups, because the autoscaler compares the price of
 nodes with that of the pods that would run on them. The reference comes from the groups' own prices: the cheapest way
-to buy a core, a gibibyte and a GPU among them, where a core is taken to cost as much as 7.5 GiB of memory, which is
-about what public clouds ask. So the pods that fill a node of the cheapest group cost what that node costs, and all
-other nodes are measured by it.
+to buy a core, a gibibyte and a GPU among them. A core is assumed to cost as much as 7.5 GiB of memory, which is about
+what public clouds charge. So the pods that fill a node of the cheapest group cost what that node costs, and all other
+nodes are measured by it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
 
 _GIB = 2**30
 _CORE_IN_GIB = Fraction(15, 2)
-_LEAST = 1e-9  # R84: the autoscaler divides by prices; nothing is free
+_LEAST = 1e-9  # R84: the autoscaler divides by prices, so no price is zero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferencePrice:
-    """What an hour of a core, of a gibibyte of memory and of one GPU of each kind costs."""
+    """The price of an hour of a core, of a gibibyte of memory and of one GPU of each kind."""
 
     core: Fraction
     gib: Fraction
@@ -44,7 +44,7 @@ class ReferencePrice:
 
 
 def group_price(declared: Money | None, shape: str, prices: Iterable[Price] = ()) -> Money | None:
-    """A group's price per hour: what the configuration says, else what the driver asks for the shape, else None."""
+    """A group's price per hour: the configured one, else the driver's price of the shape, else None."""
     if declared is not None:
         return declared
     found = next((price for price in prices if price.shape == shape), None)
@@ -52,7 +52,7 @@ def group_price(declared: Money | None, shape: str, prices: Iterable[Price] = ()
 
 
 def common_currency(prices: Mapping[str, Money]) -> str:
-    """The one currency of all these prices, given by whose they are; empty when there are none.
+    """The single currency of all these prices, which are keyed by their owner; empty when there are none.
 
     Raises InvalidArgumentError when there is more than one: the autoscaler would compare the bare numbers (R84).
     """
@@ -68,12 +68,12 @@ def common_currency(prices: Mapping[str, Money]) -> str:
 
 
 def node_price(hourly: Decimal, start: datetime, end: datetime) -> float:
-    """What a node costs in that period."""
+    """The price of a node in that period."""
     return _float(Fraction(hourly) * _hours(start, end))
 
 
 def pod_price(requests: Mapping[str, Quantity], start: datetime, end: datetime, reference: ReferencePrice) -> float:
-    """What a pod's requests (see :func:`cloudgraft.sdk.pod_requests`) cost in that period at the reference price."""
+    """The price of a pod's requests (see :func:`cloudgraft.sdk.pod_requests`) in that period at the reference price."""
     asked = {name: amount.value for name, amount in requests.items()}
     per_unit = {"cpu": reference.core, "memory": reference.gib / _GIB, **reference.gpus}
     hourly = sum((asked[name] * price for name, price in per_unit.items() if name in asked), Fraction(0))
@@ -83,8 +83,9 @@ def pod_price(requests: Mapping[str, Quantity], start: datetime, end: datetime, 
 def reference_price(groups: Iterable[GroupSpec]) -> ReferencePrice | None:
     """The reference price among these groups; None when none of them has a price.
 
-    Groups without GPUs set the price of cores and memory. What a group with GPUs costs beyond that is the price of
-    its GPUs, but at least half of its own. Where all groups have GPUs, the other half is for cores and memory.
+    Groups without GPUs set the price of cores and memory. The rest of the price of a group with GPUs is the price of
+    its GPUs, but at least half of the group's price. Where all groups have GPUs, the other half is for cores and
+    memory.
     """
     offers = [_Offer.of(group, group.price) for group in groups if group.price is not None]
     priced = [offer for offer in offers if offer.weight > 0]
@@ -103,7 +104,7 @@ def reference_price(groups: Iterable[GroupSpec]) -> ReferencePrice | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offer:
-    """What pods can buy of one node: its price, its cores and memory in gibibytes' worth, its GPUs."""
+    """The capacity of one node that pods pay for: its price, its cores and memory in gibibytes' worth, its GPUs."""
 
     hourly: Fraction
     weight: Fraction

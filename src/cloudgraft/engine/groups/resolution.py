@@ -1,4 +1,4 @@
-"""Resolves the configured groups against what clouds offer, and decides which are served."""
+"""Resolves the configured groups against the clouds' catalogs, and decides which are served."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.types import NodeGroup
 from cloudgraft.store.records import Change, Contents, Event, GroupRecord, LearnedRecord
 
-__all__ = ["GroupResolution", "Groups", "as_group", "from_records", "make_roster", "record_of", "shown"]
+__all__ = ["GroupResolution", "Groups", "as_group", "from_records", "resolve_groups", "record_of", "shown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResolution:
-    """The groups that are configured and complete, and why others are not."""
+    """The configured groups that are complete, and why others are not."""
 
     specs: Mapping[str, GroupSpec] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)  # id -> reason
-    stale: Mapping[str, str] = field(default_factory=dict)  # served as last known; id -> reason
+    stale: Mapping[str, str] = field(default_factory=dict)  # served with their last valid spec; id -> reason
 
 
-def make_roster(
+def resolve_groups(
     desired_state: DesiredState,
     catalogs: Mapping[str, Catalog],
     known: Mapping[str, GroupSpec],
     learned: Callable[[str, Mapping[str, object]], Facts | None],
 ) -> GroupResolution:
-    """Completes every declared group; where that is not possible, its last valid spec still serves (law 6).
+    """Completes every declared group; where that is not possible, its last valid spec is still served (law 6).
 
-    ``learned`` tells what nodes of a group have whose machines were made with the settings given.
+    ``learned`` returns the learned facts of a group's nodes whose machines were made with the given settings.
     """
     specs: dict[str, GroupSpec] = {}
     left_out: dict[str, str] = {}
@@ -59,7 +59,7 @@ def make_roster(
             if old is None or old.cloud != declared.cloud:
                 left_out[declared.id] = reason
                 continue
-            if catalog:  # else it is a matter of time, and the cloud's own state tells why
+            if catalog:  # else the catalog has yet to come, and the cloud's own state says why
                 stale[declared.id] = reason
             specs[declared.id] = replace(old, min_size=declared.min_size, max_size=declared.max_size)
     common_currency({spec.id: spec.price for spec in specs.values() if spec.price})
@@ -67,7 +67,7 @@ def make_roster(
 
 
 def _caps(desired_state: DesiredState, cloud: str) -> dict[str, Money]:
-    """The limits to what machines of this cloud may cost: they are of use only in the currency of the prices."""
+    """The spending limits for this cloud. They work only in the currency of the prices."""
     declared = desired_state.clouds.get(cloud)
     limits = {"guards.maxSpendPerDay": desired_state.settings.guards}
     if declared:
@@ -76,7 +76,7 @@ def _caps(desired_state: DesiredState, cloud: str) -> dict[str, Money]:
 
 
 def shown(group: Group) -> NodeGroup:
-    """What the autoscaler is told of a group. One that is draining may only shrink."""
+    """The group as published to the autoscaler. A draining group may only shrink."""
     spec = group.spec
     debug = f"cloud {spec.cloud}" if group.is_configured else f"cloud {spec.cloud}, draining"
     if not group.is_configured:
@@ -85,7 +85,7 @@ def shown(group: Group) -> NodeGroup:
 
 
 def as_group(spec: GroupSpec, *, is_configured: bool = True) -> Group:
-    """A group without machines yet."""
+    """A group without machines."""
     blank = NodeGroup(id=spec.id, min_size=spec.min_size, max_size=spec.max_size)
     group = Group(spec, blank, is_configured)
     group.shown = shown(group)
@@ -93,12 +93,12 @@ def as_group(spec: GroupSpec, *, is_configured: bool = True) -> Group:
 
 
 def record_of(spec: GroupSpec, *, configured: bool = True) -> GroupRecord:
-    """The group as it goes into the journal."""
+    """The group's record for the journal."""
     return GroupRecord(id=spec.id, cloud=spec.cloud, spec=group_to_json(spec), configured=configured)
 
 
 def from_records(records: Iterable[GroupRecord]) -> tuple[list[Group], dict[str, str]]:
-    """The groups of the journal, and what is wrong with those that cannot be read."""
+    """The groups of the journal, and errors by id for those that cannot be read."""
     groups: list[Group] = []
     broken: dict[str, str] = {}
     for record in records:
@@ -109,19 +109,20 @@ def from_records(records: Iterable[GroupRecord]) -> tuple[list[Group], dict[str,
     return groups, broken
 
 
-# -- The groups that are served: what is configured and complete, and what is draining ---------------------------------
-# What the autoscaler is told of them changes only at a Refresh (R4).
+# -- served groups -----------------------------------------------------------------------------------------------------
+# Groups that are configured and complete, and groups that are draining. The published groups change only at a Refresh
+# (R4).
 
 
 log = logging.getLogger("cloudgraft.engine")
 
 
 class Groups:
-    """Keeps journal, memory and configuration in step, group by group."""
+    """Reconciles the groups of journal, memory and configuration."""
 
     def __init__(self, fleet: Fleet, writer: Writer, clock: Clock, desired_state: DesiredState) -> None:
-        self.roster = GroupResolution()
-        self.shown: tuple[NodeGroup, ...] = ()  # as the autoscaler was told last
+        self.resolution = GroupResolution()
+        self.shown: tuple[NodeGroup, ...] = ()  # as last published
         self.reference_price: ReferencePrice | None = None
         self._fleet = fleet
         self._writer = writer
@@ -134,7 +135,7 @@ class Groups:
         self._lessons = LearnedTemplates(fleet)
 
     def load(self, contents: Contents) -> None:
-        """Puts what the journal holds into memory; after a reload, what the autoscaler was told stays as it is."""
+        """Loads the journal's groups into memory; after a reload, the published groups stay unchanged."""
         groups, self._broken = from_records(contents.groups)
         known = {group.spec.id: group for group in groups}
         for old in self._fleet.groups.values():
@@ -143,33 +144,33 @@ class Groups:
         self._fleet.load(contents, known.values())
 
     async def apply(self, desired_state: DesiredState, catalogs: Mapping[str, Catalog]) -> None:
-        """Takes in what is configured, and what those clouds offer that have told."""
+        """Applies the configuration, with the catalogs of the clouds that have answered."""
         self._desired_state = desired_state
         learned_templates = dict(self._fleet.learned)
         made_of = (desired_state, *sorted(catalogs.items(), key=lambda item: item[0]), learned_templates)
         if made_of != self._applied:
-            before, self.roster = self.roster, self._make_roster(catalogs)
-            _tell_of_misfits(before, self.roster, catalogs)
-            self.reference_price = reference_price(self.roster.specs.values())
-        await self._writer.write(self._roster_change)
-        for spec in self.roster.specs.values():
+            before, self.resolution = self.resolution, self._resolve(catalogs)
+            _tell_of_misfits(before, self.resolution, catalogs)
+            self.reference_price = reference_price(self.resolution.specs.values())
+        await self._writer.write(self._change)
+        for spec in self.resolution.specs.values():
             self._fleet.take_group(spec)
-            self._fleet.groups[spec.id].lesson = learned_templates.get(spec.id)
+            self._fleet.groups[spec.id].learned = learned_templates.get(spec.id)
         for id_ in self._draining():
             self._fleet.groups[id_].is_configured = False
-        self._fleet.tell_of_groups()  # templates and options are others from this moment on
+        self._fleet.tell_of_groups()  # templates and options change from this moment on
         self._applied, self._placed = made_of, set(catalogs)
 
     def is_placed(self, cloud: str) -> bool:
-        """Whether the groups of this cloud are known, as far as they will be."""
+        """Whether the groups of this cloud are resolved, as far as possible."""
         return cloud in self._placed
 
     def _make_roster(self, catalogs: Mapping[str, Catalog]) -> GroupResolution:
         known = {group.spec.id: group.spec for group in self._fleet.groups.values()}
         try:
-            return make_roster(self._desired_state, catalogs, known, self._lessons.of)
-        except InvalidArgumentError as error:  # the currencies: known only now that the clouds have told their prices
-            log.error("the groups stay as they were", extra={"error": error.message})  # noqa: TRY400
+            return resolve_groups(self._desired_state, catalogs, known, self._learned_templates.of)
+        except InvalidArgumentError as error:  # different currencies: found once the clouds have reported prices
+            log.error("the groups keep their former configuration", extra={"error": error.message})  # noqa: TRY400
             declared = {group.id for group in self._desired_state.groups}
             specs = {id_: spec for id_, spec in known.items() if id_ in declared}
             return GroupResolution(specs=specs, left_out=dict.fromkeys(declared - set(specs), error.message))
@@ -178,13 +179,13 @@ class Groups:
         declared = {group.id for group in self._desired_state.groups}
         return [id_ for id_ in self._fleet.groups if id_ not in declared]
 
-    def _roster_change(self) -> Change:
+    def _change(self) -> Change:
         now, groups = self._clock.now(), self._fleet.groups
         records: list[GroupRecord] = []
         events: list[Event] = []
         removed: list[str] = []
         learned: list[LearnedRecord] = []
-        for spec in self.roster.specs.values():
+        for spec in self.resolution.specs.values():
             old = groups.get(spec.id)
             if old is None or old.spec != spec or not old.is_configured:
                 records.append(record_of(spec))
@@ -203,9 +204,9 @@ class Groups:
         return Change(groups=records, removed_groups=removed, learned=learned, events=events)
 
     def publish(self) -> None:
-        """What the autoscaler is told from now on.
+        """Publishes the groups that the autoscaler sees from now on.
 
-        A group of a cloud that was never listed is left out (law 11), unless the autoscaler knows it already: one that
+        Omits a group of a cloud that was never listed (law 11), unless the autoscaler knows the group already: one that
         moved to a new cloud still has its machines in the old one (R12).
         """
         order = {group.id: place for place, group in enumerate(self._desired_state.groups)}
@@ -220,7 +221,7 @@ class Groups:
         self._fleet.tell_of_groups()
 
     def _shown(self, group: Group) -> NodeGroup:
-        """Under observeOnly at its minimum: the autoscaler drains a node before it learns that the node stays (R54)."""
+        """Under observeOnly the minimum is the target: the autoscaler drains a node before its deletion fails (R54)."""
         told, cloud = shown(group), self._desired_state.clouds.get(group.spec.cloud)
         if cloud is None or not cloud.settings.observe_only:
             return told
@@ -228,20 +229,20 @@ class Groups:
         return replace(told, min_size=least, max_size=most, debug=f"{told.debug}, observeOnly")
 
     def cloud_of(self, group: str) -> str:
-        """The cloud of a group that is configured, also while it is left out; empty when it is not configured."""
+        """The cloud of a configured group, also while it is not served; empty when it is not configured."""
         return next((declared.cloud for declared in self._desired_state.groups if declared.id == group), "")
 
     def left_out(self, why_not: Callable[[str], str]) -> dict[str, str]:
-        """Groups that are not served, and why; ``why_not`` tells what keeps a cloud from being listed."""
-        found = {**self._broken, **self.roster.left_out}
-        for id_, spec in self.roster.specs.items():
+        """Groups that are not served, and why; ``why_not`` returns why a cloud was not listed."""
+        found = {**self._broken, **self.resolution.left_out}
+        for id_, spec in self.resolution.specs.items():
             if spec.cloud not in self._fleet.adopted_clouds:
                 found[id_] = why_not(spec.cloud) or f"cloud {spec.cloud} has not been listed yet"
         return found
 
 
 def _is_same_promise(old: GroupSpec, new: GroupSpec) -> bool:
-    """Whether nodes of the old spec teach anything about those of the new one."""
+    """Whether facts learned from nodes of the old spec apply to the new one."""
     one, other = (old.cloud, dict(old.labels), tuple(old.taints)), (new.cloud, dict(new.labels), tuple(new.taints))
     return one == other and same_settings(old.machine, new.machine)
 
@@ -262,10 +263,10 @@ def _configured(old: Group | None, spec: GroupSpec, now: float) -> Event:
 
 
 def _tell_of_misfits(before: GroupResolution, after: GroupResolution, known: Container[str]) -> None:
-    """Once for each group that cannot be served as it is configured, and each reason; ``known`` clouds have told."""
+    """Logs each group that cannot be served as configured, once per reason; ``known`` clouds have reported."""
     for group, reason in after.left_out.items():
         if before.left_out.get(group) != reason:
             log.warning("a group is not served: %s", reason, extra={"group": group})
     for group, reason in after.stale.items():
         if before.stale.get(group) != reason and after.specs[group].cloud in known:
-            log.warning("a group is served as it was before: %s", reason, extra={"group": group})
+            log.warning("a group is served with its former configuration: %s", reason, extra={"group": group})

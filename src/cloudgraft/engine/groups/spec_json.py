@@ -1,4 +1,4 @@
-"""A group's spec as JSON, for the journal: the group can then be served when it is no longer in the file. Pure.
+"""Converts a group's spec to and from JSON for the journal, to serve a group that is no longer in the file. Pure.
 
 What a later version adds is passed over when it is read, so that going back a version is possible.
 """
@@ -91,7 +91,7 @@ def group_from_json(data: Mapping[str, object]) -> GroupSpec:
 
 
 def _plain(value: object, path: str) -> object:
-    """The same, in nothing but dicts and lists. The message names a place and a type: a value may be a secret."""
+    """The value with plain dicts and lists. Errors name the place and the type only: the value may be a secret."""
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and abs(value) < float("inf")):
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):

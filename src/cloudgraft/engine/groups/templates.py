@@ -1,4 +1,4 @@
-"""Builds the template of a group's new node: declaration over real nodes over shape. Pure."""
+"""Builds a group's node template: the declaration overrides facts of real nodes, which override the shape. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 
-DEFAULT_PODS = Quantity(110)  # a kubelet's own
+DEFAULT_PODS = Quantity(110)  # the kubelet's default
 _NOTHING = Quantity(0)
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -34,13 +34,13 @@ Resources = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateDeclaration:
-    """What the configuration says of a group's nodes. Everything has a default that suits most."""
+    """The configured template of a group. Every field has a default that suits most groups."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Taint] = ()
-    capacity: Resources = field(default_factory=dict)  # over the shape's
-    allocatable: Resources = field(default_factory=dict)  # over what is computed
+    capacity: Resources = field(default_factory=dict)  # overrides the shape's
+    allocatable: Resources = field(default_factory=dict)  # overrides the computed value
     reserved: Resources = field(default_factory=dict)  # kube-reserved and system-reserved together
     # Hard eviction thresholds as a kubelet takes them: a quantity, or a percentage of the capacity.
     eviction_memory: str = "100Mi"
@@ -55,10 +55,10 @@ def build_template(
     region: str = "",
     facts: Facts | None = None,
 ) -> NodeTemplate:
-    """The complete template; raises InvalidArgumentError that names the key to set when no pod could ever fit (R68).
+    """Builds the template; raises InvalidArgumentError that names the key to set when no pod could ever fit (R68).
 
-    There is no label that would only tell groups apart, because equal groups are to be balanced (R72), and neither
-    name nor providerID: the autoscaler puts in its own (R70).
+    The template has no label that only distinguishes groups, because the autoscaler balances equal groups (R72). It has
+    neither name nor providerID: the autoscaler sets its own (R70).
     """
     real = facts or Facts()
     expected = {"pods": DEFAULT_PODS, **(shape.capacity if shape else {})} if not real.is_settled else {}
@@ -78,14 +78,14 @@ def build_template(
 def given_labels(
     declaration: TemplateDeclaration, shape: Shape | None = None, *, zone: str = "", region: str = ""
 ) -> dict[str, str]:
-    """R69: those that nodes are to have, whether or not one has joined yet."""
+    """R69: labels to set on nodes, whether or not one has joined yet."""
     return _labels(declaration, shape, zone, region, Facts())
 
 
 def _labels(
     declaration: TemplateDeclaration, shape: Shape | None, zone: str, region: str, real: Facts
 ) -> dict[str, str]:
-    """R69: those that a kubelet and a cloud put on a node, then the shape's, then real nodes', then the group's own."""
+    """R69: labels of the kubelet and the cloud, then of the shape, then of real nodes, then of the group."""
     labels = {} if real.is_settled else expected_labels(shape)
     labels.update(real.labels)
     labels.update({key: value for key, value in ((ZONE, zone), (REGION, region)) if value})
@@ -93,9 +93,9 @@ def _labels(
 
 
 def expected_labels(shape: Shape | None) -> dict[str, str]:
-    """R69: those that a kubelet and a cloud put on a node of this shape by themselves."""
+    """R69: labels that the kubelet and the cloud set on a node of this shape by themselves."""
     labels = {ARCH: "amd64", OS: "linux"}
-    # No node can carry any other name as a label; nor one that its cloud does not know it by.
+    # A node's label cannot hold any other name, nor one that its cloud does not use.
     if shape and not shape.variants and _LABEL_VALUE.fullmatch(shape.name):
         labels[INSTANCE_TYPE] = shape.name
     labels.update(shape.labels if shape else {})
@@ -112,20 +112,20 @@ def _taints(declaration: TemplateDeclaration, shape: Shape | None, real: Facts) 
 
 
 def _real_allocatable(real: Facts, declaration: TemplateDeclaration) -> dict[str, Quantity]:
-    """What nodes were seen to have left for pods, where nothing is declared that it would have to be computed from."""
+    """The allocatable resources of real nodes, unless the declaration requires computing them."""
     said = {*declaration.capacity, *declaration.reserved}
     return {name: amount for name, amount in real.allocatable.items() if name not in said}
 
 
 def _allocatable(capacity: Resources, declaration: TemplateDeclaration) -> dict[str, Quantity]:
-    """As the kubelet computes it."""
+    """Computes allocatable as the kubelet does."""
     kept_free = {"memory": declaration.eviction_memory, "ephemeral-storage": declaration.eviction_nodefs}
     allocatable = {}
     for name, amount in capacity.items():
         eviction = _threshold(kept_free[name], amount) if name in kept_free else _NOTHING
         allocatable[name] = _less(amount, declaration.reserved.get(name, _NOTHING) + eviction)
     for name, amount in capacity.items():
-        if name.startswith("hugepages-") and "memory" in allocatable:  # taken from memory when the node boots
+        if name.startswith("hugepages-") and "memory" in allocatable:  # the node reserves them from memory at boot
             allocatable["memory"] = _less(allocatable["memory"], amount)
     return allocatable
 
@@ -169,14 +169,14 @@ def _check(capacity: Resources, allocatable: Resources) -> None:
 
 
 # -- variants ----------------------------------------------------------------------------------------------------------
-# Whether a group's template is true of every machine that it may get, where those are not all alike. Pure.
+# Checks that a group's template is true of every machine that it may get, where those differ.
 #
-# The machines of a router come from several clouds. The autoscaler plans with one template, so that what is promised
-# must hold wherever a machine is made:
+# The machines of a router come from several clouds. The autoscaler plans with one template, so the template must hold
+# wherever a machine is made:
 #
-# - Of every resource each of them has the same, or at least what the group's own template declares.
-# - Labels and taints that they have by themselves are the same, or the template declares them and none contradicts.
-#   Only labels that say where a node is and what it is called there may differ; then none of them is promised.
+# - Every machine has the same amount of each resource, or at least the amount that the group's template declares.
+# - Labels and taints that machines have by themselves are the same, or the template declares them and none contradicts.
+#   Only labels for a node's location and its name there may differ; then the template has none of them.
 
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -185,7 +185,7 @@ _MAY_DIFFER: Final = frozenset({INSTANCE_TYPE, ZONE, REGION, _HOSTNAME})
 
 
 def check_variants(declared: TemplateDeclaration, shape: Shape, *, zone: str = "", region: str = "") -> None:
-    """Raises InvalidArgumentError that names every difference, and whose it is."""
+    """Raises InvalidArgumentError that names every difference and the variant that has it."""
     if shape.problem:
         raise InvalidArgumentError(shape.problem)
     if not shape.variants:

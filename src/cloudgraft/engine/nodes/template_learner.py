@@ -28,7 +28,7 @@ class TemplateLearner:
     def __init__(self, context: EngineContext) -> None:
         self.drift: dict[str, Sequence[Drift]] = {}  # by group
         self._context = context
-        self._lessons = LearnedTemplates(context.fleet)
+        self._learned_templates = LearnedTemplates(context.fleet)
         self._latest: dict[str, list[tuple[float, str, Node]]] = {}  # by group; a heap, the oldest first
         self._is_same: dict[tuple[str, int], bool] = {}  # hundreds of machines of a group share their settings
         self._told: set[tuple[str, str]] = set()  # a group, and what was told of it
@@ -65,9 +65,9 @@ class TemplateLearner:
             group = groups.get(id_)
             if group is not None and group.is_configured:
                 specimens = self._specimens(id_)
-                lesson = self._lesson(group, specimens)
-                learned += lesson
-                events += [] if lesson else self._compared(group, specimens)
+                learned_now = self._learn(group, specimens)
+                learned += learned_now
+                events += [] if learned_now else self._compared(group, specimens)
             await asyncio.sleep(0)
         if learned or events:
             await self._context.writer.write(lambda: self._taken_down(learned, events))
@@ -97,9 +97,9 @@ class TemplateLearner:
             found.append(Specimen(node=node, names=(node.name, node.uid, name, *ids)))
         return found
 
-    def _lesson(self, group: Group, specimens: Sequence[Specimen]) -> list[LearnedRecord]:
+    def _learn(self, group: Group, specimens: Sequence[Specimen]) -> list[LearnedRecord]:
         spec, now = group.spec, self._context.clock.now()
-        old = self._lessons.of(spec.id, spec.machine)
+        old = self._learned_templates.of(spec.id, spec.machine)
         facts = learn(old, specimens, now)
         if facts is None or facts is old:
             return []
@@ -109,7 +109,7 @@ class TemplateLearner:
     def _compared(self, group: Group, specimens: Sequence[Specimen]) -> list[Event]:
         """Each difference is told once. What was learned since the last Refresh may put it right by itself."""
         spec, now = group.spec, self._context.clock.now()
-        if group.lesson is not self._context.fleet.learned.get(spec.id):
+        if group.learned is not self._context.fleet.learned.get(spec.id):
             return []
         found = self.drift[spec.id] = find_drift(spec.template, specimens, now)
         news = [one for one in found if (spec.id, one.subject) not in self._told]

@@ -71,7 +71,7 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
             items.append(Item(machine_id="", name=pick, refused=record.why))
             continue
         given_up = _given_up(engine, record, now) if is_end else None
-        verdict = given_up or released(record, _sight(engine, record), now)
+        verdict = given_up or released(record, _observation(engine, record), now)
         if isinstance(verdict, Refusal):
             items.append(item_of(record, refused=verdict.why))
             continue
@@ -83,7 +83,7 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
 
 def _given_up(engine: Engine, record: MachineRecord, now: float) -> MachineRecord | None:
     """At the end of a group also what nothing is known of goes, where nothing ever will be: its cloud is removed."""
-    observation = _sight(engine, record)
+    observation = _observation(engine, record)
     is_nothing = record.presence is Presence.NONE and (observation is None or not observation.is_calling)
     is_lost = record.presence is Presence.UNKNOWN and not record.machine_id and record.cloud not in engine.workers
     return move(record, State.GONE, now) if record.state is not State.GONE and (is_nothing or is_lost) else None
@@ -111,6 +111,6 @@ def _find(engine: Engine, wanted: str) -> MachineRecord | Refusal:
     return found[0] if found else Refusal("the journal has no machine of this name or id")
 
 
-def _sight(engine: Engine, record: MachineRecord) -> Observation | None:
+def _observation(engine: Engine, record: MachineRecord) -> Observation | None:
     worker = engine.workers.get(record.cloud)
     return worker.observer.peek(record.name) if worker is not None else None

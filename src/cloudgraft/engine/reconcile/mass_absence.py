@@ -30,7 +30,7 @@ class Absence:
         self.breaker = Breaker()
         self._cloud = cloud
         self._context = context
-        self._sight = observation
+        self._observation = observation
 
     @property
     def held_back(self) -> str:
@@ -70,7 +70,7 @@ class Absence:
         return missing, total
 
     def _is_doubtful(self, record: MachineRecord, listing: Listing, looker: Looker) -> bool:
-        observation = self._sight(record.name)
+        observation = self._observation(record.name)
         return not looker.is_borne_out(observation) and looker.must_show(record, observation, listing)
 
     def _lost_before(self, missing: set[str], listing: Listing) -> set[str]:

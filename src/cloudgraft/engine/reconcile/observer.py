@@ -95,7 +95,7 @@ class Observer:
         self.blocked = ""  # why nothing may be created here although it can be reached
         self._caller = caller
         self._context = context
-        self._sights: dict[str, Observation] = {}
+        self._observations: dict[str, Observation] = {}
         self._began = context.clock.now()
         self._told: set[str] = set()  # machine ids of orphans that were told of
         self._listed = False  # since we started
@@ -113,28 +113,28 @@ class Observer:
 
     def observation(self, name: str) -> Observation:
         """What is known of one machine."""
-        observation = self._sights.get(name)
+        observation = self._observations.get(name)
         if observation is None:
-            observation = self._sights[name] = Observation(since=self._context.clock.now())
+            observation = self._observations[name] = Observation(since=self._context.clock.now())
         return observation
 
     def peek(self, name: str) -> Observation | None:
         """What is known of one machine, for those who only report; None for nothing yet."""
-        return self._sights.get(name)
+        return self._observations.get(name)
 
     def trust(self, name: str) -> None:
         """An operator says that the machine which is there now is ours: that it was missing before does not count."""
-        observation = self._sights.get(name)
+        observation = self._observations.get(name)
         if observation is not None:
             observation.was_missing = False
 
     def held(self) -> int:
         """How many machines there are about which something was decided and is not done."""
-        return sum(bool(observation.held) for observation in list(self._sights.values()))
+        return sum(bool(observation.held) for observation in list(self._observations.values()))
 
     def forget(self, name: str) -> None:
         """A machine is gone, and nothing is to be remembered of it."""
-        self._sights.pop(name, None)
+        self._observations.pop(name, None)
 
     async def observe(self) -> bool:
         """Lists the cloud once and takes in what it shows; returns whether it answered."""
@@ -224,7 +224,7 @@ class Observer:
     def _returned(self, strays: AbstractSet[str]) -> list[MachineRecord]:
         """Records that are gone while the latest list has their machines, without those that count as strays."""
         found = []
-        for name, observation in self._sights.items():
+        for name, observation in self._observations.items():
             record = self._context.fleet.machines.get(name)
             if (
                 record is None
@@ -269,7 +269,7 @@ class Observer:
         """Of those of which the cloud should hold nothing, only what is there all the same matters, or was."""
         if (record.presence is not Presence.NONE and not _is_over(record)) or record.name in listing.by_name:
             return True
-        observation = self._sights.get(record.name)
+        observation = self._observations.get(record.name)
         return observation is not None and observation.machine is not None
 
     async def take_in(self) -> None:

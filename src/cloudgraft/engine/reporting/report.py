@@ -39,7 +39,7 @@ __all__ = [
     "group_report",
     "machine_report",
     "make_report",
-    "sight_of",
+    "observation_of",
 ]
 
 _MOST_TROUBLED: Final = 50  # machines of one group that are told of without being asked for
@@ -230,7 +230,7 @@ async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines
     group = engine.fleet.groups.get(id_)
     records = list(group.machines.values()) if group is not None else []
     if not with_machines:
-        troubled = (r for r in records if r.state is State.FAILED or _is_troubled(r, sight_of(engine, r)))
+        troubled = (r for r in records if r.state is State.FAILED or _is_troubled(r, observation_of(engine, r)))
         records = list(itertools.islice(troubled, _MOST_TROUBLED))
     machines: list[MachineReport] = []
     async for some in in_slices(records, SLICE):
@@ -258,13 +258,13 @@ def group_report(
         is_served=id_ in engine.groups.shown_ids,
         is_draining=not group.is_configured,
         left_out=left_out,
-        stale=engine.groups.roster.stale.get(id_, ""),
+        stale=engine.groups.resolution.stale.get(id_, ""),
         paused=_paused(engine, id_, spec.cloud),
         states=_states(group),
         nodes_joined=nodes.joined if nodes is not None else None,
         nodes_unready=nodes.unready if nodes is not None else None,
         drift=[DriftReport(what=one.what, todo=one.todo) for one in drift],
-        held=sum(bool(observation and observation.held) for observation in _sights(engine, group)),
+        held=sum(bool(observation and observation.held) for observation in _observations(engine, group)),
         hourly=str(spec.price.amount) if spec.price else "",
         currency=spec.price.currency if spec.price else "",
         machines=machines,
@@ -277,11 +277,11 @@ def _states(group: Group) -> dict[str, int]:
     return {state.value: counted[state] for state in State if counted[state]}
 
 
-def _sights(engine: Engine, group: Group) -> Iterator[Observation | None]:
-    return (sight_of(engine, record) for record in list(group.machines.values()))
+def _observations(engine: Engine, group: Group) -> Iterator[Observation | None]:
+    return (observation_of(engine, record) for record in list(group.machines.values()))
 
 
-def sight_of(engine: Engine, record: MachineRecord) -> Observation | None:
+def observation_of(engine: Engine, record: MachineRecord) -> Observation | None:
     """What is known of a machine beside its record."""
     worker = engine.workers.get(record.cloud)
     return worker.observer.peek(record.name) if worker is not None else None
